@@ -17,7 +17,7 @@ import resources
 from engine.contract.catalogue import DROPPED, OF_MODELS, Catalogue, ModelEntry
 from engine.contract.job import Job
 from engine.models import segmentation_models, timm_models
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import heads_of
@@ -45,36 +45,36 @@ def generate() -> Catalogue:
 
 def describe(task: Task, name: str) -> ModelEntry:
     """One model, built without memory."""
-    about = task.about(name)
+    model_info = task.model_info(name)
     job = Job(task=task.entry.id, model=name)
-    model = on_meta(lambda: task.build_model(job, about.classes, about.channels))
+    model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
     places, uncuttable = _cuts(model)
-    has = {field: field in task.entry.fields and _takes(task, job, about, field) for field in DROPPED}
+    has = {field: field in task.entry.fields and _takes(task, job, model_info, field) for field in DROPPED}
     has["head_rate"] = bool(heads_of(model))
     return ModelEntry(
         id=name,
-        title=about.title,
+        title=model_info.title,
         task=task.entry.id,
-        family=about.family,
+        family=model_info.family,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        image_size=about.image_size,
-        min_image_size=about.min_image_size,
+        image_size=model_info.image_size,
+        min_image_size=model_info.min_image_size,
         cut_places=places,
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
         fields=tuple(field for field in OF_MODELS if has[field]),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        encoder=about.encoder,
-        weights=about.weights,
+        encoder=model_info.encoder,
+        weights=model_info.weights,
     )
 
 
-def _takes(task: Task, job: Job, about: About, field: str) -> bool:
+def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
     """Whether the job's model can be built with a share in `field`."""
     wanted = msgspec.structs.replace(job, **{field: 0.5})
     try:
-        on_meta(lambda: task.build_model(wanted, about.classes, about.channels))
+        on_meta(lambda: task.build_model(wanted, model_info.classes, model_info.channels))
     except TaskError as refusal:
         if refusal.field == field:
             return False

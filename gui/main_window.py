@@ -289,10 +289,10 @@ class MainWindow(QMainWindow):
         self.status.show_idle("Starting · making the run ready")
         return self.workspace.launcher
 
-    def _invite(self, guest: Prefill) -> None:
+    def _invite(self, prefill: Prefill) -> None:
         """Puts another run's job into the form, to go on with or forked."""
         self.header.job.setChecked(True)
-        self.form.prefill_mode.begin(guest)
+        self.form.prefill_mode.begin(prefill)
 
     def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
         """Puts the job of a run that has ended into the form, as it would do better."""

@@ -21,7 +21,7 @@ from engine.data.loading.sampler import divide
 from engine.strategies.base import Strategy, clock, memory_format
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
-from engine.training.dataloaders import Feeds
+from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 WARM_UP, LEAST, MOST = 1, 1, 5
@@ -48,7 +48,7 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
-    updater = prepared.updater(1)
+    optimizer_step = prepared.optimizer_step(1)
     gpus = [torch.device("cuda", place) for place in range(torch.cuda.device_count())] if not on_cpu else []
     if len(spec.devices) == spec.world_size:
         gpus = [device for device in gpus if device == strategy.device]
@@ -62,11 +62,11 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         batch = next(batches)
         reporter.at("step")
         begun = clock(strategy.device)
-        strategy.step(batch, updater)
+        strategy.step(batch, optimizer_step)
         took = clock(strategy.device) - begun
         reporter.progressed(number)
         if number == 1:  # as a checkpoint, whose copy is written beside the next steps
-            saved = strategy.state_dict(), optimizer_state(strategy, updater)
+            saved = strategy.state_dict(), optimizer_state(strategy, optimizer_step)
         if number > warm_up:
             seconds, timed = seconds + took, timed + 1
         if strategy.collectives.all_reduce_max([int(timed >= LEAST and seconds > ENOUGH_S)])[0]:
@@ -88,8 +88,8 @@ def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | 
     job = strategy.job
     few = msgspec.structs.replace(job, batch_size=min(job.batch_size, EXAMPLES * strategy.data_world))
     spec = msgspec.structs.replace(prepared.spec, job=few)
-    feeds = Feeds(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
-    train, val = feeds.train(), feeds.val()
+    dataloaders = DataLoaders(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
+    train, val = dataloaders.train(), dataloaders.val()
     try:
         read = next(train.epoch(1))
         next(val.epoch(1), None)

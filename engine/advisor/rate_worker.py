@@ -36,12 +36,14 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
-    train = prepared.feeds.train()
+    train = prepared.dataloaders.train()
     try:
-        updater = prepared.updater(train.steps)
+        optimizer_step = prepared.optimizer_step(train.steps)
         seed(prepared.streams.number(Purpose.MODEL, rank=spec.rank))
-        stepper = Stepper(strategy, updater, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False)
-        groups = updater.optimizer.param_groups
+        stepper = Stepper(
+            strategy, optimizer_step, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False
+        )
+        groups = optimizer_step.optimizer.param_groups
         ratios = [group["lr"] / spec.job.learning_rate for group in groups]
         batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
         number = 0

@@ -29,7 +29,7 @@ from engine.contract.problems import Problem, errors
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""How much encoders shrink a picture, whose sides must so be a multiple of it, in pixels."""
+"""How much encoders shrink an image, whose sides must so be a multiple of it, in pixels."""
 
 
 def problems(
@@ -114,13 +114,13 @@ def _no_file(path: str, disk: Disk) -> str:
 
 def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
     if not job.dataset:
-        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the pictures.")]
+        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the images.")]
     kind = disk.kind(job.dataset)
     if kind == "":
         return [Problem("dataset", f"There is no folder {job.dataset}.", "Check the spelling, or browse for it.")]
     if kind not in ("folder", None):
         return [
-            Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the pictures.")
+            Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the images.")
         ]
     return list(report.problems) if report is not None else []
 
@@ -189,7 +189,7 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
         found.append(
             Problem(
                 "image_size",
-                f"{model.title} needs pictures of at least {model.min_image_size} px.",
+                f"{model.title} needs images of at least {model.min_image_size} px.",
                 f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
             )
         )

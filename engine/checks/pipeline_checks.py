@@ -42,7 +42,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     part = job.batch_size // (arranged.replicas * job.accumulation)
     called = f"A batch of {part}"
     if part != job.batch_size:
-        called = f"A part of {part} pictures of the batch of {job.batch_size}"
+        called = f"A part of {part} images of the batch of {job.batch_size}"
     if job.microbatches is None:
         if arranged.microbatches is not None:
             return []

@@ -92,7 +92,7 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
             Problem(
                 "accumulation",
                 f"A batch of {job.batch_size} cannot be divided{among} into {job.accumulation} parts of at least one "
-                f"picture.",
+                f"image.",
                 f"Set {job.batch_size // shares} or less, or a batch size of {shares * job.accumulation} or more.",
             )
         ]

@@ -68,7 +68,7 @@ def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the pictures")
+    parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     _add_trust(parser)
     _add_flags(parser, FIELDS.keys() - {"dataset"}, defaults=True)

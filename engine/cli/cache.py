@@ -1,4 +1,4 @@
-"""``footplate cache``: what lies in the cache of decoded pictures, how much it may hold, and away with it."""
+"""``footplate cache``: what lies in the cache of decoded images, how much it may hold, and away with it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def cache(options: argparse.Namespace) -> int:
             say(ENCODE.encode(_values(one)).decode())
     else:
         if sets:
-            head = ("DATASET", "PICTURES", "OF", "ON DISK", "LAST USED")
+            head = ("DATASET", "IMAGES", "OF", "ON DISK", "LAST USED")
             say(*table(head, [_row(one) for one in reversed(sets)]))
         used = size(sum(one.used_bytes for one in sets))
         say(f"{used} of at most {size(limit)} in {cache_space.root()}.")
     return COMPLETED
 
 
-def _pictures(one: CachedSet) -> int:
+def _images(one: CachedSet) -> int:
     from engine.data.cache.cached_images import filled_rows
 
     return filled_rows(one.folder)
@@ -58,7 +58,7 @@ def _pictures(one: CachedSet) -> int:
 
 def _values(one: CachedSet) -> dict[str, object]:
     return msgspec.to_builtins(one.about) | {
-        "pictures": _pictures(one),
+        "images": _images(one),
         "bytes": one.used_bytes,
         "last_used": one.used_at,
     }
@@ -68,4 +68,4 @@ def _row(one: CachedSet) -> tuple[str, ...]:
     about = one.about
     each = f"{about.size} px, {'grey' if about.channels == 1 else 'colour'}"
     ago = f"{duration(time.time() - one.used_at)} ago"
-    return about.dataset, f"{_pictures(one):,}", each, size(one.used_bytes), ago
+    return about.dataset, f"{_images(one):,}", each, size(one.used_bytes), ago

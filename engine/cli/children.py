@@ -15,7 +15,7 @@ import msgspec
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
@@ -30,7 +30,9 @@ class ChildFailed(Exception):  # noqa: N818  (it says what happened)
     """A child process ended without an answer; the text is what it said last."""
 
 
-def snapshot_lines(*, once: bool = False, interval_s: float = 1.0, shown: Shown | None = None) -> Generator[bytes]:
+def snapshot_lines(
+    *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
+) -> Generator[bytes]:
     """This machine's devices as the sampler's lines, now or every `interval_s`, with what is `shown`, by default all.
 
     A single look is of everything, and waits until all have answered. Raises ChildFailed where the sampler tells nothing,
@@ -56,7 +58,9 @@ def snapshot_lines(*, once: bool = False, interval_s: float = 1.0, shown: Shown 
             process.terminate()
 
 
-def snapshots(*, once: bool = False, interval_s: float = 1.0, shown: Shown | None = None) -> Iterator[Snapshot]:
+def snapshots(
+    *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
+) -> Iterator[Snapshot]:
     """The same lines as snapshots."""
     with closing(snapshot_lines(once=once, interval_s=interval_s, shown=shown)) as lines:
         yield from map(_SNAPSHOT.decode, lines)

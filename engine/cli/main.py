@@ -29,7 +29,7 @@ from engine.cli.gpus import command as gpus
 
 EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
-FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded pictures and compiled
+FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
 code are kept.
 Without a command, `footplate` opens the window."""
 
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"footplate {_version()}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
 
-    command = commands.add_parser("train", help="train a model on a folder of pictures", allow_abbrev=False)
+    command = commands.add_parser("train", help="train a model on a folder of images", allow_abbrev=False)
     arguments.add_train(command)
     command.set_defaults(command=train.train)
 
@@ -128,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("recipes", help="list recipes, what a task may do by default, or show one")
     recipes.add_recipes(command)
 
-    command = commands.add_parser("cache", help="show, limit or clear the cache of decoded pictures")
+    command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 

@@ -132,7 +132,7 @@ class Progress:
                 side = f", {event.image_size} px" if event.image_size else ""
                 classes = f", {len(event.classes)} classes" if event.classes else ""
                 return (
-                    f"{event.train_pictures} pictures to train on, {event.val_pictures} to validate on"
+                    f"{event.train_images} images to train on, {event.val_images} to validate on"
                     f"{classes}{side}; {event.parameters:,} parameters"
                 )
             case Chosen():

@@ -135,7 +135,7 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     line = Line(sys.stderr)
 
     def progress(message: InspectionProgress) -> None:
-        line.show(f"Looking through the pictures: {message.done} of {message.total or '…'}")
+        line.show(f"Looking through the images: {message.done} of {message.total or '…'}")
 
     try:
         return children.inspect(job, progress)
@@ -150,7 +150,7 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
 
 def _findings(report: DatasetReport) -> list[str]:
     splits = ", ".join(
-        f"{split.pictures} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
+        f"{split.images} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
     )
     kind = "" if report.format in ("points", "files") else f", {channels_in_words(report.channels)}"
     classes = "" if report.format == "files" else f", {len(report.classes)} classes"

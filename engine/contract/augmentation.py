@@ -141,12 +141,12 @@ def mosaic_ends(epochs: int) -> int:
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 
-def mirrors(job: Job, classes: Sequence[str], *, pictures: bool = True) -> bool:
-    """Whether a mirrored image means the same: as the job says, or if that is left open, where neither the kind of `pictures`
+def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
+    """Whether a mirrored image means the same: as the job says, or if that is left open, where neither the kind of `images`
     nor the names of the classes say otherwise, which are all digits, or single letters, where images are of signs."""
     if job.mirror != "auto":
         return job.mirror == "on"
-    return pictures and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
+    return images and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
 
 
 def _example(name: str, spec: _Spec) -> str:

@@ -55,7 +55,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A model. Sizes are of the sides of square pictures, in pixels.
+    """A model. Sizes are of the sides of square images, in pixels.
 
     `cut_places` names the places where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
@@ -87,7 +87,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """A strategy and the rules by which it can run, which the checks apply.
 
     `process_per_device`: one worker per device, else one worker drives them all.
-    `splits_batch`: each device takes a share of every batch, which so needs a picture per device.
+    `splits_batch`: each device takes a share of every batch, which so needs an image per device.
     `cuts_model`: each device holds a part of the model, which so needs places to cut.
     `schedules`: the batch goes through the parts in microbatches, by a pipeline schedule.
     `shards`: each device keeps a share of every parameter.

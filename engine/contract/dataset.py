@@ -20,18 +20,18 @@ def inspector_options(job: Job, catalogue: Catalogue) -> list[str]:
 
 
 class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file among the pictures that cannot be used; `path` is relative to the dataset's folder."""
+    """A file among the images that cannot be used; `path` is relative to the dataset's folder."""
 
     path: str
     reason: str
 
 
 class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One split. `counts` holds the readable pictures of each class, by class name.
+    """One split. `counts` holds the readable images of each class, by class name.
 
-    `made` is true where the folder has no such split and it is drawn from the training pictures. Where a picture holds
+    `made` is true where the folder has no such split and it is drawn from the training images. Where an image holds
     several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their pixels,
-    and `total` how many pictures there are. Where they show things that are marked one by one, `objects` tells how many of
+    and `total` how many images there are. Where they show things that are marked one by one, `objects` tells how many of
     each class those looked into hold, and `object_sides` how large: the 5th, 50th and 95th percentile of the square roots of
     their areas, in pixels.
     """
@@ -45,18 +45,18 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object_sides: tuple[float, float, float] | None = None
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         return sum(self.counts.values()) if self.total is None else self.total
 
 
 def crop_margin(size: int) -> int:
-    """How many pixels larger than `size` pictures are loaded to leave room for the light augmentation's crop: 1/8, as 256 is
+    """How many pixels larger than `size` images are loaded to leave room for the light augmentation's crop: 1/8, as 256 is
     to 224."""
     return max(1, round(size / 8))
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A picture to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is more than
+    """An image to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is more than
     one. `sample` is its place in its split, where that is known."""
 
     class_name: str
@@ -65,8 +65,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample: int | None = None
 
 
-class PictureSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Width and height in pixels of the smallest, the middle and the largest of so many pictures `looked_at`, by area."""
+class ImageSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Width and height in pixels of the smallest, the middle and the largest of so many images `looked_at`, by area."""
 
     smallest: tuple[int, int]
     middle: tuple[int, int]
@@ -75,7 +75,7 @@ class PictureSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def channels_in_words(channels: int) -> str:
-    """What pictures of so many channels are called: grey, colour, or by their number of bands."""
+    """What images of so many channels are called: grey, colour, or by their number of bands."""
     return {1: "grey", 3: "colour"}.get(channels, f"{channels} bands")
 
 
@@ -84,7 +84,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `format` is the id of a format, or "" where nothing was recognised; `other` is then the format that the folder is of
     instead, which another task takes, or "". `channels` is 1 for grey
-    pictures, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Pictures that
+    images, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Images that
     begin and end as they should count as readable; of a large folder only a sample is decoded. `legend` says what the
     colours in the examples stand for, an entry for each class, where they have a meaning.
     """
@@ -99,7 +99,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
-    sizes: PictureSizes | None = None
+    sizes: ImageSizes | None = None
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
 

@@ -242,7 +242,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     nvml_call_s: float | None = None
 
 
-class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
+class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is on screen of that which is dear to ask for: the processes; the activity of SMs and tensor cores by GPM;
     throughput of PCIe and NVLink, clocks and counters in full. A line on the sampler's standard input."""
 

@@ -91,12 +91,12 @@ class Planned(Event, tag="planned", kw_only=True):
     epochs: int
     from_step: int = 0
     steps_per_epoch: int
-    train_pictures: int
-    val_pictures: int
+    train_images: int
+    val_images: int
     classes: tuple[str, ...]
     image_size: int
     channels: int = 3
-    """1 for grey pictures, 3 for colour, else the number of their bands."""
+    """1 for grey images, 3 for colour, else the number of their bands."""
     parameters: int
     trainable_parameters: int
     cut: Cut | None = None
@@ -114,7 +114,7 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
     """Training as it stands after `step` steps (counted from 1 over the whole run).
 
     The figures cover the steps since the last such event. `loss` is their mean; `accuracy` the share of
-    pictures right, 0 to 1, None where the strategy cannot tell. `data_wait_s` and `compute_s` are seconds
+    images right, 0 to 1, None where the strategy cannot tell. `data_wait_s` and `compute_s` are seconds
     per step on the reporting rank, `images_per_second` counts all devices.
     """
 
@@ -176,7 +176,7 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
 
 
 Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
-"""What a step's time goes into: waiting for pictures, copying them to the device, augmenting and normalising them there,
+"""What a step's time goes into: waiting for images, copying them to the device, augmenting and normalising them there,
 the two passes, joining gradients (or handing on activations) beside which nothing was computed, the optimizer, telling."""
 
 
@@ -216,12 +216,12 @@ class Chosen(Event, tag="chosen", kw_only=True):
 
 
 class Validation(Event, tag="validation", kw_only=True):
-    """Measures over the whole validation set, each picture once, by the ids of the task's measures."""
+    """Measures over the whole validation set, each image once, by the ids of the task's measures."""
 
     epoch: int
     step: int
     measures: dict[str, float]
-    pictures: int
+    images: int
     seconds: float
 
 
@@ -239,9 +239,9 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 
 
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One sample of the validation split, and what the model makes of it: pictures, their paths relative to the run's
+    """One sample of the validation split, and what the model makes of it: images, their paths relative to the run's
     folder, and words where there are some to say. `name` tells which sample it is, `legend` which entries of the legend
-    either picture shows, by their places in it."""
+    either image shows, by their places in it."""
 
     name: str
     truth_png: str
@@ -253,7 +253,7 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 class Predicted(Event, tag="predicted", kw_only=True):
     """What the model predicts at `step` for some samples of the validation split, the same at every validation; `legend`
-    says what the colours in their pictures stand for, where they have a meaning."""
+    says what the colours in their images stand for, where they have a meaning."""
 
     epoch: int
     step: int

@@ -80,9 +80,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     version: int = JOB_VERSION
     dataset: Annotated[
-        str, _about("Dataset folder", "The folder that holds the pictures.", "main", decides=("report",))
+        str, _about("Dataset folder", "The folder that holds the images.", "main", decides=("report",))
     ] = ""
-    task: Annotated[str, _about("Task", "What is learnt from the pictures.", "main", decides=("report",))] = (
+    task: Annotated[str, _about("Task", "What is learnt from the images.", "main", decides=("report",))] = (
         "classification"
     )
     model: Annotated[
@@ -129,7 +129,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Batch size",
-            "Pictures per optimizer step over all devices together; every strategy divides it.",
+            "Images per optimizer step over all devices together; every strategy divides it.",
             "main",
             recipe=True,
             decides=("order", "speed", "memory"),
@@ -324,7 +324,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Mixup",
-            "Mixes each picture with another by a weight drawn from Beta(a, a) of this a; 0 for none, 0.2 is usual.",
+            "Mixes each image with another by a weight drawn from Beta(a, a) of this a; 0 for none, 0.2 is usual.",
             "training",
             recipe=True,
             ge=0,
@@ -335,7 +335,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "CutMix",
-            "Pastes a part of another picture into each, its share drawn from Beta(a, a) of this a; 0 for none, 1 is usual.",
+            "Pastes a part of another image into each, its share drawn from Beta(a, a) of this a; 0 for none, 1 is usual.",
             "training",
             recipe=True,
             ge=0,
@@ -470,7 +470,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Predictions kept",
-            "Validation pictures whose predictions are kept at every validation, to look through; 0 for none.",
+            "Validation images whose predictions are kept at every validation, to look through; 0 for none.",
             "checkpoints",
             resume=True,
             ge=0,
@@ -520,7 +520,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["stop", "roll_back", "skip"],
         _about(
             "Loss not finite",
-            "Stop; roll back to the last checkpoint and pass over the pictures that led there; or skip such a step, "
+            "Stop; roll back to the last checkpoint and pass over the images that led there; or skip such a step, "
             "which is looked at before each update.",
             "faults",
             resume=True,
@@ -531,7 +531,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Image size",
-                "Side of the square pictures given to the model, in pixels; empty for the model's own.",
+                "Side of the square images given to the model, in pixels; empty for the model's own.",
                 "data",
                 recipe=True,
                 decides=("speed", "memory"),
@@ -603,7 +603,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Oversample rare classes",
-            "Gives pictures of rare classes several times an epoch, so that all classes come equally often.",
+            "Gives images of rare classes several times an epoch, so that all classes come equally often.",
             "data",
             recipe=True,
             decides=("order",),
@@ -639,7 +639,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Validation share",
-            "Share of the pictures kept for validation where the folder has no split.",
+            "Share of the images kept for validation where the folder has no split.",
             "data",
             decides=("report",),
             gt=0,
@@ -649,8 +649,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     picture_cache: Annotated[
         Literal["auto", "memory", "disk", "off"],
         _about(
-            "Decoded pictures",
-            "Where pictures are kept once they are decoded: in memory, in a cache on disk that runs share, or nowhere.",
+            "Decoded images",
+            "Where images are kept once they are decoded: in memory, in a cache on disk that runs share, or nowhere.",
             "data",
             resume=True,
         ),
@@ -659,7 +659,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Loader workers",
-            "Threads that read and decode pictures, per worker process.",
+            "Threads that read and decode images, per worker process.",
             "data",
             resume=True,
             ge=0,
@@ -682,7 +682,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["auto", "contiguous", "channels_last"],
         _about(
             "Memory format",
-            "How pictures lie in memory. Auto: whichever a short trial finds faster.",
+            "How images lie in memory. Auto: whichever a short trial finds faster.",
             "precision",
             resume=True,
             recipe=True,

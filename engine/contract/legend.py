@@ -1,4 +1,4 @@
-"""What the colours in pictures stand for."""
+"""What the colours in images stand for."""
 
 from __future__ import annotations
 

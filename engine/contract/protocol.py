@@ -49,7 +49,7 @@ class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
 
 
 class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
-    """Changes what can be changed of a run as it goes: the threads that read pictures, per worker process."""
+    """Changes what can be changed of a run as it goes: the threads that read images, per worker process."""
 
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 

@@ -117,7 +117,7 @@ def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport |
         family=family_of(job.model, job.encoder if model is not None and model.encoder else ""),
         weights=weights is not None,
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
-        images=train.pictures if train is not None and train.pictures else None,
+        images=train.images if train is not None and train.images else None,
         classes=len(report.classes) or None if report is not None else None,
         model_size=model.image_size or None if model is not None else None,
         least_size=model.min_image_size or None if model is not None else None,

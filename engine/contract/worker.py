@@ -15,12 +15,12 @@ from engine.contract.job import Job
 from engine.contract.protocol import Command
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
-"""What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of pictures,
+"""What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of images,
 the strategy's step, the other ranks and the device's figures, a batch of the validation, or a checkpoint."""
 
 Standing = Literal["", "waiting", "reading", "working"]
 """What the main thread's stack shows of one that stays long in one activity: it waits for other ranks or for the
-device, for pictures, or is at work itself; "" where it has not been looked at."""
+device, for images, or is at work itself; "" where it has not been looked at."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

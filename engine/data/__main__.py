@@ -17,7 +17,7 @@ import msgspec
 
 from engine.contract.dataset import DatasetReport, InspectionDone, InspectionMessage, InspectionProgress
 from engine.contract.job import FIELDS
-from engine.data.formats.registry import PICTURES_BY_CLASS
+from engine.data.formats.registry import IMAGES_BY_CLASS
 from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
 from engine.data.splits import shown, wrong
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)
     parser.add_argument("--seed", type=int, default=FIELDS["seed"].default)
     parser.add_argument("--ignore-value", type=int)
-    parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=PICTURES_BY_CLASS)
+    parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=IMAGES_BY_CLASS)
     arguments = parser.parse_args()
     _die_with_parent()
     try:

@@ -1,4 +1,4 @@
-"""Pictures with what is known of them drawn on them, for people to look at. Torch-free."""
+"""Images with what is known of them drawn on them, for people to look at. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 FRAME_SHARE, WORDS_SHARE = 200, 40
-"""The longer side of a picture over the width of a frame in it, and over the height of the words at it."""
+"""The longer side of an image over the width of a frame in it, and over the height of the words at it."""
 
 
 def class_colours(count: int) -> Bytes:
@@ -29,7 +29,7 @@ def class_colours(count: int) -> Bytes:
 
 
 def legend_of(names: Sequence[str], colours: Bytes) -> tuple[LegendEntry, ...]:
-    """The legend of colours uint8 [n, 3], of which black leaves a picture as it is."""
+    """The legend of colours uint8 [n, 3], of which black leaves an image as it is."""
     told = ("#{:02x}{:02x}{:02x}".format(*colour) if any(colour) else "" for colour in colours.tolist())
     return tuple(LegendEntry(name, colour) for name, colour in zip(names, told, strict=True))
 
@@ -54,22 +54,22 @@ def _frame_colours(classes: npt.NDArray[np.int64]) -> Bytes:
     return class_colours(NO_CLASS + 1)[classes % NO_CLASS + 1]
 
 
-def lay_mask(picture: Bytes, plane: Bytes) -> Bytes:
-    """`picture`, uint8 [h, w, 3], under the colours of the classes in `plane`, uint8 [h, w]; what is of no class, and the
-    first class, which is black, shows the picture."""
+def lay_mask(image: Bytes, plane: Bytes) -> Bytes:
+    """`image`, uint8 [h, w, 3], under the colours of the classes in `plane`, uint8 [h, w]; what is of no class, and the
+    first class, which is black, shows the image."""
     colours = np.concatenate([class_colours(NO_CLASS), np.zeros((1, 3), np.uint8)])
     laid = colours[plane]
     there = laid.any(2, keepdims=True)
-    return np.where(there, picture // 2 + laid // 2, picture).astype(np.uint8)
+    return np.where(there, image // 2 + laid // 2, image).astype(np.uint8)
 
 
-def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
-    """`picture`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
-    its class, with a few words each if there are any; both so large that they are seen where the picture is shown small."""
+def outline(image: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
+    """`image`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
+    its class, with a few words each if there are any; both so large that they are seen where the image is shown small."""
     colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
-    side = max(picture.shape[:2])
+    side = max(image.shape[:2])
     width, font_size = max(1, round(side / FRAME_SHARE)), max(10, side // WORDS_SHARE)
-    canvas = Image.fromarray(picture)
+    canvas = Image.fromarray(image)
     draw = ImageDraw.Draw(canvas)
     for number, (box, colour) in enumerate(zip(boxes.tolist(), map(tuple, colours), strict=True)):
         left, top, right, bottom = box
@@ -79,8 +79,8 @@ def outline(picture: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[in
     return np.asarray(canvas)
 
 
-def png(picture: Bytes) -> bytes:
-    """`picture`, uint8 [h, w] or [h, w, 3], as a PNG file's content."""
+def png(image: Bytes) -> bytes:
+    """`image`, uint8 [h, w] or [h, w, 3], as a PNG file's content."""
     stream = BytesIO()
-    Image.fromarray(picture).save(stream, "PNG")
+    Image.fromarray(image).save(stream, "PNG")
     return stream.getvalue()

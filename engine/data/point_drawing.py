@@ -1,4 +1,4 @@
-"""Pictures of point clouds, for people to look at. Torch-free."""
+"""Images of point clouds, for people to look at. Torch-free."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 
 
 def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
-    """An orthographic picture, uint8 [side, side, 3], of points at places float32 [n, 3] in the colours of their classes,
+    """An orthographic image, uint8 [side, side, 3], of points at places float32 [n, 3] in the colours of their classes,
     uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the nearer.
 
     It is taken from `TILT` beside the direction in which the points scatter least, so that a floor is seen, and what stands
     on it, whatever axis of the file is up.
     """
-    picture = np.full((side, side, 3), BACKGROUND, np.uint8)
+    image = np.full((side, side, 3), BACKGROUND, np.uint8)
     across, up, depth = _seen(places)
     half = max(0, min(4, round(side / np.sqrt(len(places)) / 4)))
     scale = (side - 1 - 2 * half) / max(float(np.ptp(across)), float(np.ptp(up)), 1e-12)
@@ -49,8 +49,8 @@ def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
     colours = np.where(colours.any(1, keepdims=True), colours, greys)
     for down in range(-half, half + 1):
         for right in range(-half, half + 1):
-            picture[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colours
-    return picture
+            image[np.clip(rows + down, 0, side - 1), np.clip(columns + right, 0, side - 1)] = colours
+    return image
 
 
 def _seen(places: Points) -> npt.NDArray[np.float64]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.contract.problems import Problem
 from engine.data.files import Files
 
-LAYOUT = "Give a folder with one folder of pictures per class, or with train and val folders of such."
+LAYOUT = "Give a folder with one folder of images per class, or with train and val folders of such."
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -27,7 +27,7 @@ _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 class Split(Protocol):
     """What a format knows of one split; each has a type of its own. `made` where the folder has no such split, and it is
-    drawn from the training pictures."""
+    drawn from the training images."""
 
     @property
     def made(self) -> bool: ...
@@ -35,7 +35,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """Pictures as files. `labels[i]` is the class of `files[i]`; `strays` are files that are no pictures by name."""
+    """Images as files. `labels[i]` is the class of `files[i]`; `strays` are files that are no images by name."""
 
     files: Files
     labels: Labels
@@ -45,7 +45,7 @@ class FileSplit:
 
 @dataclass(frozen=True, eq=False)
 class IdxSplit:
-    """Pictures in idx files. `rows` are those of the file that belong to the split, None for all."""
+    """Images in idx files. `rows` are those of the file that belong to the split, None for all."""
 
     images: str
     labels: Labels
@@ -55,7 +55,7 @@ class IdxSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Pictures and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`."""
+    """Images and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
@@ -87,7 +87,7 @@ class AnySplit:
 @dataclass(frozen=True)
 class MaskCode:
     """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
-    0xRRGGBB; values of `ignored`, and what lies outside of a picture, are of no class."""
+    0xRRGGBB; values of `ignored`, and what lies outside of an image, are of no class."""
 
     values: tuple[int, ...]
     colours: bool = False
@@ -132,7 +132,7 @@ def nothing(problem: Problem, other: str = "") -> Recognised:
 
 
 def counted(names: Sequence[str], noun: str, plural: str = "") -> str:
-    """ "There is 1 picture" or "There are 1,204 pictures"."""
+    """ "There is 1 image" or "There are 1,204 images"."""
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
 
 
@@ -151,7 +151,7 @@ def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, 
     """Which samples go to validation: of each class the given share, at least one where it has two.
 
     The order is that of a hash of seed and name, so it is the same on every machine and hardly
-    changes when pictures are added.
+    changes when images are added.
     """
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()

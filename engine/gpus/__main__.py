@@ -1,6 +1,6 @@
 """The sampler: `python -m engine.gpus` prints a snapshot of all devices, as one JSON line, per interval.
 
-With --listen, each line of its standard input says what is on screen (`engine.contract.devices.Shown`), so that no more
+With --listen, each line of its standard input says what is on screen (`engine.contract.devices.SnapshotRequest`), so that no more
 than that is asked for.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.contract.devices import Shown
+from engine.contract.devices import SnapshotRequest
 from engine.gpus.lifeline import Parent, take_lines
 from engine.gpus.sampler import Sampler
 from engine.gpus.watch import Patience
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show(sampler: Sampler, line: bytes) -> None:
     try:
-        sampler.show(msgspec.json.decode(line, type=Shown))
+        sampler.show(msgspec.json.decode(line, type=SnapshotRequest))
     except msgspec.DecodeError as error:
         print(f"A line that is not understood was passed over: {error}", file=sys.stderr, flush=True)
 

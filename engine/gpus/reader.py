@@ -1,5 +1,5 @@
 """The process that asks NVML: `python -m engine.gpus.reader INTERVAL AGAIN [--only-basics] [--some-lost]` prints one
-`Reading` per INTERVAL. Lines on its standard input say what is on screen (`Shown`), from then on.
+`Reading` per INTERVAL. Lines on its standard input say what is on screen (`SnapshotRequest`), from then on.
 
 It ends when NVML cannot be used (having said why), and when a GPU has been lost for AGAIN seconds, since only a
 new process can find it again; the watchdog starts that. With --some-lost a GPU was lost before it began, of which NVML
@@ -15,7 +15,7 @@ import time
 
 import msgspec
 
-from engine.contract.devices import Nvml, Shown
+from engine.contract.devices import Nvml, SnapshotRequest
 from engine.gpus import sentences
 from engine.gpus.installation import denied_files
 from engine.gpus.lifeline import end_with_parent
@@ -30,12 +30,12 @@ class Watched:
     """What is on screen, as last said; `news` is set when that changed."""
 
     def __init__(self) -> None:
-        self.shown = Shown()
+        self.shown = SnapshotRequest()
         self.news = threading.Event()
 
     def take(self, line: bytes) -> None:
         """A line of our input."""
-        self.shown = msgspec.json.decode(line, type=Shown)
+        self.shown = msgspec.json.decode(line, type=SnapshotRequest)
         self.news.set()
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
 from engine.gpus.host import foreign_pids
@@ -33,7 +33,7 @@ class Sampler:
     def __init__(self, interval_s: float, patience: Patience | None = None, *, basics: bool = False) -> None:
         self._interval_s = interval_s
         self._news = threading.Event()
-        self._shown = Shown()
+        self._shown = SnapshotRequest()
         self._watch = NvmlWatch(interval_s, self._news, patience or Patience(), basics=basics)
         self._watch.poll()
         self._order = CudaOrder(self._news)
@@ -41,7 +41,7 @@ class Sampler:
         self._host = socket.gethostname()
         self._foreign_pids = foreign_pids()
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SnapshotRequest) -> None:
         """What is asked for from now on. May be called on any thread."""
         self._shown = shown
         self._news.set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.contract.devices import Gpu, Nvml, Shown, Topology, Xid
+from engine.contract.devices import Gpu, Nvml, SnapshotRequest, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
 from engine.gpus.nvml.xids import KEPT
@@ -54,7 +54,7 @@ class NvmlWatch:
         self._news = news
         self._patience = patience
         self._basics = basics
-        self._shown = Shown()
+        self._shown = SnapshotRequest()
         self._earlier_xids: dict[str, tuple[Xid, ...]] = {}
         self._failures = 0
         self._child: LineChild | None = None
@@ -85,7 +85,7 @@ class NvmlWatch:
         elif silent_s > self._patience.silent_s:
             self._tell_silence(now)
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SnapshotRequest) -> None:
         """What is asked for from now on."""
         if shown != self._shown:
             self._shown = shown
@@ -109,7 +109,7 @@ class NvmlWatch:
         if any(gpu.lost for gpu in self.gpus):
             arguments.append("--some-lost")
         self._child = LineChild("engine.gpus.reader", *arguments, news=self._news)
-        if self._shown != Shown():
+        if self._shown != SnapshotRequest():
             self._child.tell(_line(self._shown))
 
     def _take(self, line: bytes, now: float) -> None:
@@ -194,5 +194,5 @@ def _lost(gpu: Gpu, now: float) -> Gpu:
     return gpu if gpu.lost else msgspec.structs.replace(gpu, lost=True, lost_since=now)
 
 
-def _line(shown: Shown) -> bytes:
+def _line(shown: SnapshotRequest) -> bytes:
     return msgspec.json.encode(shown) + b"\n"

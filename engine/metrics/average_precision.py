@@ -1,7 +1,7 @@
 """Average precision as COCO measures it, of boxes and of masks.
 
 The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten thresholds of
-the overlap, the precision at 101 recalls, at most 100 detections of a class in a picture, over objects of all sizes.
+the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects of all sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """The least overlaps with which something counts as found."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MOST = 100
-"""Detections of a class in a picture that count, those with the highest scores."""
+"""Detections of a class in an image that count, those with the highest scores."""
 _AT_ONCE = 1 << 16
 """Pixels of which masks are compared at once: as floats they take four times the memory."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
@@ -56,7 +56,7 @@ def _shares(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """What becomes of the detections of one class in one picture, [d, 10], by `overlaps` [d, g] in the order of falling scores.
+    """What becomes of the detections of one class in one image, [d, 10], by `overlaps` [d, g] in the order of falling scores.
 
     Each takes the object with which it overlaps most among those that are still free; one that has none but an ignored
     object, which is never used up, is left out.
@@ -81,8 +81,8 @@ def match(overlaps: Floats, ignored: Bools) -> Floats:
 
 
 def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
-    """What becomes of one picture's detections: rows of the class, the score, and ten outcomes for each of `overlaps` [d, g],
-    which are of the boxes, or the masks, with all objects of the picture."""
+    """What becomes of one image's detections: rows of the class, the score, and ten outcomes for each of `overlaps` [d, g],
+    which are of the boxes, or the masks, with all objects of the image."""
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
         of = np.flatnonzero(classes == number)
@@ -96,7 +96,7 @@ def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, ove
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
     """The average precision of each class at each threshold, [classes, 10]; NaN for a class that does not occur.
 
-    `rows` [k, 12] are those of `judge` for one kind of overlap, of all pictures; `counts` [classes] are the objects of each
+    `rows` [k, 12] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects of each
     class that are not ignored.
     """
     found = np.full((len(counts), len(THRESHOLDS)), np.nan)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Measures(ABC):
+class Metric(ABC):
     """Collects a validation's measures batch by batch.
 
     Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;

@@ -17,9 +17,9 @@ Plane = npt.NDArray[np.bool_]
 THRESHOLDS = np.arange(1, 100) / 100
 """Those at which edges are taken for found, as in Dollár and Zitnick's `edgesEval`."""
 TOLERANCE = 0.0075
-"""How far a found edge may be from a drawn one, in parts of the picture's diagonal: the benchmark's for BSDS500."""
+"""How far a found edge may be from a drawn one, in parts of the image's diagonal: the benchmark's for BSDS500."""
 _BORDER = 5 / 578
-"""Within so much of the diagonal from the picture's border edges fade out: 5 px of a picture of BSDS500, as in `edgesNms`."""
+"""Within so much of the diagonal from the image's border edges fade out: 5 px of an image of BSDS500, as in `edgesNms`."""
 _SHARPER = 1.01
 """By how much an edge is taken for stronger when it is compared with its neighbours; `edgesNms` has the same."""
 
@@ -28,8 +28,8 @@ MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
 
 
 class Scores(NamedTuple):
-    """`ods` is the best F measure at one threshold for all pictures, reached at `threshold`; `ois` that with the best
-    threshold for each picture, `ap` the average precision."""
+    """`ods` is the best F measure at one threshold for all images, reached at `threshold`; `ois` that with the best
+    threshold for each image, `ap` the average precision."""
 
     ods: float
     ois: float
@@ -40,7 +40,7 @@ class Scores(NamedTuple):
 def thin_maxima(likely: Floats) -> Floats:
     """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression of
     Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either side.
-    A picture less than two pixels wide has none."""
+    An image less than two pixels wide has none."""
     height, width = likely.shape
     if min(height, width) < 2:
         return np.zeros_like(likely)
@@ -166,13 +166,13 @@ def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
 
 
 def best_row(counts: Counts) -> Counts:
-    """A picture's counts [4] at the threshold that suits it best."""
+    """An image's counts [4] at the threshold that suits it best."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """The measures of all pictures, by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    """The measures of all images, by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
     summed = np.asarray(counts)
     of_all = _f_measure(summed)
     best = int(np.argmax(of_all))

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from engine.data.datasets.orientation import DIRECTIONS, LINE, STEP, Mask, thin
 from engine.data.decoding.masks import NO_CLASS
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 
 SLACK = 3
-"""How far from each other two middle lines may be and still be the same, in rows and columns of the picture as the model is
+"""How far from each other two middle lines may be and still be the same, in rows and columns of the image as the model is
 given it. Mnih & Hinton 2010 (section 4) allow as many pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`)."""
 TOLERANCE = 10.0
 """By how many degrees a direction may be off and still be right: the width of a class of Batra et al. 2019."""
@@ -23,13 +23,13 @@ _MIDDLES = slice(6, 10)
 _DIRECTED = slice(10, 12)
 
 
-class LineMeasures(Measures):
-    """`counters`: the sum of the losses and the number of pictures; a row for each true class of how many of its pixels were
+class RoadMetric(Metric):
+    """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels were
     taken for each class; the pixels of middle lines that were found and, of those, that are near a true one, then the true
     ones and, of those, that are near a found one; the pixels of true lines with a direction and, of those, where the
     likeliest of all directions is right, whether a line was found there or not.
 
-    `losses(outputs, targets)` is the loss of each picture, [n]; `scores(outputs, targets)` the scores at the whole side,
+    `losses(outputs, targets)` is the loss of each image, [n]; `scores(outputs, targets)` the scores at the whole side,
     [n, 2, h, w] of the classes and [n, 37, h, w] of directions.
     """
 
@@ -57,8 +57,8 @@ class LineMeasures(Measures):
         self.counters = self.counters.to(outputs.device) + added
 
     def compute(self) -> dict[str, float]:
-        loss, pictures = self.counters[:2].tolist()
-        if not pictures:
+        loss, images = self.counters[:2].tolist()
+        if not images:
             return {}
         found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
         precision, recall = _share(found_near, found), _share(true_near, true)
@@ -69,7 +69,7 @@ class LineMeasures(Measures):
             "relaxed_iou": _share(precision * recall, precision + recall - precision * recall),
             "f1": shares["F1"][LINE] or 0.0,
             "orientation": _share(right, directed),
-            "loss": loss / pictures,
+            "loss": loss / images,
         }
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:

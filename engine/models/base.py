@@ -26,7 +26,7 @@ class TaskError(Exception):
         return Problem(self.field, self.message, self.remedy)
 
 
-class About(NamedTuple):
+class ModelInfo(NamedTuple):
     """A model of the catalogue, its fields as in `ModelEntry`; it is described for so many `classes` and `channels`."""
 
     title: str

@@ -18,7 +18,7 @@ from engine.models.networks.mnist_cnn import MIN_SIZE, MnistCnn
 
 MNIST_CNN = "mnist_cnn"
 FILE_IMAGE_SIZE = 224
-"""What a model file's pictures measure where the user does not say, as for most of torchvision's."""
+"""What a model file's images measure where the user does not say, as for most of torchvision's."""
 
 
 def names() -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
 
 
 def default_image_size(model: str) -> int:
-    """The side of the pictures, in pixels, where the job leaves it open."""
+    """The side of the images, in pixels, where the job leaves it open."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
@@ -38,7 +38,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """The least side of the pictures that the model takes, in pixels."""
+    """The least side of the images that the model takes, in pixels."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
@@ -70,7 +70,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
             begin_small(model, head)
     _load_weights(job, model, head, channels, size)
     if job.model_is_file:
-        what = f"Let its last layer give {classes} values per picture."
+        what = f"Let its last layer give {classes} values per image."
         user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
     if job.freeze_epochs and head is None:
         message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
@@ -90,7 +90,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, known))
     if size < min_image_size(job.model):
         least = min_image_size(job.model)
-        message = f"{title_and_family(job.model)[0]} needs pictures of at least {least} px."
+        message = f"{title_and_family(job.model)[0]} needs images of at least {least} px."
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
     if job.progressive_from is not None and _has_one_size(job.model):
         message = f"{title_and_family(job.model)[0]} is built for images of one size."

@@ -21,14 +21,14 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.torchvision_detectors import tensors_alone
 
 CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
 IMAGE_SIZE = 512
-"""What a model file's pictures measure where the user does not say."""
+"""What a model file's images measure where the user does not say."""
 LIGHT = 128
 """Channels of the light models' pyramid."""
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -64,10 +64,10 @@ def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
     """torchvision's Faster or Mask R-CNN of narrower parts, which learns from nothing on a CPU.
 
     MobileNetV3's pyramid has ResNet's four levels, of strides 4 to 32, and 128 channels in place of 256; the heads are as
-    much narrower. It normalises by groups of channels (Wu & He 2018), as detectors that learn from nothing with few pictures in a
+    much narrower. It normalises by groups of channels (Wu & He 2018), as detectors that learn from nothing with few images in a
     batch should (He et al. 2019, Rethinking ImageNet pre-training, section 3.1): with BatchNorm its average precision fell back
-    to 0 after some epochs. Boxes begin with sides from a thirty-second to half of the picture's, so that small objects are found in
-    small pictures, too.
+    to 0 after some epochs. Boxes begin with sides from a thirty-second to half of the image's, so that small objects are found in
+    small images, too.
     """
     levels = {"2": 24, "4": 40, "7": 80, "16": 960}
     names = {name: str(place) for place, name in enumerate(levels)}
@@ -125,12 +125,12 @@ MASKERS = {
 _ALL = DETECTORS | MASKERS
 
 
-def about(name: str) -> About:
+def model_info(name: str) -> ModelInfo:
     known = _ALL[name]
     given = None
     if known.construct is None:
         given = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return About(known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given)
+    return ModelInfo(known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given)
 
 
 def image_size(job: Job) -> int:
@@ -174,7 +174,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return _own(job, classes, channels)
     entry = _ALL[job.model]
     if size < entry.min_image_size:
-        message = f"{entry.title} needs pictures of at least {entry.min_image_size} px."
+        message = f"{entry.title} needs images of at least {entry.min_image_size} px."
         raise TaskError("image_size", message, f"Set {entry.min_image_size} or more, or leave it empty.")
     if entry.construct is not None:
         plain = entry.construct(classes + 1, size)
@@ -186,13 +186,13 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _sampling(size: int) -> dict[str, Any]:
-    """How many proposals of a picture an R-CNN learns from: 512, as its authors found for sides of 800 px, go down with the
-    picture's area to 64."""
+    """How many proposals of an image an R-CNN learns from: 512, as its authors found for sides of 800 px, go down with the
+    image's area to 64."""
     return {"box_batch_size_per_image": min(512, max(64, 512 * size**2 // 800**2))}
 
 
 def _most(plain: nn.Module) -> int:
-    """The detections of a picture that a detector gives at most."""
+    """The detections of an image that a detector gives at most."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 

@@ -12,15 +12,15 @@ from torchvision import models
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.models import user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.networks.bdcn import Bdcn
 from engine.models.networks.hed import Hed
 
 IMAGE_SIZE = 480
-"""Where the user does not say, in pixels: the long side of BSDS500's pictures is 481."""
+"""Where the user does not say, in pixels: the long side of BSDS500's images is 481."""
 MIN_SIZE = 32
-"""Four times halved, a picture is to have more than one pixel."""
+"""Four times halved, an image is to have more than one pixel."""
 HEAD = "head"
 
 
@@ -43,10 +43,10 @@ def names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def about(name: str) -> About:
+def model_info(name: str) -> ModelInfo:
     known = _MODELS[name]
     of_backbone = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
-    return About(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=of_backbone)
+    return ModelInfo(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=of_backbone)
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
@@ -74,7 +74,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
 
 def _known(job: Job, channels: int, size: int) -> nn.Module:
     if size < MIN_SIZE:
-        message = f"{_MODELS[job.model].title} needs pictures of at least {MIN_SIZE} px."
+        message = f"{_MODELS[job.model].title} needs images of at least {MIN_SIZE} px."
         raise TaskError("image_size", message, f"Set {MIN_SIZE} or more, or leave it empty.")
     model = _MODELS[job.model].build()
     adapt_first_conv(model, channels)
@@ -84,6 +84,6 @@ def _known(job: Job, channels: int, size: int) -> nn.Module:
 def _of_file(job: Job, channels: int, size: int) -> nn.Module:
     model = user_file.build(job.model, job.model_file_sha256, 1).cpu()
     adapt_first_conv(model, channels)
-    remedy = "Let it give one value for each pixel of a picture, the logit of an edge."
+    remedy = "Let it give one value for each pixel of an image, the logit of an edge."
     user_file.try_out(job.model, model, (channels, size, size), (1, size, size), remedy)
     return model

@@ -38,12 +38,12 @@ def begin_small(model: nn.Module, head: str) -> None:
 
 
 def find_first_conv(model: nn.Module) -> str | None:
-    """The name of the first convolution, the one that sees the picture."""
+    """The name of the first convolution, the one that sees the image."""
     return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
-    """First-layer weights [out, 1 or 3, h, w] for pictures of `channels`, so that a grey picture gives the same either way.
+    """First-layer weights [out, 1 or 3, h, w] for images of `channels`, so that a grey image gives the same either way.
 
     Of more channels than 3 the first three are taken for red, green and blue, the next for the same again; those that share
     a colour share its weights.

@@ -10,7 +10,7 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.datasets.orientation import DIRECTIONS
 from engine.models import user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.networks.road_networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
@@ -42,12 +42,12 @@ def names() -> tuple[str, ...]:
     return tuple(_TITLES)
 
 
-def about(name: str) -> About:
+def model_info(name: str) -> ModelInfo:
     title, family = _TITLES[name]
     if name == HOURGLASS:
-        return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES)
+        return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES)
     of_encoder = weights.of_torchvision(models.get_model_weights(_ENCODERS[name]).DEFAULT)
-    return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, weights=of_encoder)
+    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, weights=of_encoder)
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
@@ -79,7 +79,7 @@ def _title(job: Job) -> str:
 
 
 def network(name: str, channels: int = 3) -> nn.Module:
-    """One of the networks with fresh weights, for pictures with a side that is a multiple of `STRIDE` px."""
+    """One of the networks with fresh weights, for images with a side that is a multiple of `STRIDE` px."""
     if name == HOURGLASS:
         return StackHourglassNetMTL(CLASSES, DIRECTIONS + 1, channels)
     return LinkNetMTL(_ENCODERS[name], CLASSES, DIRECTIONS + 1, channels)

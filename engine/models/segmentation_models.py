@@ -14,7 +14,7 @@ from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
 
 CLASSES = 21
@@ -74,12 +74,12 @@ def statistics(job: Job) -> Statistics:
     return IMAGENET
 
 
-def about(name: str) -> About:
+def model_info(name: str) -> ModelInfo:
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
-        return About(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=True)
+        return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=True)
     known = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return About(title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=known)
+    return ModelInfo(title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=known)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -108,7 +108,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -
     if job.weights_file:
         state, field, source = weights.from_file(job.weights_file), "weights_file", job.weights_file
     else:
-        title = job.model if job.model_is_file else about(job.model).title
+        title = job.model if job.model_is_file else model_info(job.model).title
         state = weights.pretrained(job, f"the encoder {job.encoder}" if job.model in _DECODERS else title)
         field, source = "pretrained", weights.SOURCE
     if job.model in _DECODERS and not any(name.startswith("encoder.") for name in state):
@@ -141,7 +141,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return _of_torchvision(job, classes, channels)
     model = user_file.build(job.model, job.model_file_sha256, classes)
     adapt_first_conv(model, channels)
-    remedy = f"Let it give {classes} values for each pixel of a picture."
+    remedy = f"Let it give {classes} values for each pixel of an image."
     user_file.try_out(job.model, model.cpu(), (channels, size, size), (classes, size, size), remedy)
     return model
 
@@ -154,13 +154,13 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
     if size % STRIDE:
         nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
-        message = f"{about(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
+        message = f"{model_info(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
     given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
     try:
         model: nn.Module = create_model(job.model, job.encoder, **given)
     except (ValueError, KeyError, RuntimeError) as error:
-        message = f"{about(job.model).title} cannot stand on the encoder {job.encoder} ({_line(error)})."
+        message = f"{model_info(job.model).title} cannot stand on the encoder {job.encoder} ({_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
     return model
 

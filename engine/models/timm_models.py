@@ -211,7 +211,7 @@ def construct(model: str, classes: int, channels: int, size: int, **dropped: Any
         if dropped and isinstance(error, TypeError):
             raise
         field = "image_size" if given else "model"
-        message = f"{title_and_family(model)[0]} cannot be built for pictures of {size} px ({_line(error)})."
+        message = f"{title_and_family(model)[0]} cannot be built for images of {size} px ({_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
     patches = getattr(getattr(made, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)

@@ -1,6 +1,6 @@
 """torchvision's detectors with one tensor in and one tensor out, as the strategies know models.
 
-In training a detector computes its loss by itself. In evaluation it gives a fixed number of detections for each picture.
+In training a detector computes its loss by itself. In evaluation it gives a fixed number of detections for each image.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BOX = 6
 MASK_SIDE = 28
 """The side of Mask R-CNN's masks, which are of a box (He et al. 2017, figure 4)."""
 NONE = -1
-"""The class of what only fills up a picture's true boxes, and the score of what fills up its detections."""
+"""The class of what only fills up an image's true boxes, and the score of what fills up its detections."""
 
 Wanted = list[dict[str, Tensor]]
-"""What torchvision's detectors learn from: for each picture "boxes" [k, 4], "labels" [k] from 1 on, perhaps "masks"."""
+"""What torchvision's detectors learn from: for each image "boxes" [k, 4], "labels" [k] from 1 on, perhaps "masks"."""
 
 
 class Instances(NamedTuple):
-    """The objects of one picture: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h, w]."""
+    """The objects of one image: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h, w]."""
 
     boxes: Tensor
     classes: Tensor
@@ -36,7 +36,7 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """The objects in a picture's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and its
+    """The objects in an image's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and its
     class. An object without a class is to be ignored."""
     numbers, classes = planes
     present = numbers.unique()
@@ -72,19 +72,19 @@ def wanted_instances(targets: Tensor) -> Wanted:
 class _OneTensor(nn.Module):
     """Comes before one of torchvision's detectors in the order of its classes.
 
-    Takes pictures [n, c, h, w], and in training targets; gives in training the loss of each picture [n], which is the sum
+    Takes images [n, c, h, w], and in training targets; gives in training the loss of each image [n], which is the sum
     of the detector's losses over the batch for all alike, and in evaluation the detections [n, k, 6 or 6 + 28 * 28].
     """
 
     most: int
-    """Detections of a picture."""
+    """Detections of an image."""
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         if not isinstance(inputs, Tensor):
-            raise TypeError("which boxes it looks at depends on the picture")
+            raise TypeError("which boxes it looks at depends on the image")
         if self.training:
             if targets is None:
-                raise ValueError("A detector learns from pictures and targets together.")
+                raise ValueError("A detector learns from images and targets together.")
             wanted = wanted_instances(targets) if targets.dim() == 4 else wanted_boxes(targets)
             losses = super().forward(inputs, wanted)
             return torch.stack(list(losses.values())).sum().expand(len(inputs))
@@ -93,7 +93,7 @@ class _OneTensor(nn.Module):
 
 @torch.no_grad()
 def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
-    """The detections of each picture in one tensor, filled up to `most`."""
+    """The detections of each image in one tensor, filled up to `most`."""
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
     joined = inputs.new_zeros((len(found), most, width), dtype=torch.float32)
     joined[..., 4] = NONE
@@ -106,7 +106,7 @@ def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
 
 
 class _AsGiven(GeneralizedRCNNTransform):
-    """Takes pictures that are normalised and of their size already, filled up at the right and below as torchvision does;
+    """Takes images that are normalised and of their size already, filled up at the right and below as torchvision does;
     masks stay in their boxes."""
 
     def forward(self, images: Tensor, targets: Wanted | None = None) -> tuple[ImageList, Wanted | None]:

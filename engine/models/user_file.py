@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.checks.disk import MODEL_FILE_BYTES
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.models.base import TaskError
 from engine.runs.consent import is_agreed
 from engine.system.format import counted
@@ -60,15 +60,15 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     return file, _run(file, source)
 
 
-def try_out(path: str, model: nn.Module, picture: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
-    """Gives the file's model two empty pictures of [channels, height, width], so that a wrong shape is told before the
+def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tuple[int, ...], remedy: str) -> None:
+    """Gives the file's model two empty images of [channels, height, width], so that a wrong shape is told before the
     training starts: of each it is to make a tensor of the shape `wanted`. Raises TaskError."""
-    channels, size = picture[:2]
-    asked = f"pictures of {size} px with {counted(channels, 'channel')}"
+    channels, size = image[:2]
+    asked = f"images of {size} px with {counted(channels, 'channel')}"
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = model(torch.zeros(2, *picture))
+            outputs = model(torch.zeros(2, *image))
     except Exception as error:
         message = f"The model of {path} fails on {asked}: {type(error).__name__}: {error}."
         raise TaskError("model", message, "Correct the file, or set another image size.") from error
@@ -93,7 +93,7 @@ def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
     those through that tell already what is wrong with a dataset or the file."""
     try:
         return function(*given)
-    except (TaskError, DatasetError, UnreadablePicture):
+    except (TaskError, DatasetError, UnreadableImage):
         raise
     except (Exception, SystemExit) as error:
         if isinstance(error, SyntaxError) and error.filename == str(file):

@@ -130,7 +130,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
-    """A vision transformer's weights for pictures of another size, their positions interpolated as torchvision does."""
+    """A vision transformer's weights for images of another size, their positions interpolated as torchvision does."""
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
     patch = torchvision_models.PATCH_SIZES[name]

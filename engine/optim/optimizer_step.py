@@ -37,7 +37,7 @@ Groups = Mapping[str, Group]
 """By the parameters' names in the plain model; the usual group for those that it does not name."""
 
 
-class Updater:
+class OptimizerStep:
     """Turns losses into an update of the parameters that this rank holds.
 
     A step is `zero_grad`, then `backward` for each part of the batch (a pipeline's schedule calls `scale` and goes
@@ -275,7 +275,7 @@ def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The state of the whole model from the `Updater.state_dict` of ranks that hold parts of it."""
+    """The state of the whole model from the `OptimizerStep.state_dict` of ranks that hold parts of it."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
     }

@@ -227,7 +227,7 @@ def _too_large(cut: Cut) -> CannotCut:
     limits = _limits(cut)
     place = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
     name = f"CPU worker {place}" if cut.devices[place] == CPU else cut.devices[place]
-    remedies = "Use more devices, a smaller batch size or smaller pictures"
+    remedies = "Use more devices, a smaller batch size or smaller images"
     if not cut.recomputed:
         remedies += ", or turn activation checkpointing on"
     return CannotCut(

@@ -30,8 +30,8 @@ from engine.strategies.profiler import StepProfiler
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
-    from engine.metrics.base import Measures
-    from engine.optim.optimizer_step import Updater
+    from engine.metrics.base import Metric
+    from engine.optim.optimizer_step import OptimizerStep
     from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
@@ -61,13 +61,13 @@ class ResolvedJob:
 class StepResult(NamedTuple):
     """What one rank's part of a step gave, as 0-dim tensors on its device; summed over the ranks it is the step's.
 
-    `loss` is this rank's share of the mean over the global batch; `correct` and `pictures` count. All are
+    `loss` is this rank's share of the mean over the global batch; `correct` and `images` count. All are
     None on a rank that does not see the model's output.
     """
 
     loss: Tensor | None
     correct: Tensor | None
-    pictures: Tensor | int | None
+    images: Tensor | int | None
 
 
 class Strategy(ABC):
@@ -134,16 +134,16 @@ class Strategy(ABC):
 
     @abstractmethod
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Lays the plain `model` on the devices. `shape` is one sample's: a picture's [channels, height, width]."""
+        """Lays the plain `model` on the devices. `shape` is one sample's: an image's [channels, height, width]."""
         self.objective, self.resolved, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.accumulation, resolved.evaluation_parts
 
     @abstractmethod
-    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         """One optimizer step on this worker's share of the global batch."""
 
     @abstractmethod
-    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+    def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         """Measures the model over `batches`, after which `measures` holds the whole set's on every rank.
 
         `stop` is asked before every batch, on every rank alike; returns False where it broke off.
@@ -209,7 +209,7 @@ def settled_precision(job: Job) -> str:
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """How pictures and the weights of convolutions lie in memory."""
+    """How images and the weights of convolutions lie in memory."""
     return torch.channels_last if job.memory_format == "channels_last" else torch.contiguous_format
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.metrics.base import Measures
+    from engine.metrics.base import Metric
 
 
 class Collectives:
@@ -68,7 +68,7 @@ class GroupCollectives(Collectives):
         return values
 
 
-def sync_metrics(measures: Measures, collectives: Collectives) -> None:
+def sync_metrics(measures: Metric, collectives: Collectives) -> None:
     """Has `measures` hold what was measured on all ranks, which call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     measures.rows = collectives.all_gather_rows(measures.rows)

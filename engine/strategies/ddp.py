@@ -22,8 +22,8 @@ from engine.torch_compat import RunningNorm
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
-    from engine.metrics.base import Measures
-    from engine.optim.optimizer_step import Updater
+    from engine.metrics.base import Metric
+    from engine.optim.optimizer_step import OptimizerStep
     from engine.tasks.base import Objective
 
 _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -93,25 +93,25 @@ class DataParallelProcesses(Distributed, SingleDevice):
     def no_sync(self) -> AbstractContextManager[None]:
         return self.forward.no_sync()
 
-    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         assert batch is not None
         # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
         synchronised = self.job.sync_batchnorm
         parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
-        updater.zero_grad()
+        optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         with self.profiler.timed():
             if parts:
                 with self.forward.no_sync() if len(parts) > 1 else nullcontext():
-                    results = [self.forward_backward(part, updater) for part in parts[:-1]]
+                    results = [self.forward_backward(part, optimizer_step) for part in parts[:-1]]
                 with joining_gradients(self.profiler.timer, self.forward):
-                    results.append(self.forward_backward(parts[-1], updater))
+                    results.append(self.forward_backward(parts[-1], optimizer_step))
                 result = summed(results)
             else:
-                self._backward_on_nothing(updater.backward)
+                self._backward_on_nothing(optimizer_step.backward)
                 result = StepResult(None, None, None)
                 self.profiler.mark("backward")
-            updater.step(result.loss)
+            optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
 
@@ -120,7 +120,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         with joining_gradients(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 
-    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+    def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)
         return super().evaluate(parts_of(batches, self.accumulation), measures, stop)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
     from engine.data.loading.base_loader import Batch
-    from engine.metrics.base import Measures
-    from engine.optim.optimizer_step import Updater
+    from engine.metrics.base import Metric
+    from engine.optim.optimizer_step import OptimizerStep
     from engine.tasks.base import Objective
 
 NO_BLOCKS = (
@@ -125,7 +125,7 @@ class FullySharded(Distributed, SingleDevice):
             if self.job.shard_precision == "fp32":
                 fully_shard(module, **options)
                 continue
-            # BatchNorm takes bf16 pictures, but its parameters must have the type of its running statistics.
+            # BatchNorm takes bf16 images, but its parameters must have the type of its running statistics.
             norms: list[nn.Module] = [
                 part
                 for part in module.modules()
@@ -147,34 +147,34 @@ class FullySharded(Distributed, SingleDevice):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
         return groups
 
-    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         assert batch is not None
         with self.profiler.timed():
-            updater.zero_grad()
+            optimizer_step.zero_grad()
             self.profiler.mark("optimizer")
             parts = microbatches(batch, self.accumulation)
             results = []
             for number, part in enumerate(parts, 1):
                 for group in self.groups:
                     group.set_requires_gradient_sync(number == len(parts), recurse=False)
-                results.append(self.forward_backward(part, updater))
+                results.append(self.forward_backward(part, optimizer_step))
             if self.used is not None:
                 self.used.drop_others()
             result = summed(results)
-            updater.step(result.loss)
+            optimizer_step.step(result.loss)
             self.profiler.mark("optimizer")
             return result
 
-    def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
+    def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         if len(batch.targets):
-            return super().forward_backward(batch, updater)
+            return super().forward_backward(batch, optimizer_step)
         # The other ranks fetch parameters from this one and join their gradients with its own, which are 0.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self.blank_pass(updater.backward)
+            self.blank_pass(optimizer_step.backward)
         self.profiler.mark("backward")
         return StepResult(None, None, None)
 
-    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+    def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)
         parts = parts_of(batches, self.accumulation)
         try:
@@ -185,7 +185,7 @@ class FullySharded(Distributed, SingleDevice):
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """`batches`, with a blank picture computed for each in which this rank has none: the others fetch from it."""
+        """`batches`, with a blank image computed for each in which this rank has none: the others fetch from it."""
         for batch in batches:
             yield batch
             if batch is not None and not len(batch.targets):

@@ -21,15 +21,15 @@ _WORDS = re.compile(
 )
 """Of errors that PyTorch raises as plain RuntimeErrors."""
 _SINGLE_VALUE = "Expected more than 1 value per channel"
-"""What BatchNorm says of a part with too few pictures to take statistics of."""
+"""What BatchNorm says of a part with too few images to take statistics of."""
 
 
 class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
-    """The device's memory does not hold what the smallest part of a batch needs, which `pictures` many make up."""
+    """The device's memory does not hold what the smallest part of a batch needs, which `images` many make up."""
 
-    def __init__(self, pictures: int) -> None:
-        super().__init__(f"the memory does not hold the passes of {counted(pictures, 'picture')}")
-        self.pictures = pictures
+    def __init__(self, images: int) -> None:
+        super().__init__(f"the memory does not hold the passes of {counted(images, 'image')}")
+        self.images = images
 
 
 def ran_out(error: BaseException) -> bool:
@@ -42,14 +42,14 @@ def ran_out(error: BaseException) -> bool:
 def in_parts_that_fit(
     make: Callable[[int], Made],
     parts: int,
-    pictures: int,
+    images: int,
     *,
     again: Callable[[], object] = lambda: None,
     undone: Callable[[], bool] = lambda: True,
 ) -> tuple[Made, int]:
-    """What `make(parts)` makes of a batch of so many `pictures`, and in how many parts that was.
+    """What `make(parts)` makes of a batch of so many `images`, and in how many parts that was.
 
-    It is called again with twice as many parts each time that memory runs out, until a part holds one picture, as long as
+    It is called again with twice as many parts each time that memory runs out, until a part holds one image, as long as
     `undone` says that nothing lasting was done; before that, memory is given back and `again` is called. Raises
     DoesNotFit where the smallest parts are still too large.
     """
@@ -62,12 +62,12 @@ def in_parts_that_fit(
                 raise DoesNotFit(smallest) from error
             if not ran_out(error) or not undone():
                 raise
-            if parts >= pictures:
+            if parts >= images:
                 raise DoesNotFit(1) from error
         # Not in the handler: the exception holds the frames that failed, and they hold the memory (PyTorch's FAQ, "My
         # out of memory exception handler can't allocate memory").
-        smallest = -(-pictures // parts)
-        parts = min(2 * parts, pictures)
+        smallest = -(-images // parts)
+        parts = min(2 * parts, images)
         give_back()
         again()
 

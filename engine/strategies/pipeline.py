@@ -18,7 +18,7 @@ from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed
 from engine.strategies.gradients import add_up, lay_out
-from engine.strategies.pipelining.microbatch_feeder import PADDING, Fed, Feeder
+from engine.strategies.pipelining.microbatch_feeder import PADDING, Microbatches, MicrobatchFeeder
 from engine.strategies.pipelining.model_split import Traces, split, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import assemble, measure_place, places_of, seconds_per_byte
@@ -29,14 +29,14 @@ from engine.torch_compat import prepare_pipelines
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
-    from engine.metrics.base import Measures
-    from engine.optim.optimizer_step import Updater
+    from engine.metrics.base import Metric
+    from engine.optim.optimizer_step import OptimizerStep
     from engine.tasks.base import Objective
 
 
 class Pipeline(Distributed):
     """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage reads the
-    pictures and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
+    images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
 
     Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
     and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
@@ -70,8 +70,8 @@ class Pipeline(Distributed):
     """The ranks of this pipeline, through which its activations go; None for all."""
     peers: dist.ProcessGroup | None = None
     """The ranks of other pipelines that hold the same stages, where there are any."""
-    _fed: Fed
-    _updater: Updater
+    _fed: Microbatches
+    _optimizer_step: OptimizerStep
 
     def setup(self) -> None:
         job, microbatches = self.spec.job, self.layout.microbatches
@@ -208,7 +208,7 @@ class Pipeline(Distributed):
             self.group,
             self.control,
         )
-        self._feeder = Feeder(
+        self._feeder = MicrobatchFeeder(
             first=ranks[0],
             last=ranks[-1],
             size=self.part,
@@ -222,15 +222,15 @@ class Pipeline(Distributed):
         """A microbatch's share of the mean over the global batch, scaled as the backward pass needs it."""
         there = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * there
-        loss = self._updater.scale(losses.sum() / self._fed.global_size)
+        loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)
         self.profiler.extend()
         return loss
 
-    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
-        self._updater = updater
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        self._optimizer_step = optimizer_step
         self._fed = fed = self._feeder.feed(batch)
         self.profiler.mark("communication")
-        updater.zero_grad()
+        optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         rounds = self.accumulation
         inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
@@ -260,8 +260,8 @@ class Pipeline(Distributed):
         result = StepResult(None, None, None)
         if targets is not None:
             loss = self._unscaled(torch.stack(losses).sum())
-            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.pictures)
-        updater.step(result.loss)
+            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.images)
+        optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         fed.sent()
         self.profiler.mark("communication")
@@ -270,10 +270,10 @@ class Pipeline(Distributed):
     def _unscaled(self, loss: Tensor) -> Tensor:
         if self.job.precision != "fp16":
             return loss
-        return loss / self._updater.scale(torch.ones_like(loss))
+        return loss / self._optimizer_step.scale(torch.ones_like(loss))
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+    def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         if self.peers is not None:
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)
@@ -287,8 +287,8 @@ class Pipeline(Distributed):
                 fed = self._feeder.feed(batch)
                 inputs = fed.inputs.chunk(microbatches) if fed.inputs is not None else None
                 outputs = self._relay.run(microbatches, inputs)
-                if fed.targets is not None and fed.pictures:
-                    measures.update(torch.cat(outputs)[: fed.pictures].float(), fed.targets[: fed.pictures])
+                if fed.targets is not None and fed.images:
+                    measures.update(torch.cat(outputs)[: fed.images].float(), fed.targets[: fed.images])
                 fed.sent()
         finally:
             # Not train(): frozen layers stay as the task set them.

@@ -108,7 +108,7 @@ class _TimedReduceScatter(_TimedCollective):
 class UsedParameters:
     """Which parameters got a gradient on any rank, so that those that did not are left as they are.
 
-    Where a user's model uses other layers for one rank's pictures than for another's, FSDP must be told to join
+    Where a user's model uses other layers for one rank's images than for another's, FSDP must be told to join
     gradients of 0 for unused parameters, which then are taken for gradients: momentum and weight decay would move a
     layer that no rank uses.
     """

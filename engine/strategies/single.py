@@ -17,8 +17,8 @@ from engine.strategies.recompute import BuffersAsBefore, checkpoint_blocks
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
-    from engine.metrics.base import Measures
-    from engine.optim.optimizer_step import Updater
+    from engine.metrics.base import Metric
+    from engine.optim.optimizer_step import OptimizerStep
     from engine.tasks.base import Objective
 
 
@@ -53,24 +53,24 @@ class SingleDevice(Strategy):
             )
             self.remarks.append(Warned(code="no_blocks", message=message))
 
-    def step(self, batch: Batch | None, updater: Updater) -> StepResult:
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         assert batch is not None
-        updater.zero_grad()
+        optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         parts = [part for part in microbatches(batch, self.accumulation) if len(part.targets)]
-        result = summed([self.forward_backward(part, updater) for part in parts])
-        updater.step(result.loss)
+        result = summed([self.forward_backward(part, optimizer_step) for part in parts])
+        optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
 
-    def forward_backward(self, batch: Batch, updater: Updater) -> StepResult:
+    def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         """Adds the gradients of a part of the batch to those that are there."""
         with self.autocast():
-            outputs = self.forward(batch.inputs, *self.objective.told(batch.targets))
+            outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
         loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
         self.profiler.mark("forward")
-        updater.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
+        optimizer_step.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
         self.profiler.mark("backward")
         with torch.no_grad():
             correct = self.objective.correct(outputs, batch.targets)
@@ -80,17 +80,17 @@ class SingleDevice(Strategy):
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
         """Goes forward and backward with gradients of 0, after which the buffers are as before.
 
-        With two blank pictures, since BatchNorm refuses to take statistics of a single value.
+        With two blank images, since BatchNorm refuses to take statistics of a single value.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
-        told = self.objective.told(self.objective.blank_targets(blank))
+        told = self.objective.extra_inputs(self.objective.blank_targets(blank))
         with BuffersAsBefore(self.model):
             with self.autocast():
                 outputs = self.forward(blank, *told)
             backward(outputs.float().sum() * 0.0)
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[Batch | None], measures: Measures, stop: Callable[[], bool]) -> bool:
+    def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         self.model.eval()
         try:
             for batch in batches:

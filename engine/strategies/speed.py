@@ -42,7 +42,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     world = strategy.data_world
     strategy.collectives.all_reduce_max((0,))  # all measure at once, since they may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
-    speeds[strategy.data_rank] = pictures_per_second(strategy, model, objective, example_shape)
+    speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
     if max(measured) <= min(measured) * (1 + EVEN):
         return
@@ -58,11 +58,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 
 class Rehearsal:
-    """Passes forward and backward through the model by this rank alone, with blank pictures, as many as a part of its
+    """Passes forward and backward through the model by this rank alone, with blank images, as many as a part of its
     share of a batch has under `job`.
 
     A context manager, inside which the buffers are copies; the weights, gradients and random numbers stay as they
-    are. `forward` is what is called, and `inputs` the pictures, float32 [n, channels, height, width]; both may be
+    are. `forward` is what is called, and `inputs` the images, float32 [n, channels, height, width]; both may be
     replaced between passes.
     """
 
@@ -76,9 +76,9 @@ class Rehearsal:
     ) -> None:
         share = divide(job.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
         # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
-        self.pictures = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
+        self.images = max(2, math.ceil(share / (job.accumulation * (strategy.layout.microbatches or 1))))
         self.forward: Callable[..., Tensor] = model
-        self.inputs = torch.zeros(self.pictures, *example_shape, device=strategy.device)
+        self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)
         self.inputs = self.inputs.to(memory_format=memory_format(job))
         self._targets = objective.blank_targets(self.inputs)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -100,19 +100,19 @@ class Rehearsal:
         """Makes one pass forward and backward; how long it took."""
         begun = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
-            outputs = self.forward(self.inputs, *self._objective.told(self._targets))
+            outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
         return clock(self.inputs.device) - begun
 
 
-def pictures_per_second(
+def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """How many pictures this rank goes forward and backward with in a second, by parts of an equal share."""
+    """How many images this rank goes forward and backward with in a second, by parts of an equal share."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
-    return rehearsal.pictures / statistics.median(seconds[WARM_UP:])
+    return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 
 def _device(strategy: Strategy, rank: int) -> str:

@@ -27,7 +27,7 @@ CPU_SAMPLER_DELAY_S = 2.0
 """On the CPU the sampler's own start would take from the first steps' time."""
 
 
-class Entrance:
+class Admission:
     """Waits for the run's turn, without PyTorch and as far as may be without a sampler, and then has `modules` imported
     and sees whether its GPUs can be trained on.
 

@@ -59,7 +59,7 @@ class History:
         """Notes what is told of epochs and classes; all else is passed over."""
         match event:
             case Planned():
-                self.classes, self.val_samples, self._step = event.classes, event.val_pictures, event.from_step
+                self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step
                 self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.step <= event.from_step}
                 if self.of_classes is not None and self.of_classes.step > event.from_step:
                     self.of_classes = None

@@ -25,7 +25,7 @@ ROLL_BACKS = 10
 (Chowdhery et al. 2022, section 5.1) did so about 20 times over all."""
 
 
-class Attempts:
+class RestartPolicy:
     """Decides for one execution. `job` is what the next start goes by; it changes where a failure asks for it."""
 
     def __init__(self, run: RunFolder, job: Job) -> None:

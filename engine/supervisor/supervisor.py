@@ -30,12 +30,12 @@ from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, Save
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
-from engine.supervisor.admission import Entrance
+from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
 from engine.supervisor.notices.run_notices import Notices
-from engine.supervisor.restart_policy import Attempts
+from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
@@ -95,10 +95,10 @@ class Supervisor:
         self._server = Server(listening, self._log, run.run_id, self._selector, self._command)
         self._mending = Mending(run, lambda: self._attempts.job, self._log, self._server, self._announce)
         self._sampler = Sampler(self._selector, job.devices, self._sampled)
-        self._attempts = Attempts(run, job)
+        self._attempts = RestartPolicy(run, job)
         if modules is None:
             modules = imports.modules_for(self._attempts.world_size)
-        self._entrance = Entrance(run, job, self._sampler, self._selector, modules if fork else ())
+        self._entrance = Admission(run, job, self._sampler, self._selector, modules if fork else ())
         self._weights = WeightsFetch(run, job, self._selector)
         self._notices = Notices(run, job, self._log)
         self._group = self._new_group()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.tasks.base import Lesson, Objective, Task
+from engine.tasks.base import DatasetInfo, Objective, Task
 from engine.tasks.classification import Classification
 from engine.tasks.custom import Custom
 from engine.tasks.detection import Detection
@@ -28,4 +28,4 @@ TASKS: dict[str, Task] = {
     )
 }
 
-__all__ = ["TASKS", "Lesson", "Objective", "Task"]
+__all__ = ["TASKS", "DatasetInfo", "Objective", "Task"]

@@ -17,12 +17,12 @@ from engine.data.decoding.idx import Bytes
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
-from engine.models.base import About
+from engine.metrics.base import Metric
+from engine.models.base import ModelInfo
 
 
 @dataclass(frozen=True)
-class Lesson:
+class DatasetInfo:
     """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the training
     split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look at the labels."""
 
@@ -32,11 +32,11 @@ class Lesson:
     samples: int = 0
 
 
-class Shown(NamedTuple):
-    """How a truth or a prediction is shown: a picture, uint8 [h, w, 3], what is to be said of it, and which entries of the
+class Visualization(NamedTuple):
+    """How a truth or a prediction is shown: an image, uint8 [h, w, 3], what is to be said of it, and which entries of the
     objective's legend are in it, by their places there."""
 
-    picture: Bytes
+    image: Bytes
     words: str = ""
     legend: tuple[int, ...] = ()
 
@@ -46,7 +46,7 @@ class Objective(ABC):
 
     `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of which it
     gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `fixed_shapes`: the tensors within
-    the model have the same shapes at every step. `legend` says what the colours in its pictures stand for, where they have
+    the model have the same shapes at every step. `legend` says what the colours in its images stand for, where they have
     a meaning.
     """
 
@@ -56,7 +56,7 @@ class Objective(ABC):
     compiles: ClassVar[bool] = True
     fixed_shapes: ClassVar[bool] = True
 
-    def told(self, targets: Tensor) -> tuple[Tensor, ...]:
+    def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
         """What a model is given behind its inputs in training."""
         return (targets,) if self.loss_in_model else ()
 
@@ -70,20 +70,20 @@ class Objective(ABC):
         share. None where there is no such thing."""
 
     @abstractmethod
-    def measures(self) -> Measures:
+    def metric(self) -> Metric:
         """A new, empty collection."""
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Targets for pictures of the shape of `inputs`, by which a step can be rehearsed, on their device."""
+        """Targets for images of the shape of `inputs`, by which a step can be rehearsed, on their device."""
 
     @abstractmethod
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        """What one sample's target says of it. `picture` is what the model was given, uint8 [h, w, 3]; of a sample that is
-        no picture its input, as an array."""
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        """What one sample's target says of it. `image` is what the model was given, uint8 [h, w, 3]; of a sample that is
+        no image its input, as an array."""
 
     @abstractmethod
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
 
 
@@ -97,26 +97,26 @@ class Task(ABC):
         """The ids of its models, in the order of the catalogue."""
 
     @abstractmethod
-    def about(self, model: str) -> About:
+    def model_info(self, model: str) -> ModelInfo:
         """What is known of one of its models without building it."""
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """The plain model on the CPU, in training mode, for pictures with so many `channels`; it gives one tensor.
+        """The plain model on the CPU, in training mode, for images with so many `channels`; it gives one tensor.
 
         Raises TaskError.
         """
 
     @abstractmethod
     def image_size(self, job: Job) -> int:
-        """The side of the square pictures that the model is given, in pixels."""
+        """The side of the square images that the model is given, in pixels."""
 
     @abstractmethod
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Mean and standard deviation per channel, of pictures scaled to 0..1."""
+        """Mean and standard deviation per channel, of images scaled to 0..1."""
 
     @abstractmethod
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         """What the job learns of such data."""
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:

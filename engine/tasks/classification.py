@@ -1,4 +1,4 @@
-"""Image classification: one class per picture."""
+"""Image classification: one class per image."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, of_classes
 from engine.models import classification_models, timm_models, torchvision_models
-from engine.models.base import About
+from engine.models.base import ModelInfo
 from engine.models.weights import of_torchvision
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.mixing import mixes
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -34,7 +34,7 @@ MNIST: Statistics = ((0.1307,), (0.3081,))
 """As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
 
 
-class ClassificationMeasures(Measures):
+class ClassificationMetric(Metric):
     """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts` counts.
 
     Targets int64 [n], or shares of the classes [n, C], of which the largest is the truth.
@@ -96,15 +96,17 @@ class Classification(Task):
     def model_names(self) -> tuple[str, ...]:
         return (*classification_models.names(), *timm_models.names())
 
-    def about(self, model: str) -> About:
+    def model_info(self, model: str) -> ModelInfo:
         title, family = classification_models.title_and_family(model)
         size, least = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
-            return About(title, family, size, least, classes=10, channels=1)
+            return ModelInfo(title, family, size, least, classes=10, channels=1)
         if timm_models.is_timm(model):
-            return About(title, family, size, least, IMAGENET_CLASSES)
+            return ModelInfo(title, family, size, least, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
-        return About(title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None)
+        return ModelInfo(
+            title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None
+        )
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return classification_models.build(job, classes, channels, self.image_size(job))
@@ -113,21 +115,21 @@ class Classification(Task):
         return job.image_size if job.image_size is not None else classification_models.default_image_size(job.model)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the model's weights were trained with; a grey picture takes the mean over the colours."""
+        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
         if job.model == classification_models.MNIST_CNN and channels == 1:
             return MNIST
         mean, std = classification_models.statistics(job.model) or IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
-        weights = balanced_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = balanced_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
         binary = job.loss == "bce"
-        return ClassOfPicture(lesson.classes, job.label_smoothing, weights, mixed=mixes(job), binary=binary)
+        return ClassOfImage(dataset_info.classes, job.label_smoothing, weights, mixed=mixes(job), binary=binary)
 
 
-class ClassOfPicture(Objective):
+class ClassOfImage(Objective):
     """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what each
-    class counts, `weights` [C]. Where pictures are `mixed`, targets are shares of the classes [n, C].
+    class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
 
     `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2; timm's
     BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""
@@ -165,22 +167,22 @@ class ClassOfPicture(Objective):
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of mixed pictures the share of the class that was found."""
+        """Of mixed images the share of the class that was found."""
         found = outputs.argmax(1)
         return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 
-    def measures(self) -> Measures:
-        return ClassificationMeasures(len(self._classes))
+    def metric(self) -> Metric:
+        return ClassificationMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         if self._mixed:
             return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
         return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        return Shown(picture, self._classes[int(target.argmax() if target.dim() else target)])
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        return Visualization(image, self._classes[int(target.argmax() if target.dim() else target)])
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         likely = output.float().softmax(0)
         found = int(likely.argmax())
-        return Shown(picture, f"{self._classes[found]} ({100 * likely[found]:.0f} %)")
+        return Visualization(image, f"{self._classes[found]} ({100 * likely[found]:.0f} %)")

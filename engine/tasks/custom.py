@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
 from engine.contract.job import FIELDS, Job
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
@@ -23,11 +23,11 @@ from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import wrong
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.models import user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import find_head, set_heads
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
 from engine.tasks.custom_file import OwnTask
 
@@ -49,7 +49,7 @@ class Custom(Task):
     def model_names(self) -> tuple[str, ...]:
         return ()
 
-    def about(self, model: str) -> About:
+    def model_info(self, model: str) -> ModelInfo:
         raise KeyError(model)
 
     def splits(self, job: Job) -> Splits:
@@ -93,7 +93,7 @@ class Custom(Task):
             return mean, std
         return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return OwnObjective(opened(job))
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
@@ -256,7 +256,7 @@ def _first(own: Opened, samples: SampleSet) -> tuple[Tensor, Tensor]:
     for index in range(len(samples)):
         try:
             made = user_file.guarded(own.file, "in load", samples.load, index, 0)
-        except UnreadablePicture:
+        except UnreadableImage:
             continue  # the loader names it
         if not isinstance(made, tuple) or [isinstance(each, Tensor) for each in made] != [True, True]:
             raise own.wrong(f"load gives {_kind(made)}, not a tuple of an input and a target, both tensors")
@@ -270,7 +270,7 @@ def _kind(made: Any) -> str:
     return "nothing" if made is None else f"a {type(made).__name__}"
 
 
-class OwnMeasures(Measures):
+class OwnMetric(Metric):
     """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it."""
 
     def __init__(self, own: Opened) -> None:
@@ -310,26 +310,26 @@ class OwnObjective(Objective):
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return self._own.task.correct(outputs, targets)
 
-    def measures(self) -> Measures:
-        return OwnMeasures(self._own)
+    def metric(self) -> Metric:
+        return OwnMetric(self._own)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         _, target = self._own.example()
         return target.to(inputs.device).expand(len(inputs), *target.shape).clone()
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        return self._shown(picture, target, predicted=False)
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        return self._shown(image, target, predicted=False)
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
-        return self._shown(picture, output, predicted=True)
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
+        return self._shown(image, output, predicted=True)
 
-    def _shown(self, picture: npt.NDArray[Any], value: Tensor, *, predicted: bool) -> Shown:
-        return self._own.task.show(as_picture(picture), value, predicted=predicted)
+    def _shown(self, image: npt.NDArray[Any], value: Tensor, *, predicted: bool) -> Visualization:
+        return self._own.task.show(as_image(image), value, predicted=predicted)
 
 
-def as_picture(given: npt.NDArray[Any]) -> Bytes:
+def as_image(given: npt.NDArray[Any]) -> Bytes:
     """An input for people, uint8 [h, w, 3]: of one [channels, h, w] the first three, or the first, stretched to their range;
-    of what is no picture a blank."""
+    of what is no image a blank."""
     if given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
         return given
     if given.ndim == 2:

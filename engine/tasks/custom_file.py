@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import Measure
 from engine.contract.job import Job
-from engine.data.datasets.images import UnreadablePicture
+from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
-from engine.tasks.base import Shown
+from engine.tasks.base import Visualization
 
-__all__ = ["Job", "Measure", "OwnTask", "SampleSet", "Shown", "UnreadablePicture"]
+__all__ = ["Job", "Measure", "OwnTask", "SampleSet", "UnreadableImage", "Visualization"]
 
 NUMBERS_TOLD = 6
 
@@ -37,9 +37,9 @@ class OwnTask(ABC):
     classes: tuple[str, ...] = ()
     """The names of the classes, where `datasets` gives the data and there are classes."""
     image_size = 224
-    """The side of the pictures in pixels, where the job leaves it open and `formats` are read."""
+    """The side of the images in pixels, where the job leaves it open and `formats` are read."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """The mean and the standard deviation of each channel of pictures scaled to 0..1; ImageNet's where it is None."""
+    """The mean and the standard deviation of each channel of images scaled to 0..1; ImageNet's where it is None."""
     measures: tuple[Measure, ...] = ()
     """What `measure` tells, of which the first decides which checkpoint is best; without any, the loss does."""
 
@@ -50,7 +50,7 @@ class OwnTask(ABC):
 
     @abstractmethod
     def build_model(self, classes: int, channels: int) -> nn.Module:
-        """The model, with fresh weights. `channels` are the pictures', or the first dimension of the inputs."""
+        """The model, with fresh weights. `channels` are the images', or the first dimension of the inputs."""
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends on the
@@ -75,10 +75,10 @@ class OwnTask(ABC):
         """How many samples of the batch are right, where that can be said."""
         return None
 
-    def show(self, picture: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Shown:
-        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its picture, uint8 [h, w,
-        3]: by default the picture with the value's first numbers below it."""
-        return Shown(picture, in_numbers(value))
+    def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
+        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its image, uint8 [h, w,
+        3]: by default the image with the value's first numbers below it."""
+        return Visualization(image, in_numbers(value))
 
 
 def in_numbers(value: Tensor) -> str:

@@ -17,18 +17,18 @@ from engine.data.decoding.idx import Bytes
 from engine.data.drawing import frame_legend, outline
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.models import detection_models
-from engine.models.base import About
+from engine.models.base import ModelInfo
 from engine.models.torchvision_detectors import BOX
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 
 SHOWN = 0.5
 """Detections with at least this score are shown to people."""
 
 
 class Found(NamedTuple):
-    """One picture's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and what
+    """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and what
     else the detector gave of each, [d, w]."""
 
     boxes: Floats
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """One picture's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+    """One image's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
 
     boxes: Floats
     classes: Ints
@@ -46,7 +46,7 @@ class Objects(NamedTuple):
 
 
 def found_in(output: Tensor, least: float = 0.0) -> Found:
-    """The detections in one picture's output [k, 6 or more] whose score is at least `least`."""
+    """The detections in one image's output [k, 6 or more] whose score is at least `least`."""
     there = output.detach().cpu().double().numpy()
     there = there[there[:, 4] >= least]
     there = there[np.argsort(-there[:, 4], kind="stable")]
@@ -54,16 +54,16 @@ def found_in(output: Tensor, least: float = 0.0) -> Found:
 
 
 def true_in(target: Tensor) -> Objects:
-    """The objects in one picture's targets [m, 6], without what fills them up."""
+    """The objects in one image's targets [m, 6], without what fills them up."""
     there = target.detach().cpu().double().numpy()
     there = there[there[:, 4] >= 0]
     return Objects(there[:, :4], there[:, 4].astype(np.int64), there[:, 5] > 0)
 
 
-class FoundMeasures(Measures):
-    """`counters`: pictures, then the objects of each class that are not ignored. `rows`: those of `judge`.
+class InstanceMetric(Metric):
+    """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `judge`.
 
-    `KINDS` names the overlaps by which detections are judged, the first of which decides; a picture's objects and overlaps
+    `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and overlaps
     are its subclass's to find.
     """
 
@@ -75,7 +75,7 @@ class FoundMeasures(Measures):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """The classes of a picture's objects, whether they are ignored, and their overlaps with what was found, by kind."""
+        """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by kind."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -122,7 +122,7 @@ def _shares(values: Floats) -> tuple[float | None, ...]:
     return tuple(None if np.isnan(value) else float(value) for value in values)
 
 
-class BoxMeasures(FoundMeasures):
+class BoxMetric(InstanceMetric):
     KINDS = ("",)
 
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
@@ -147,8 +147,8 @@ class Detection(Task):
     def model_names(self) -> tuple[str, ...]:
         return tuple(self.known)
 
-    def about(self, model: str) -> About:
-        return detection_models.about(model)
+    def model_info(self, model: str) -> ModelInfo:
+        return detection_models.model_info(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return detection_models.build(job, classes, channels, self.image_size(job), self.known)
@@ -157,15 +157,15 @@ class Detection(Task):
         return detection_models.image_size(job)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the model's weights were trained with; a grey picture takes the mean over the colours."""
+        """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
         mean, std = detection_models.statistics(job.model)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return BoxesOfPicture(lesson.classes)
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return BoxesOfImage(dataset_info.classes)
 
 
-class FoundInPicture(Objective):
+class FoundInImage(Objective):
     """What a detector learns, whose loss comes from itself."""
 
     loss_in_model = True
@@ -176,7 +176,7 @@ class FoundInPicture(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What the model gives in training is each picture's loss."""
+        """What the model gives in training is each image's loss."""
         return outputs
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -201,14 +201,14 @@ class FoundInPicture(Objective):
         return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
 
 
-class BoxesOfPicture(FoundInPicture):
+class BoxesOfImage(FoundInImage):
     """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the
     class, -1 where a row only fills up, and whether the object is ignored."""
 
     entry = Detection.entry
 
-    def measures(self) -> Measures:
-        return BoxMeasures(len(self._classes))
+    def metric(self) -> Metric:
+        return BoxMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         """A box in the middle of each, so that all of the detector has something to do."""
@@ -216,16 +216,16 @@ class BoxesOfPicture(FoundInPicture):
         box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
         return box.repeat(len(inputs), 1, 1)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         true = true_in(target)
-        return self._shown(picture, true.boxes, true.classes, self.names(true.classes))
+        return self._shown(image, true.boxes, true.classes, self.names(true.classes))
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         found = found_in(output, SHOWN)
         if not len(found.boxes):
-            return Shown(picture, self.nothing_sure(output))
-        return self._shown(picture, found.boxes, found.classes, self.names(found.classes, found.scores))
+            return Visualization(image, self.nothing_sure(output))
+        return self._shown(image, found.boxes, found.classes, self.names(found.classes, found.scores))
 
-    def _shown(self, picture: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Shown:
+    def _shown(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
         held: list[int] = classes.tolist()
-        return Shown(outline(picture, boxes, held, names), self.counted(held), tuple(sorted(set(held))))
+        return Visualization(outline(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))

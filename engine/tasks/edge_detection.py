@@ -13,27 +13,27 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.datasets.edge_images import EdgesOfMasks
-from engine.data.datasets.images import MaskedPictures
+from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
 from engine.models import edge_models
-from engine.models.base import About
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.models.base import ModelInfo
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
 
 _COUNTS = len(THRESHOLDS) * 4
 
 
-class EdgeMeasures(Measures):
-    """`counters`: the sum of the losses and the number of pictures, the counts of `boundaries.count` of all pictures at all
-    thresholds, and those of each picture at its own best threshold."""
+class EdgeMetric(Metric):
+    """`counters`: the sum of the losses and the number of images, the counts of `boundaries.count` of all images at all
+    thresholds, and those of each image at its own best threshold."""
 
-    def __init__(self, objective: EdgesOfPicture) -> None:
+    def __init__(self, objective: EdgesOfImage) -> None:
         self.counters = torch.zeros(2 + _COUNTS + 4, dtype=torch.float64)
         self._objective = objective
 
@@ -48,23 +48,23 @@ class EdgeMeasures(Measures):
             place = _inside(share)
             layers = [(bits[place] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
             thin = np.where(share[place] == OUTSIDE, 0, thin_maxima(found[place]))
-            of_picture = count(thin, [layer for layer in layers if layer.any()])
-            counts += of_picture
-            at_best += best_row(of_picture)
+            of_image = count(thin, [layer for layer in layers if layer.any()])
+            counts += of_image
+            at_best += best_row(of_image)
         sums = np.concatenate([[float(losses.double().sum()), len(losses)], counts.ravel(), at_best])
         self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
 
     def compute(self) -> dict[str, float]:
-        loss, pictures = self.counters[:2].tolist()
-        if not pictures:
+        loss, images = self.counters[:2].tolist()
+        if not images:
             return {}
         counts = self.counters[2:].cpu().numpy()
         scores = score(counts[:_COUNTS].reshape(-1, 4), counts[_COUNTS:])
-        return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / pictures}
+        return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
 
 def _inside(share: Bytes) -> tuple[slice, slice]:
-    """The rows and columns of a square [s, s] that the picture takes."""
+    """The rows and columns of a square [s, s] that the image takes."""
     inside = share != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
@@ -90,8 +90,8 @@ class EdgeDetection(Task):
     def model_names(self) -> tuple[str, ...]:
         return edge_models.names()
 
-    def about(self, model: str) -> About:
-        return edge_models.about(model)
+    def model_info(self, model: str) -> ModelInfo:
+        return edge_models.model_info(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return edge_models.build(job, channels, self.image_size(job))
@@ -100,31 +100,31 @@ class EdgeDetection(Task):
         return job.image_size if job.image_size is not None else edge_models.IMAGE_SIZE
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's, with which VGG16 was trained; pictures of other bands take the mean over the colours."""
+        """ImageNet's, with which VGG16 was trained; images of other bands take the mean over the colours."""
         mean, std = IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Of masks the edges that are in them."""
-        if not isinstance(splits.train, MaskedPictures) or not isinstance(splits.val, MaskedPictures):
+        if not isinstance(splits.train, MaskedImages) or not isinstance(splits.val, MaskedImages):
             return splits
         train, val = (EdgesOfMasks(split, len(splits.classes)) for split in (splits.train, splits.val))
         return replace(splits, classes=CLASSES, train=train, val=val)
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if job.model in ("bdcn", "bdcn_bn"):
-            return EdgesOfPicture(side=0.5, fused=1.1, balance=1.1)
-        return EdgesOfPicture()
+            return EdgesOfImage(side=0.5, fused=1.1, balance=1.1)
+        return EdgesOfImage()
 
 
-class EdgesOfPicture(Objective):
+class EdgesOfImage(Objective):
     """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets are int64
     [n, 2, h, w], as `decoding.edges.lay_edges` makes them.
 
     A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of pixels that are
     none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some
     annotators drew but not enough of them are left out. Both papers sum over pixels; here the sum is divided by that of the
-    weights, so that the loss, and the learning rate that suits it, do not depend on the size of the pictures. `side` and `fused`
+    weights, so that the loss, and the learning rate that suits it, do not depend on the size of the images. `side` and `fused`
     are the weights of the maps in the sum over them: 1 in HED, and 0.5 and 1.1 in BDCN (He et al., section 4.2).
     """
 
@@ -150,22 +150,22 @@ class EdgesOfPicture(Objective):
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return None
 
-    def measures(self) -> Measures:
-        return EdgeMeasures(self)
+    def metric(self) -> Metric:
+        return EdgeMetric(self)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """The share of the annotators who drew each pixel, white on black."""
         share = target[0].numpy()
         return _shown(np.where(share == OUTSIDE, 0, share / FULL))
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """How likely each pixel is an edge, white on black."""
         return _shown(output[-1].float().sigmoid().numpy())
 
 
-def _shown(share: np.ndarray) -> Shown:
+def _shown(share: np.ndarray) -> Visualization:
     levels = np.rint(share * 255).astype(np.uint8)
-    return Shown(np.repeat(levels[:, :, None], 3, 2))
+    return Visualization(np.repeat(levels[:, :, None], 3, 2))

@@ -16,25 +16,25 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import lay_mask, outline
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.torchvision_detectors import MASK_SIDE, instances
-from engine.tasks.base import Lesson, Objective, Shown
-from engine.tasks.detection import SHOWN, Detection, Found, FoundInPicture, FoundMeasures, found_in
+from engine.tasks.base import DatasetInfo, Objective, Visualization
+from engine.tasks.detection import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
 
 LIKELY = 0.5
 """From this on a pixel is of an object: He et al. 2017, section 3.1, "Inference"."""
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
-    """The masks of detections in their picture, bool [d, height, width]."""
+    """The masks of detections in their image, bool [d, height, width]."""
     parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
     pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
     likely: Bools = (pasted[:, 0] >= LIKELY).numpy()
     return likely
 
 
-class MaskMeasures(FoundMeasures):
+class MaskMetric(InstanceMetric):
     KINDS = ("mask_", "box_")
 
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
@@ -70,11 +70,11 @@ class InstanceSegmentation(Detection):
     )
     known = detection_models.MASKERS
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
-        return MasksOfPicture(lesson.classes)
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return MasksOfImage(dataset_info.classes)
 
 
-class MasksOfPicture(FoundInPicture):
+class MasksOfImage(FoundInImage):
     """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the number of
     each pixel's object, 0 for none, and its class."""
 
@@ -84,8 +84,8 @@ class MasksOfPicture(FoundInPicture):
         super().__init__(classes)
         self.legend = self.legend if len(classes) > 1 else ()
 
-    def measures(self) -> Measures:
-        return MaskMeasures(len(self._classes))
+    def metric(self) -> Metric:
+        return MaskMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         """An object in the middle of each, so that all of the detector has something to do."""
@@ -97,26 +97,26 @@ class MasksOfPicture(FoundInPicture):
         planes[:, 1][:, *middle] = 0
         return planes
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         true = instances(target)
         learnt = ~true.ignored
         masks, boxes, classes = true.masks[learnt], true.boxes[learnt].double(), true.classes[learnt]
-        return self._shown(picture, masks.numpy(), boxes.numpy(), classes.numpy())
+        return self._shown(image, masks.numpy(), boxes.numpy(), classes.numpy())
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         found = found_in(output, SHOWN)
         if not len(found.boxes):
-            return Shown(picture, self.nothing_sure(output))
-        return self._shown(picture, masks_of(found, *picture.shape[:2]), found.boxes, found.classes)
+            return Visualization(image, self.nothing_sure(output))
+        return self._shown(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
 
-    def _shown(self, picture: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Shown:
+    def _shown(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Every object in a colour of its own; where there are several classes, with a frame that says which."""
-        plane = np.zeros(picture.shape[:2], np.uint8)
+        plane = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)
-        drawn = lay_mask(picture, plane)
+        drawn = lay_mask(image, plane)
         held: list[int] = classes.tolist()
         if not self.legend:
-            return Shown(drawn, self.counted(held))
+            return Visualization(drawn, self.counted(held))
         drawn = outline(drawn, boxes, held, self.names(classes))
-        return Shown(drawn, self.counted(held), tuple(sorted(set(held))))
+        return Visualization(drawn, self.counted(held), tuple(sorted(set(held))))

@@ -1,4 +1,4 @@
-"""Mixup and CutMix: pictures of a batch are mixed with each other, and what is to be learnt of them as well."""
+"""Mixup and CutMix: images of a batch are mixed with each other, and what is to be learnt of them as well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class Window(NamedTuple):
-    """A part of a picture, in pixels from its top left; `bottom` and `right` lie behind it."""
+    """A part of an image, in pixels from its top left; `bottom` and `right` lie behind it."""
 
     top: int
     bottom: int
@@ -30,7 +30,7 @@ def mixes(job: Job) -> bool:
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """What a job whose task mixes pictures does to its batches; None where that is nothing. Those of the validation are not
+    """What a job whose task mixes images does to its batches; None where that is nothing. Those of the validation are not
     mixed, but their targets take the same form."""
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
@@ -51,7 +51,7 @@ class OneHot:
 
 
 class Mixing(OneHot):
-    """Mixes each picture of a batch [n, C, H, W] with the one before it.
+    """Mixes each image of a batch [n, C, H, W] with the one before it.
 
     Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
     window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a), once for a
@@ -86,8 +86,8 @@ class Mixing(OneHot):
 
 
 def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
-    """A window of 1 - `kept` of a picture's area and of its form, about a centre anywhere in it; what lies outside of the
-    picture is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
+    """A window of 1 - `kept` of an image's area and of its form, about a centre anywhere in it; what lies outside of the
+    image is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
     share = np.sqrt(1 - kept)
     tall, wide = int(height * share), int(width * share)
     row, column = int(random.integers(height)), int(random.integers(width))

@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels for a picture."""
+"""Multi-label classification: any number of labels for an image."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, presence_weights
-from engine.tasks.base import Lesson, Objective, Shown
+from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification import Classification
 
 THRESHOLD = 0.5
@@ -37,7 +37,7 @@ def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool
     return float(np.sum(np.diff(right, prepend=0) * right / (ends + 1)) / positives)
 
 
-class LabelMeasures(Measures):
+class MultiLabelMetric(Metric):
     """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it was
     right, true and found. `rows`: the score of each label, then whether each is true, of each sample."""
 
@@ -126,15 +126,15 @@ class MultiLabel(Classification):
     def model_names(self) -> tuple[str, ...]:
         return ()
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         balanced = job.class_weights == "balanced"
-        weights = presence_weights(lesson.class_counts(), lesson.samples) if balanced else None
-        return LabelsOfPicture(lesson.classes, job.label_smoothing, weights)
+        weights = presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
+        return LabelsOfImage(dataset_info.classes, job.label_smoothing, weights)
 
 
-class LabelsOfPicture(Objective):
+class LabelsOfImage(Objective):
     """Each label for itself, by binary cross entropy, of which a sample's loss is the mean over the labels. Targets are
-    float32 [n, C], 0 or 1, or shares where pictures are mixed; `smoothing` draws them towards a half, and having a label
+    float32 [n, C], 0 or 1, or shares where images are mixed; `smoothing` draws them towards a half, and having a label
     counts by `weights` [C]."""
 
     entry = MultiLabel.entry
@@ -156,20 +156,20 @@ class LabelsOfPicture(Objective):
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return _accuracies(outputs.float().sigmoid() >= THRESHOLD, targets > 0.5).sum()
 
-    def measures(self) -> Measures:
-        return LabelMeasures(len(self._classes))
+    def metric(self) -> Metric:
+        return MultiLabelMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
-        return Shown(picture, ", ".join(self._classes[number] for number in _places(target > 0.5)) or "no label")
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
+        return Visualization(image, ", ".join(self._classes[number] for number in _places(target > 0.5)) or "no label")
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         likely = output.float().sigmoid()
         found = sorted(_places(likely >= THRESHOLD), key=lambda number: -float(likely[number]))
         told = [f"{self._classes[number]} ({100 * likely[number]:.0f} %)" for number in found]
-        return Shown(picture, ", ".join(told) or "no label")
+        return Visualization(image, ", ".join(told) or "no label")
 
 
 def _places(there: Tensor) -> list[int]:

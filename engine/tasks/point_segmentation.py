@@ -20,14 +20,14 @@ from engine.data.formats.ignored_class import labels_without
 from engine.data.point_drawing import draw_points, point_legend
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.metrics.class_counts import softened_weights
 from engine.models import user_file, weights
-from engine.models.base import About, TaskError
+from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.networks.pointcnn import PointCNN
-from engine.tasks.base import Lesson, Objective, Task
-from engine.tasks.segmentation import ClassOfPixel, SegmentationMeasures
+from engine.tasks.base import DatasetInfo, Objective, Task
+from engine.tasks.segmentation import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
 """PointCNN's width by the model's id: its authors take 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
@@ -56,10 +56,10 @@ class PointSegmentation(Task):
     def model_names(self) -> tuple[str, ...]:
         return tuple(WIDTHS)
 
-    def about(self, model: str) -> About:
+    def model_info(self, model: str) -> ModelInfo:
         times = WIDTHS[model]
         title = "PointCNN" if model == self.entry.model else f"PointCNN, {times} x 32 channels"
-        return About(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
+        return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """[n, channels, points] to [n, classes, points]; the first three channels are places. Raises TaskError."""
@@ -128,12 +128,12 @@ class PointSegmentation(Task):
         train.statistics = val.statistics = train.surveyed()
         return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
-        weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPoint(job.loss, lesson.classes, weights)
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPoint(job.loss, dataset_info.classes, weights)
 
 
-class PointMeasures(SegmentationMeasures):
+class PointMetric(SegmentationMetric):
     """As of pixels: in place of those, points are counted."""
 
     def compute(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ class PointMeasures(SegmentationMeasures):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for a picture of one row of pixels.
+    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of pixels.
     Outputs are [n, classes, points], targets int64 [n, points]."""
 
     entry = PointSegmentation.entry
@@ -158,15 +158,15 @@ class ClassOfPoint(ClassOfPixel):
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return super().correct(outputs[:, :, None], targets[:, None])
 
-    def measures(self) -> Measures:
-        return PointMeasures(self, self._classes)
+    def metric(self) -> Metric:
+        return PointMetric(self, self._classes)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
 
-    def _drawn(self, picture: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """`picture` is the model's input, float32 [channels, points], and `plane` the class of each point."""
-        return draw_points(picture[:3].T, plane, SHOWN_SIDE)
+    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
+        """`image` is the model's input, float32 [channels, points], and `plane` the class of each point."""
+        return draw_points(image[:3].T, plane, SHOWN_SIDE)
 
 
 def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:

@@ -14,21 +14,21 @@ from torch.nn import functional
 from engine.checks.job_checks import class_count_problems
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.datasets.images import DatasetError, PictureSet
+from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, LINE
-from engine.data.datasets.oriented_images import OrientedPictures
+from engine.data.datasets.oriented_images import OrientedImages
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import legend_of
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
-from engine.metrics.road_metrics import LineMeasures
+from engine.metrics.base import Metric
+from engine.metrics.road_metrics import RoadMetric
 from engine.models import road_models
-from engine.models.base import About
+from engine.models.base import ModelInfo
 from engine.models.networks.road_networks import unpack
 from engine.models.road_models import CLASSES, SCORES
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
 from engine.tasks.segmentation import Segmentation
 
@@ -53,8 +53,8 @@ class RoadExtraction(Task):
     def model_names(self) -> tuple[str, ...]:
         return road_models.names()
 
-    def about(self, model: str) -> About:
-        return road_models.about(model)
+    def model_info(self, model: str) -> ModelInfo:
+        return road_models.model_info(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return road_models.build(job, channels, self.image_size(job))
@@ -63,11 +63,11 @@ class RoadExtraction(Task):
         return job.image_size if job.image_size is not None else road_models.IMAGE_SIZE
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's, with which the encoders' weights were trained; a grey picture takes the mean over the colours."""
+        """ImageNet's, with which the encoders' weights were trained; a grey image takes the mean over the colours."""
         mean, std = IMAGENET
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return LinesAndDirections()
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
@@ -77,13 +77,13 @@ class RoadExtraction(Task):
         wrong = class_count_problems(self.entry, len(splits.classes))
         if wrong:
             raise DatasetError(wrong)
-        assert isinstance(splits.train, PictureSet)
-        assert isinstance(splits.val, PictureSet)
-        return replace(splits, train=OrientedPictures(splits.train), val=OrientedPictures(splits.val))
+        assert isinstance(splits.train, ImageSet)
+        assert isinstance(splits.val, ImageSet)
+        return replace(splits, train=OrientedImages(splits.train), val=OrientedImages(splits.val))
 
 
 class LinesAndDirections(Objective):
-    """What is a line, and its direction, in Batra et al. 2019's way: a picture's loss is the sum over the maps that the model
+    """What is a line, and its direction, in Batra et al. 2019's way: an image's loss is the sum over the maps that the model
     gives, at the whole, the half and the quarter of the side, of a soft IoU loss of the lines and a cross entropy of the
     directions, as in the authors' code (train_mtl.py), but with other means. Pixels of `NO_CLASS` are left out.
 
@@ -113,27 +113,27 @@ class LinesAndDirections(Objective):
         right = ((of_classes.argmax(1) == targets[:, 0]) & counted).sum((1, 2))
         return (right / counted.sum((1, 2)).clamp(min=1)).sum()
 
-    def measures(self) -> Measures:
-        return LineMeasures(self.loss, _at_whole_side)
+    def metric(self) -> Metric:
+        return RoadMetric(self.loss, _at_whole_side)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: Bytes, target: Tensor) -> Shown:
+    def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         classes, along = target.numpy()
-        return self._shown(picture, classes == LINE, along, counted=classes != NO_CLASS)
+        return self._shown(image, classes == LINE, along, counted=classes != NO_CLASS)
 
-    def show_prediction(self, picture: Bytes, output: Tensor) -> Shown:
+    def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Where it was taken for a line, in the colour of the direction that is the likeliest for one there."""
-        scores = unpack(output[None].float(), picture.shape[0])[0][0]
+        scores = unpack(output[None].float(), image.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
-        return self._shown(picture, lines, along, counted=np.ones_like(lines))
+        return self._shown(image, lines, along, counted=np.ones_like(lines))
 
-    def _shown(self, picture: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Shown:
+    def _shown(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
         share = lines[counted].mean() if counted.any() else 0
         legend = tuple(range(len(self.legend))) if lines.any() else ()
-        return Shown(_lay_directions(picture, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
+        return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
 
 
 def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,7 @@ def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
-    """1 less the IoU of each picture's lines with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), [n]; of
+    """1 less the IoU of each image's lines with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), [n]; of
     its background where it has no lines.
 
     The authors' code takes the mean of both classes. Where lines are few, the background then has the larger gradient, and
@@ -160,7 +160,7 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """The mean over each picture's lines and that over its background, in equal parts, [n]; 0 where there is neither.
+    """The mean over each image's lines and that over its background, in equal parts, [n]; 0 where there is neither.
 
     The authors' code takes the mean over all pixels. Where lines are few and thin, the background then has nearly all of the
     gradient, and a short training learns no directions.
@@ -173,11 +173,11 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     return (of_lines + of_background) / 2
 
 
-def _lay_directions(picture: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
-    """`picture` with its lines in the colours of their directions: once around the hues for half a turn, red where they lie
+def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
+    """`image` with its lines in the colours of their directions: once around the hues for half a turn, red where they lie
     level; white without a direction."""
     colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
-    laid: Bytes = np.where(lines[..., None], picture // 4 + colours // 4 * 3, picture).astype(np.uint8)
+    laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
     return laid
 
 

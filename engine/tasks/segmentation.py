@@ -14,28 +14,28 @@ from torch.nn import functional
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.data.datasets.images import MaskedPictures
+from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, lay_mask, mask_legend
 from engine.data.formats.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
 from engine.models import segmentation_models
-from engine.models.base import About, TaskError
-from engine.tasks.base import Lesson, Objective, Shown, Task
+from engine.models.base import ModelInfo, TaskError
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
 SMOOTH = 1.0
-"""What keeps the Dice loss of a class that a picture lacks finite (Milletari et al. 2016 leave it out; a picture there always
+"""What keeps the Dice loss of a class that an image lacks finite (Milletari et al. 2016 leave it out; an image there always
 has both classes)."""
 
 
-class SegmentationMeasures(Measures):
-    """`counters`: the sum of the losses and the number of pictures, then a row for each true class of how many of its pixels
+class SegmentationMetric(Metric):
+    """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its pixels
     were taken for each class."""
 
     def __init__(self, objective: ClassOfPixel, classes: int) -> None:
@@ -111,8 +111,8 @@ class Segmentation(Task):
     def model_names(self) -> tuple[str, ...]:
         return segmentation_models.names()
 
-    def about(self, model: str) -> About:
-        return segmentation_models.about(model)
+    def model_info(self, model: str) -> ModelInfo:
+        return segmentation_models.model_info(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return segmentation_models.build(job, classes, channels, self.image_size(job))
@@ -121,7 +121,7 @@ class Segmentation(Task):
         return job.image_size if job.image_size is not None else segmentation_models.IMAGE_SIZE
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the encoder's weights were trained with; a grey picture takes the mean over the colours."""
+        """Those that the encoder's weights were trained with; a grey image takes the mean over the colours."""
         mean, std = segmentation_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
@@ -130,8 +130,8 @@ class Segmentation(Task):
         if job.ignore_value is None:
             return splits
         train, val = splits.train, splits.val
-        assert isinstance(train, MaskedPictures)
-        assert isinstance(val, MaskedPictures)
+        assert isinstance(train, MaskedImages)
+        assert isinstance(val, MaskedImages)
         meaning = masks_without(train.folder, train.beside, val.beside, job.ignore_value)
         if isinstance(meaning, Problem):
             raise TaskError.of(meaning)
@@ -140,16 +140,16 @@ class Segmentation(Task):
             splits, classes=meaning.classes, train=train.told_by(meaning.code), val=val.told_by(meaning.code)
         )
 
-    def objective(self, job: Job, lesson: Lesson) -> Objective:
-        weights = softened_weights(lesson.class_counts()) if job.class_weights == "balanced" else None
-        return ClassOfPixel(job.loss, lesson.classes, weights)
+    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None
+        return ClassOfPixel(job.loss, dataset_info.classes, weights)
 
 
 class ClassOfPixel(Objective):
-    """The class of every pixel but those of `NO_CLASS`; a picture's loss is the mean over its pixels.
+    """The class of every pixel but those of `NO_CLASS`; an image's loss is the mean over its pixels.
 
     `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
-    (Milletari et al. 2016, over the classes that a picture has), or the mean of cross entropy and Dice. `weights` [C] are
+    (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights` [C] are
     what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by itself.
     """
 
@@ -186,35 +186,35 @@ class ClassOfPixel(Objective):
         right = ((outputs.argmax(1) == targets) & counted).sum((1, 2))
         return (right / counted.sum((1, 2)).clamp(min=1)).sum()
 
-    def measures(self) -> Measures:
-        return SegmentationMeasures(self, self._classes)
+    def metric(self) -> Metric:
+        return SegmentationMetric(self, self._classes)
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
-    def show_truth(self, picture: npt.NDArray[Any], target: Tensor) -> Shown:
-        return self._shown(picture, target)
+    def show_truth(self, image: npt.NDArray[Any], target: Tensor) -> Visualization:
+        return self._shown(image, target)
 
-    def show_prediction(self, picture: npt.NDArray[Any], output: Tensor) -> Shown:
-        return self._shown(picture, output.argmax(0))
+    def show_prediction(self, image: npt.NDArray[Any], output: Tensor) -> Visualization:
+        return self._shown(image, output.argmax(0))
 
-    def _shown(self, picture: npt.NDArray[Any], classes: Tensor) -> Shown:
+    def _shown(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
         plane = classes.to(torch.uint8).numpy()
-        return Shown(self._drawn(picture, plane), legend=classes_in(plane))
+        return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
-    def _drawn(self, picture: npt.NDArray[Any], plane: Bytes) -> Bytes:
+    def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """A sample as the model was given it, with the classes in it in their colours."""
-        return lay_mask(picture, plane)
+        return lay_mask(image, plane)
 
 
-def _mean_of_picture(values: Tensor, targets: Tensor) -> Tensor:
-    """The mean of `values` [n, h, w] over each picture's pixels that have a class; 0 where none has."""
+def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean of `values` [n, h, w] over each image's pixels that have a class; 0 where none has."""
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
-    return _mean_of_picture(values, targets)
+    return _mean_of_image(values, targets)
 
 
 def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -222,7 +222,7 @@ def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     values = (1 - torch.exp(-values)) ** FOCUS * values
     if weights is not None:
         values = values * weights[targets.where(targets != NO_CLASS, 0)]
-    return _mean_of_picture(values, targets)
+    return _mean_of_image(values, targets)
 
 
 def _dice(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from engine.system.format import counted
 WORTH_SAYING = 0.05
 """The share of the time that has to be lost to something before it is spoken of."""
 HEADROOM = 1.15
-"""So many times the loader workers that would just keep up are advised, since pictures differ in size."""
+"""So many times the loader workers that would just keep up are advised, since images differ in size."""
 BF16_SAVES = 0.5
 """The share of both passes that bf16 spares on GPUs with tensor cores, about: NVIDIA's DeepLearningExamples train
 ResNet-50 on an A100 with 938 images/s in TF32 and 2,470 with AMP."""
@@ -34,9 +34,9 @@ _DATA_PARALLEL = ("ddp", "fsdp", "hsdp")
 class Situation:
     """How a run goes, as its rank 0 sees it.
 
-    `parts` are seconds per step, together `step_s`. `readers` is how many threads of this worker read pictures, None
+    `parts` are seconds per step, together `step_s`. `readers` is how many threads of this worker read images, None
     where it reads none; they took `decoding_s` thread-seconds per step to decode, in `epochs_before` whole epochs of
-    this execution already once for each picture. `spare_cores` are those of this worker's that none of its threads
+    this execution already once for each image. `spare_cores` are those of this worker's that none of its threads
     computes on, which are `computing_threads`; they had no core to compute on for `held_up`, a share of the time.
     `starved` is that of `Times`. `ranks` and `trace` are of the last step that was looked into.
     """
@@ -92,7 +92,7 @@ def advise(situation: Situation) -> Advice:
 
 def _candidates(situation: Situation) -> Iterator[tuple[float, Advice]]:
     """What could be said, each with the share of the time that it is about."""
-    yield situation.share("data"), _about_pictures(situation)
+    yield situation.share("data"), _about_images(situation)
     if not situation.on_gpu and situation.decoding_s < OWN_WORK * situation.step_s and situation.held_up >= RIVALS:
         # Ranks wait for whichever of them has just lost its core.
         yield situation.held_up, _about_other_work(situation)
@@ -106,14 +106,14 @@ def _candidates(situation: Situation) -> Iterator[tuple[float, Advice]]:
         sentence = f"{situation.devices} {situation.verb('compute')} in fp32: bf16 takes about half the time."
         computing = situation.share("forward") + situation.share("backward")
         yield BF16_SAVES * computing, Advice(sentence=sentence, field="precision", value="bf16")
-    # A GPU that waits for pictures is out of work for that reason.
+    # A GPU that waits for images is out of work for that reason.
     if situation.starved is not None and situation.starved >= STARVED and situation.share("data") < WORTH_SAYING:
         yield 1.0 - sum(map(situation.share, WAITS)), _about_host(situation)
     yield situation.share("transfer"), _about_transfer(situation)
 
 
-def _about_pictures(situation: Situation) -> Advice:
-    waits = f"{situation.devices} {situation.verb('wait')} {_percent(situation.share('data'))} of the time for pictures"
+def _about_images(situation: Situation) -> Advice:
+    waits = f"{situation.devices} {situation.verb('wait')} {_percent(situation.share('data'))} of the time for images"
     if situation.readers is None:
         return Advice(sentence=f"{waits}, which another worker reads.")
     if situation.decoding_s > 0:
@@ -202,7 +202,7 @@ def _about_other_work(situation: Situation) -> Advice:
 
 def _about_transfer(situation: Situation) -> Advice:
     share = _percent(situation.share("transfer"))
-    return Advice(sentence=f"{situation.devices} {situation.verb('wait')} {share} of the time for copies of pictures.")
+    return Advice(sentence=f"{situation.devices} {situation.verb('wait')} {share} of the time for copies of images.")
 
 
 def _percent(share: float) -> str:

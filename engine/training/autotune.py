@@ -44,7 +44,7 @@ mean of 163 models (Ansel et al. 2024, PyTorch 2)."""
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
-class Trials:
+class Autotuner:
     """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then `compile`
     after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
 
@@ -79,7 +79,7 @@ class Trials:
             self._settle_precision()
         if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":
             self._decide(
-                "memory_format", "contiguous", "the samples are no pictures, whose channels alone could lie last"
+                "memory_format", "contiguous", "the samples are no images, whose channels alone could lie last"
             )
         alike = computes_alike(before, self.job)
         if not strategy.entry.keeps_model_whole:
@@ -167,7 +167,7 @@ class Trials:
         self._decide("cpu_threads", threads, why)
 
     def _settle_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Keeps the pictures contiguous unless the model is faster, and runs at all, with its channels last."""
+        """Keeps the images contiguous unless the model is faster, and runs at all, with its channels last."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             self._decide("memory_format", "contiguous", "the model has no convolutions that could gain")
             return
@@ -228,7 +228,7 @@ class Trials:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
         job = self.job
         reasons = (
-            (not self._objective.compiles, "of this task each picture takes another way through the model"),
+            (not self._objective.compiles, "of this task each image takes another way through the model"),
             (job.progressive_from is not None, "it would have to be compiled anew for every size of the images"),
             (job.unfreezes, "it would have to be compiled anew when the backbone is unfrozen"),
             (

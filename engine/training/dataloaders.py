@@ -11,7 +11,7 @@ from engine.contract.events import Chosen, Warned
 from engine.contract.image_sizes import side_of_epoch, validation_side
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.loading.image_loader import BatchLoader
@@ -24,10 +24,10 @@ from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
 from engine.training.predictions import Picked, PickedSamples, Predictions
 from engine.training.report import Reporter
-from engine.training.split_loader import Feed
+from engine.training.split_loader import SplitLoader
 
 
-class Feeds:
+class DataLoaders:
     """Makes the feeds of one worker, after the strategy has laid the model out; the job of `spec` is resolved."""
 
     def __init__(
@@ -47,13 +47,13 @@ class Feeds:
         self._streams = streams
         self._reporter = reporter
 
-    def train(self) -> Feed:
+    def train(self) -> SplitLoader:
         """This worker's share of the training split."""
-        return self._feed(self._splits.train, self._sampler(self._splits.train, shuffle=True))
+        return self._split_loader(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
-    def val(self) -> Feed:
+    def val(self) -> SplitLoader:
         """This worker's share of the validation split."""
-        return self._feed(self._splits.val, self._sampler(self._splits.val, shuffle=False))
+        return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions:
         """Some samples of the validation split, which are read at once."""
@@ -68,10 +68,12 @@ class Feeds:
         )
         sampler = self._sampler(picked, shuffle=False)
         places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
-        feed = self._feed(picked, sampler, kept="memory", threads=0)
-        return Predictions(self._spec, self._strategy, picked, feed=feed, places=places, send=self._reporter.send)
+        split_loader = self._split_loader(picked, sampler, kept="memory", threads=0)
+        return Predictions(
+            self._spec, self._strategy, picked, split_loader=split_loader, places=places, send=self._reporter.send
+        )
 
-    def _sampler(self, samples: PictureSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
+    def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
             len(samples),
@@ -81,20 +83,20 @@ class Feeds:
             self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=even_chances(samples.targets) if evenly and isinstance(samples, PictureSet) else None,
+            chances=even_chances(samples.targets) if evenly and isinstance(samples, ImageSet) else None,
         )
 
-    def _feed(
+    def _split_loader(
         self,
-        samples: PictureSet | SampleSet,
+        samples: ImageSet | SampleSet,
         sampler: GlobalBatchSampler,
         *,
         kept: str = "",
         threads: int | None = None,
-    ) -> Feed:
+    ) -> SplitLoader:
         spec, job, strategy = self._spec, self._spec.job, self._strategy
         if not strategy.loads_data:
-            return Feed(len(sampler), len(samples), None)
+            return SplitLoader(len(sampler), len(samples), None)
         threads = job.loader_workers if threads is None else threads
 
         def on_unreadable(path: str, reason: str) -> None:
@@ -117,8 +119,8 @@ class Feeds:
                 mark=strategy.profiler.mark,
                 finish=finish,
             )
-            return Feed(len(sampler), len(samples), loader)
-        pictures = image_loader(
+            return SplitLoader(len(sampler), len(samples), loader)
+        images = image_loader(
             structs.replace(job, picture_cache=kept or job.picture_cache),
             self._task,
             self._splits,
@@ -132,11 +134,11 @@ class Feeds:
             memory_format=memory_format(job),
             finish=finish or mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=training),
         )
-        return Feed(len(sampler), len(samples), pictures)
+        return SplitLoader(len(sampler), len(samples), images)
 
 
 def image_loader(
-    job: Job, task: Task, splits: Splits, images: PictureSet, sampler: GlobalBatchSampler, **settings: Any
+    job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
     """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are further ones
     of BatchLoader's."""
@@ -150,7 +152,7 @@ def image_loader(
         channels=splits.channels,
         augmentation=job.augmentation if training else "none",
         transforms=augmentation.transforms(job) if training else (),
-        mirror=augmentation.mirrors(job, splits.classes, pictures=images.mirror),
+        mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
         epochs=job.epochs,
         resized=None if training else validation_side(job, task.entry, size),
         side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,

@@ -10,7 +10,7 @@ import torch
 
 from engine.contract.events import FailureKind
 from engine.contract.worker import WorkerSpec
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.models.base import TaskError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
@@ -75,7 +75,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """The cause of a worker's end and, where there is one, the remedy. `where` says where the worker was."""
     text = str(error).strip()
-    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadablePicture):
+    if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
     told = (
         _out_of_memory(error, spec, where)
@@ -104,11 +104,7 @@ def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
 
 def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, DoesNotFit):
-        parts = (
-            "a single picture"
-            if error.pictures == 1
-            else f"the {error.pictures} pictures that BatchNorm needs at least"
-        )
+        parts = "a single image" if error.images == 1 else f"the {error.images} images that BatchNorm needs at least"
         device = _device(spec, str(error.__cause__))
         return (
             f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, choose bf16 "

@@ -25,7 +25,7 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class StepTotals:
     """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step whose
     loss was not finite."""
 
@@ -33,13 +33,13 @@ class Figures:
     loss: float
     correct: float
     judged: bool
-    pictures: float
+    images: float
     wait_s: float
     seconds: float
     first_bad: int | None
 
 
-class Tally:
+class MetricBuffer:
     """Keeps the results of steps as they are, so that a step never waits for its device."""
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class Tally:
         """Since it last began."""
         return time.perf_counter() - self._begun
 
-    def take(self, step: int) -> Taken:
+    def take(self, step: int) -> BufferedMetrics:
         """What was added up to `step`, on its way from the device; then it begins anew."""
-        taken = Taken(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
+        taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
         self.start()
         return taken
 
 
-class Taken:
+class BufferedMetrics:
     """Results that are being copied from the device, without holding it up; `read` waits for the copy alone."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
@@ -81,17 +81,17 @@ class Taken:
         self._losses = _Copy([result.loss for result in results])
         self._judged = any(result.correct is not None for result in results)
         self._correct = _Copy([result.correct for result in results])
-        self._pictures = _Copy([result.pictures for result in results])
+        self._images = _Copy([result.images for result in results])
 
-    def read(self) -> Figures:
+    def read(self) -> StepTotals:
         losses = self._losses.read()
         bad = (self._first + place for place, loss in enumerate(losses) if not math.isfinite(loss))
-        return Figures(
+        return StepTotals(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
             correct=sum(self._correct.read()),
             judged=self._judged,
-            pictures=sum(self._pictures.read()),
+            images=sum(self._images.read()),
             wait_s=self._wait_s,
             seconds=self._seconds,
             first_bad=next(bad, None),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.contract.events import Chosen, Event, Warned
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import StepResult, Strategy
 from engine.strategies.memory import device_name, in_parts_that_fit
 from engine.system.format import counted
@@ -23,8 +23,8 @@ SKIPS = 10
 
 
 class Stepper:
-    """Makes the steps of `strategy` with `updater`; `tell` is given what the user should know, and `saved` says whether there
-    is a checkpoint to go on from (`Saver.saved`).
+    """Makes the steps of `strategy` with `optimizer_step`; `tell` is given what the user should know, and `saved` says whether there
+    is a checkpoint to go on from (`Checkpointer.saved`).
 
     A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
     batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays, and
@@ -39,15 +39,19 @@ class Stepper:
     """
 
     def __init__(
-        self, strategy: Strategy, updater: Updater, tell: Callable[[Event], None], saved: Callable[[], bool]
+        self,
+        strategy: Strategy,
+        optimizer_step: OptimizerStep,
+        tell: Callable[[Event], None],
+        saved: Callable[[], bool],
     ) -> None:
         self._strategy = strategy
-        self._updater = updater
+        self._optimizer_step = optimizer_step
         self._tell = tell
         self._saved = saved
         self._alone = strategy.spec.world_size == 1
         job = strategy.job
-        self._streams = KeptStreams(strategy.device, anybodys=job.model_is_file)
+        self._streams = KeptStreams(strategy.device, untrusted_model=job.model_is_file)
         self._buffers = KeptBuffers(strategy.model) if self._alone or job.on_not_finite == "skip" else None
         self._skipped = 0
 
@@ -73,8 +77,8 @@ class Stepper:
         if self._alone and batch is not None:
             result = self._in_parts_that_fit(batch, number)
         else:
-            result = self._strategy.step(batch, self._updater)
-        if not self._updater.skipped:
+            result = self._strategy.step(batch, self._optimizer_step)
+        if not self._optimizer_step.skipped:
             self._skipped = 0
             return result
         self._skipped += 1
@@ -91,35 +95,35 @@ class Stepper:
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
         self._streams.keep()
-        before, made, pictures = self._strategy.accumulation, self._updater.updates, len(batch.targets)
+        before, made, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
 
         def make(parts: int) -> StepResult:
             self._strategy.accumulation = parts
-            return self._strategy.step(batch, self._updater)
+            return self._strategy.step(batch, self._optimizer_step)
 
         result, parts = in_parts_that_fit(
-            make, before, pictures, again=self._begin_again, undone=lambda: self._updater.updates == made
+            make, before, images, again=self._begin_again, undone=lambda: self._optimizer_step.updates == made
         )
         if parts != before:
-            self._tell(Warned(code="out_of_memory", message=self._halved(number, parts, pictures)))
+            self._tell(Warned(code="out_of_memory", message=self._halved(number, parts, images)))
         return result
 
     def _begin_again(self) -> None:
         """Has everything as it was at the beginning of the step in hand."""
-        self._updater.zero_grad()
+        self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None
         self._buffers.restore()
         # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
         self.do_without_compiling("it was for larger parts of a batch than fit into memory")
 
-    def _halved(self, number: int, parts: int, pictures: int) -> str:
-        part = -(-pictures // parts)
+    def _halved(self, number: int, parts: int, images: int) -> str:
+        part = -(-images // parts)
         but = ""
         if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
             but = ", but for BatchNorm, which sees one part at a time"
         return (
             f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "
-            f"{parts} parts of {counted(part, 'picture')}, which gives the same training{but}. "
+            f"{parts} parts of {counted(part, 'image')}, which gives the same training{but}. "
             "A smaller image size, bf16 or activation checkpointing needs less memory."
         )

@@ -1,4 +1,4 @@
-"""Some validation samples, and what the model makes of them at every validation, kept as pictures in the run's folder."""
+"""Some validation samples, and what the model makes of them at every validation, kept as images in the run's folder."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch import Tensor
 
 from engine.contract.events import Predicted, PredictedSample, Warned
 from engine.contract.worker import WorkerSpec
-from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import png
 from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
-from engine.metrics.base import Measures
+from engine.metrics.base import Metric
 from engine.strategies.base import Strategy
 from engine.system import paths
-from engine.tasks.base import Shown
-from engine.training.split_loader import Feed
+from engine.tasks.base import Visualization
+from engine.training.split_loader import SplitLoader
 
 FOLDER = "predictions"
 MOST_SETS = 120
@@ -38,21 +38,21 @@ def _spread(length: int, count: int) -> list[int]:
     return [number * length // count for number in range(count)]
 
 
-class Picked(PictureSet):
-    """Some pictures of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are their places
+class Picked(ImageSet):
+    """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are their places
     in it."""
 
-    def __init__(self, pictures: PictureSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
+    def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
         around = (size - (middle or size)) // 2
         self._seen = slice(around, around + (middle or size))
-        self._pictures = pictures
-        self.planes, self.mirror = pictures.planes, pictures.mirror
+        self._images = images
+        self.planes, self.mirror = images.planes, images.mirror
         self.indices: list[int] = []
         self._loaded: list[Tensor] = []
-        for index in _spread(len(pictures), count):
+        for index in _spread(len(images), count):
             try:
-                self._loaded.append(pictures.load(index, size, channels))
-            except UnreadablePicture:
+                self._loaded.append(images.load(index, size, channels))
+            except UnreadableImage:
                 continue  # validation leaves it out, too, and has told of it
             self.indices.append(index)
         self._channels = channels
@@ -61,19 +61,19 @@ class Picked(PictureSet):
         return len(self.indices)
 
     def targets_of(self, samples: Labels) -> Tensor:
-        return self._pictures.targets_of(np.array(self.indices, np.int64)[samples])
+        return self._images.targets_of(np.array(self.indices, np.int64)[samples])
 
     def path(self, index: int) -> str:
-        return self._pictures.path(self.indices[index])
+        return self._images.path(self.indices[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         return self._loaded[index]
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        return self._pictures.batch_targets(rows, planes, placement, size)
+        return self._images.batch_targets(rows, planes, placement, size)
 
     def seen(self, index: int) -> Bytes:
-        """The picture as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
+        """The image as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
         three."""
         pixels = self._loaded[index][: self._channels, self._seen, self._seen].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
@@ -89,7 +89,7 @@ class PickedSamples(SampleSet):
         for index in _spread(len(samples), count):
             try:
                 self._loaded.append(samples.load(index, 0))
-            except UnreadablePicture:
+            except UnreadableImage:
                 continue  # validation leaves it out, too, and has told of it
             self.indices.append(index)
 
@@ -110,7 +110,7 @@ class PickedSamples(SampleSet):
 class Predictions:
     """Keeps `samples`, and what the model makes of them, of which each rank computes its share.
 
-    `feed` gives this rank's share of them as batches, which are those at `places`. They are drawn by whichever rank sees the model's outputs, into the run's folder, and
+    `split_loader` gives this rank's share of them as batches, which are those at `places`. They are drawn by whichever rank sees the model's outputs, into the run's folder, and
     told by rank 0. What fails in drawing or writing is told once, and does not end the training.
     """
 
@@ -120,14 +120,14 @@ class Predictions:
         strategy: Strategy,
         samples: Picked | PickedSamples,
         *,
-        feed: Feed,
+        split_loader: SplitLoader,
         places: list[int],
         send: Callable[[Warned], None],
     ) -> None:
         self._folder = Path(spec.run_folder)
         self._strategy = strategy
         self._samples = samples
-        self._feed = feed
+        self._split_loader = split_loader
         self._places = places
         self._send = send
         self._failed = False
@@ -135,7 +135,7 @@ class Predictions:
     def predict(self, epoch: int, step: int) -> Predicted | None:
         """What the model, as it is now, makes of the samples, on rank 0; None elsewhere. All ranks call it together."""
         outputs = _Outputs()
-        self._strategy.evaluate(self._feed.epoch(1), outputs, lambda: False)
+        self._strategy.evaluate(self._split_loader.epoch(1), outputs, lambda: False)
         drawn: list[PredictedSample] = []
         if outputs.made and not self._failed:
             try:
@@ -156,9 +156,9 @@ class Predictions:
         objective = self._strategy.objective
         drawn = []
         for place, output, target in zip(self._places, outputs, targets, strict=True):
-            picture = self._samples.seen(place)
-            truth = objective.show_truth(picture, target)
-            prediction = objective.show_prediction(picture, output)
+            image = self._samples.seen(place)
+            truth = objective.show_truth(image, target)
+            prediction = objective.show_prediction(image, output)
             drawn.append(
                 PredictedSample(
                     name=self._samples.path(place),
@@ -171,14 +171,14 @@ class Predictions:
             )
         return drawn
 
-    def _write(self, name: str, place: int, shown: Shown) -> str:
+    def _write(self, name: str, place: int, shown: Visualization) -> str:
         path = Path(FOLDER, name, f"{place:03d}.png")
         target = self._folder / path
         if name != "truth" or not target.exists():
             paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
             with open(unfinished, "wb", opener=paths.for_the_user_alone) as stream:
-                stream.write(png(shown.picture))
+                stream.write(png(shown.image))
             os.replace(unfinished, target)
         return path.as_posix()
 
@@ -189,7 +189,7 @@ class Predictions:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-class _Outputs(Measures):
+class _Outputs(Metric):
     """Keeps what a model gives for each sample, and the truth, on the CPU."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
 from engine.system import linux
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from engine.training.dataloaders import image_loader, normalisation
 
 AT_ONCE = 8
@@ -52,7 +52,7 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
     splits = task.splits(job)
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation cannot be shown here.")
-    objective = task.objective(job, Lesson(splits.classes, splits.channels))
+    objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _Chosen(order.samples, len(splits.train), RandomStreams(job.seed))
     loader = image_loader(
         msgspec.structs.replace(job, picture_cache="off"),
@@ -74,11 +74,11 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
             )
             for sample, (inputs, target) in zip(order.samples, rows, strict=True):
                 image = _seen(inputs * std + mean)
-                drawn = objective.show_truth(image, target).picture
+                drawn = objective.show_truth(image, target).image
                 say(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
     finally:
         loader.close()
-    return PreviewDone(augmentation.mirrors(job, splits.classes, pictures=splits.train.mirror))
+    return PreviewDone(augmentation.mirrors(job, splits.classes, images=splits.train.mirror))
 
 
 class _Chosen(GlobalBatchSampler):
@@ -108,8 +108,8 @@ def _seen(image: Tensor) -> Bytes:
     return levels
 
 
-def _png(picture: Bytes) -> bytes:
-    small = Image.fromarray(picture)
+def _png(image: Bytes) -> bytes:
+    small = Image.fromarray(image)
     small.thumbnail((MOST_SIDE, MOST_SIDE))
     stream = BytesIO()
     small.save(stream, "PNG")

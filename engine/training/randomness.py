@@ -55,18 +55,18 @@ def preserve_rng(device: torch.device) -> Iterator[None]:
 class KeptStreams:
     """Where the streams stood when `keep` was last called; to be kept before every step, it takes a few microseconds.
 
-    Python's and numpy's take ten times as long, and are kept only where the model is `anybodys`: torchvision's models draw
+    Python's and numpy's take ten times as long, and are kept only where the model is `untrusted_model`: torchvision's models draw
     from torch alone.
     """
 
-    def __init__(self, device: torch.device, *, anybodys: bool) -> None:
+    def __init__(self, device: torch.device, *, untrusted_model: bool) -> None:
         self._on_gpu = device.type == "cuda"
-        self._anybodys = anybodys
+        self._untrusted_model = untrusted_model
 
     def keep(self) -> None:
         self._cpu = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state_all() if self._on_gpu else []
-        self._others = (random.getstate(), np.random.get_state()) if self._anybodys else None
+        self._others = (random.getstate(), np.random.get_state()) if self._untrusted_model else None
 
     def restore(self) -> None:
         torch.set_rng_state(self._cpu)

@@ -11,11 +11,11 @@ from engine.data.loading.base_loader import Batch, Loader
 
 
 @dataclass(frozen=True)
-class Feed:
+class SplitLoader:
     """`steps` batches an epoch; None in place of each where there is no `loader`."""
 
     steps: int
-    pictures: int
+    images: int
     loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
@@ -49,7 +49,7 @@ class Feed:
             self.loader.close()
 
 
-def read_in_turn(train: Feed, val: Feed, epochs: int) -> None:
+def read_in_turn(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
     """Has each begin to read as soon as the other has read its epoch's last batch, so that neither's first is waited for."""
     if train.loader is not None and val.loader is not None:
         train.loader.then = val.begin

@@ -1,4 +1,4 @@
-"""What a thread does, by its stack: whether it waits for others, reads pictures, or is at work."""
+"""What a thread does, by its stack: whether it waits for others, reads images, or is at work."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from engine.strategies.base import NATIVE_BF16, Strategy
 from engine.strategies.stopwatch import Times
 from engine.system import linux
 from engine.training.advice import Situation, advise
-from engine.training.split_loader import Feed
+from engine.training.split_loader import SplitLoader
 
 TELL_S = 1.0
 """Least seconds between two events."""
@@ -21,16 +21,16 @@ NEWEST = 0.5
 """The weight of the newest figures in those that advice goes by, so that it does not jump."""
 
 
-class TimeTeller:
+class StepProfile:
     """For rank 0: takes what the strategy's stopwatch measured and `send`s it, every `TELL_S` seconds at most."""
 
-    def __init__(self, strategy: Strategy, feed: Feed, send: Callable[[Event], None]) -> None:
+    def __init__(self, strategy: Strategy, split_loader: SplitLoader, send: Callable[[Event], None]) -> None:
         self._strategy = strategy
-        self._feed = feed
+        self._split_loader = split_loader
         self._send = send
         self._told = False
         self._told_at = time.monotonic()
-        self._decoded_s = feed.decoding_s
+        self._decoded_s = split_loader.decoding_s
         self._held_up_s = linux.waited_for_core_s()
         self._shares: dict[Part, float] = {}
         self._ranks: RanksTimed | None = None
@@ -62,7 +62,7 @@ class TimeTeller:
         strategy = self._strategy
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()
-        before, self._decoded_s = self._decoded_s, self._feed.decoding_s
+        before, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
         held_up_before, self._held_up_s = self._held_up_s, linux.waited_for_core_s()
         newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
         old = self._shares or newest
@@ -75,7 +75,7 @@ class TimeTeller:
             parts={part: share * times.step_s for part, share in self._shares.items()},
             on_gpu=on_gpu,
             native_bf16=on_gpu and torch.cuda.get_device_capability(strategy.device) >= NATIVE_BF16,
-            readers=self._feed.threads,
+            readers=self._split_loader.threads,
             decoding_s=(self._decoded_s - before) / times.steps,
             # The supervisor shares the cores out among the workers.
             spare_cores=strategy.spec.threads - threads,

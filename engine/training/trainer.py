@@ -22,17 +22,17 @@ from engine.contract.events import (
 )
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.models.model_surgery import still_norms
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy
 from engine.strategies.memory import device_name
-from engine.training.checkpointing.checkpointer import Place, Saver
-from engine.training.metric_buffer import NotFinite, Taken, Tally
+from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
+from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
 from engine.training.oom_retry import Stepper
 from engine.training.predictions import Predictions
 from engine.training.randomness import preserve_rng
 from engine.training.report import Reporter
-from engine.training.split_loader import Feed
-from engine.training.step_profile import TimeTeller
+from engine.training.split_loader import SplitLoader
+from engine.training.step_profile import StepProfile
 from engine.training.unfreezing import thaw
 
 REPORT_S = 0.15
@@ -43,11 +43,11 @@ MOST_CONFUSED = 64
 _NEVER = 1 << 62
 
 
-class Loop:
+class Trainer:
     """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others.
 
     The steps up to the `skip_to` of the orders are passed over: all goes on as if they had been made, with the next
-    pictures, the schedule and the validations at the ends of epochs, but for the weights.
+    images, the schedule and the validations at the ends of epochs, but for the weights.
 
     Rank 0 reports for all: what it tells is summed over the ranks, which so learn it too. With
     `every_step`, each step's metrics are reported.
@@ -57,43 +57,43 @@ class Loop:
         self,
         spec: WorkerSpec,
         strategy: Strategy,
-        updater: Updater,
+        optimizer_step: OptimizerStep,
         reporter: Reporter,
-        saver: Saver,
+        checkpointer: Checkpointer,
         *,
-        train: Feed,
-        val: Feed,
-        begin: Place,
+        train: SplitLoader,
+        val: SplitLoader,
+        begin: TrainProgress,
         predictions: Callable[[], Predictions],
         every_step: bool = False,
     ) -> None:
         self.job = spec.job
         self.strategy = strategy
-        self.updater = updater
-        self.saver = saver
+        self.optimizer_step = optimizer_step
+        self.checkpointer = checkpointer
         self.train = train
         self.val = val
         self.reporter = reporter
         self.every_step = every_step
         self.leads = spec.rank == 0
-        self.tally = Tally()
+        self.metric_buffer = MetricBuffer()
         self.profiler, self.watch = strategy.profiler, strategy.profiler.watch
-        self.teller = TimeTeller(strategy, train, reporter.send)
+        self.teller = StepProfile(strategy, train, reporter.send)
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
-        self.stepper = Stepper(strategy, updater, self._tell, lambda: saver.saved)
+        self.stepper = Stepper(strategy, optimizer_step, self._tell, lambda: checkpointer.saved)
         self.begin = begin
         self._make_predictions = predictions
         self._predictions: Predictions | None = None
         self.step = begin.step
         self._skip_to = spec.skip_to
         self._first = max(begin.step, spec.skip_to) + 1
-        self._pending: tuple[int, int, float, Taken] | None = None
+        self._pending: tuple[int, int, float, BufferedMetrics] | None = None
 
     def run(self) -> WorkerDone:
         """Trains. Raises NotFinite where the loss is no number any more."""
         stopped = False
         done = self.begin.done
-        stopping = self.saver.stopping
+        stopping = self.checkpointer.stopping
         for epoch in range(self.begin.epoch, self.job.epochs + 1):
             if stopping.over:
                 self._tell(LogLine(text=stopping.why))
@@ -112,19 +112,21 @@ class Loop:
                 stopping.add(epoch, measures)
             ends = stopped or stopping.over or epoch == self.job.epochs
             place = self._place(epoch, done, validated=measures is not None)
-            self.saver.save(place, measures, measured, may_wait=not ends)
+            self.checkpointer.save(place, measures, measured, may_wait=not ends)
             if stopped:
                 break
             done = 0
         reporter = self.reporter
-        unsaved = self.saver.insist(stopped=stopped, broken_off=lambda: reporter.stop_requested and not stopped)
-        return WorkerDone(stopped=stopped, best=self.saver.best, best_epoch=self.saver.best_epoch, unsaved=unsaved)
+        unsaved = self.checkpointer.insist(stopped=stopped, broken_off=lambda: reporter.stop_requested and not stopped)
+        return WorkerDone(
+            stopped=stopped, best=self.checkpointer.best, best_epoch=self.checkpointer.best_epoch, unsaved=unsaved
+        )
 
     def _train(self, epoch: int, done: int) -> tuple[int, bool]:
         """One epoch after its first `done` steps; how many are done then, and whether it was stopped."""
         self.reporter.phase("training")
         batches = self.train.epoch(epoch, done)
-        self.tally.start()
+        self.metric_buffer.start()
         record = False
         if self.step >= self._first:
             self.watch.resume()
@@ -133,12 +135,12 @@ class Loop:
             self._adjust()
             self.profiler.begin(record=record)
             batch = next(batches)
-            learning_rate = self.updater.learning_rate
+            learning_rate = self.optimizer_step.learning_rate
             self.reporter.at("step")
             result = self.stepper.step(batch, self.step + 1)
             self.step += 1
             if result is not None:
-                self.tally.add(result, batch.wait_s if batch is not None else 0.0)
+                self.metric_buffer.add(result, batch.wait_s if batch is not None else 0.0)
             self.reporter.progressed(self.step)
             self.reporter.at("agree")
             event = self.profiler.end(self.step, self.strategy.collectives)
@@ -146,13 +148,13 @@ class Loop:
                 self._tell(event)
                 self.teller.learn(event)
             now = self.step == self._first or self.every_step or number == self.train.steps
-            report = now or (self.leads and self.tally.seconds >= REPORT_S)
-            due = self.saver.is_due(self.step)
+            report = now or (self.leads and self.metric_buffer.seconds >= REPORT_S)
+            due = self.checkpointer.is_due(self.step)
             stop, checkpoint, report, record = self._agree(report, self.leads and self.profiler.is_due, due)
             self.watch.mark(self._agreeing)
             self._settle()
             if report or stop or checkpoint:
-                self._pending = (epoch, self.step, learning_rate, self.tally.take(self.step))
+                self._pending = (epoch, self.step, learning_rate, self.metric_buffer.take(self.step))
             if now or stop or checkpoint or self.strategy.device.type == "cpu":
                 self._settle()
             self._step_timed(epoch, report, last=number == self.train.steps)
@@ -163,18 +165,18 @@ class Loop:
                 self.reporter.checkpoint_requested = False
                 self.reporter.phase("saving")
                 self.watch.pause()
-                self.saver.save(self._place(epoch, number))
+                self.checkpointer.save(self._place(epoch, number))
                 self.watch.resume()
                 self.reporter.phase("training")
-                self.tally.start()
+                self.metric_buffer.start()
         self.watch.pause()
         return self.train.steps, False
 
     def _unfreeze(self, epoch: int) -> None:
         """Trains a frozen backbone from now on, where its time has come."""
-        if epoch <= self.job.freeze_epochs or not self.updater.holds:
+        if epoch <= self.job.freeze_epochs or not self.optimizer_step.holds:
             return
-        self.updater.release()
+        self.optimizer_step.release()
         thaw(self.strategy.model)
         if self.job.freeze_batchnorm:
             still_norms(self.strategy.model)
@@ -188,14 +190,14 @@ class Loop:
         if count <= 0:
             return done
         first, self.step = self.step + 1, self.step + count
-        self.updater.go_to(self.step)
+        self.optimizer_step.go_to(self.step)
         self.reporter.progressed(self.step)
         which = (
             f"Steps {first:,} to {self.step:,} are passed over: their"
             if count > 1
             else f"Step {first:,} is passed over: its"
         )
-        self._tell(Warned(code="steps_passed_over", message=f"{which} pictures led to a loss that is NaN or infinite."))
+        self._tell(Warned(code="steps_passed_over", message=f"{which} images led to a loss that is NaN or infinite."))
         return done + count
 
     def _step_timed(self, epoch: int, report: bool, last: bool) -> None:
@@ -211,12 +213,12 @@ class Loop:
         """Does what a command has asked to change; each rank by itself, since the batches stay the same."""
         workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
         if workers is not None:
-            for feed in (self.train, self.val):
-                feed.set_threads(workers)
-            self._tell(LogLine(text=f"Pictures are now read by {workers} loader workers in each process"))
+            for split_loader in (self.train, self.val):
+                split_loader.set_threads(workers)
+            self._tell(LogLine(text=f"Images are now read by {workers} loader workers in each process"))
 
-    def _place(self, epoch: int, done: int, *, validated: bool = False) -> Place:
-        return Place(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
+    def _place(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
+        return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
     def _agree(self, report: bool, record: bool, due: bool = False) -> list[bool]:
         """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
@@ -246,19 +248,19 @@ class Loop:
             [_NEVER - own.first_bad if own.first_bad is not None else 0]
         )[0]
         if first_bad:
-            raise NotFinite(_NEVER - first_bad, "The loss", self.saver.saved)
-        mine = [own.loss, own.correct, own.judged, own.pictures, own.wait_s, self.strategy.loads_data]
+            raise NotFinite(_NEVER - first_bad, "The loss", self.checkpointer.saved)
+        mine = [own.loss, own.correct, own.judged, own.images, own.wait_s, self.strategy.loads_data]
         summed = self.strategy.collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
-        loss, correct, judged, pictures, wait_s, loaders = summed
+        loss, correct, judged, images, wait_s, loaders = summed
         wait_s /= loaders
         self._tell(
             StepMetrics(
                 epoch=epoch,
                 step=step,
                 loss=loss / own.steps,
-                accuracy=correct / pictures if judged and pictures else None,
+                accuracy=correct / images if judged and images else None,
                 learning_rate=learning_rate,
-                images_per_second=pictures / own.seconds,
+                images_per_second=images / own.seconds,
                 data_wait_s=wait_s / own.steps,
                 compute_s=max(0.0, own.seconds - wait_s) / own.steps,
             )
@@ -273,25 +275,23 @@ class Loop:
         """
         self.reporter.phase("validating")
         begun = time.perf_counter()
-        measures = self.strategy.objective.measures()
+        measures = self.strategy.objective.metric()
         measured = None
         parts = self.strategy.evaluation_parts
-        with self.updater.averaged(), preserve_rng(self.strategy.device):
+        with self.optimizer_step.averaged(), preserve_rng(self.strategy.device):
             if not self.strategy.evaluate(self.val.epoch(epoch), measures, self._stopped):
                 self.reporter.phase(self.reporter.ending, "during validation")
                 return None, None
             values = measures.compute()
             seconds = time.perf_counter() - begun
             predicted = self._predicted(epoch)
-            if self.updater.averages and self.saver.is_better(values):
+            if self.optimizer_step.averages and self.checkpointer.is_better(values):
                 measured = self.strategy.state_dict()
         if not all(map(math.isfinite, values.values())):
-            raise NotFinite(self.step, "The validation loss", self.saver.saved)
+            raise NotFinite(self.step, "The validation loss", self.checkpointer.saved)
         if self.strategy.evaluation_parts != parts:
             self._tell(Warned(code="out_of_memory", message=self._halved()))
-        self._tell(
-            Validation(epoch=epoch, step=self.step, measures=values, pictures=self.val.pictures, seconds=seconds)
-        )
+        self._tell(Validation(epoch=epoch, step=self.step, measures=values, images=self.val.images, seconds=seconds))
         of_classes, confusion = measures.per_class(), measures.confusion()
         if of_classes or confusion:
             confusion = confusion if len(confusion) <= MOST_CONFUSED else ()
@@ -302,7 +302,7 @@ class Loop:
 
     def _predicted(self, epoch: int) -> Predicted | None:
         """What is to be shown of the model as it is measured now."""
-        if not self.job.predictions or not self.val.pictures:
+        if not self.job.predictions or not self.val.images:
             return None
         if self._predictions is None:
             self._predictions = self._make_predictions()

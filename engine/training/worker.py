@@ -23,26 +23,26 @@ from engine.data.loading.agreement import check_alike
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.models.model_surgery import still_norms
-from engine.optim.optimizer_step import Groups, Updater
+from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.system import compile_cache, linux, paths
 from engine.tasks import TASKS
-from engine.tasks.base import Lesson, Task
+from engine.tasks.base import DatasetInfo, Task
 from engine.torch_compat import keep_compiled_in
-from engine.training.autotune import Trials
-from engine.training.checkpointing.checkpointer import Place, Saver
+from engine.training.autotune import Autotuner
+from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
 from engine.training.checkpointing.resume import Checkpoint
-from engine.training.dataloaders import Feeds
+from engine.training.dataloaders import DataLoaders
 from engine.training.faults import cause, kind
 from engine.training.finite import not_finite_buffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
 from engine.training.report import Reporter
 from engine.training.resolve import resolve
-from engine.training.split_loader import Feed, read_in_turn
-from engine.training.trainer import Loop
+from engine.training.split_loader import SplitLoader, read_in_turn
+from engine.training.trainer import Trainer
 from engine.training.unfreezing import hold, rest
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
@@ -98,12 +98,12 @@ class Prepared(NamedTuple):
     groups: Groups
     meant: list[str]
     counts: tuple[int, int]
-    feeds: Feeds
+    dataloaders: DataLoaders
 
-    def updater(self, steps: int) -> Updater:
+    def optimizer_step(self, steps: int) -> OptimizerStep:
         """What updates the parameters, with so many steps an epoch, but for the `held` ones until it releases them."""
         strategy = self.strategy
-        return Updater(
+        return OptimizerStep(
             self.trained,
             strategy.job,
             steps,
@@ -133,8 +133,10 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     held = hold(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
-    objective = task.objective(job, _lesson(splits))
-    trials = Trials(strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send)
+    objective = task.objective(job, _dataset_info(splits))
+    trials = Autotuner(
+        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send
+    )
     resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)
     spec = msgspec.structs.replace(spec, job=resolved.job)
@@ -143,19 +145,23 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     if spec.world_size == 1:
         rest(strategy.model, held)  # spared their gradients, which has to be known before the model is compiled
     trials.compile()
-    feeds = Feeds(spec, strategy, task, splits, reporter, streams=streams)
-    return Prepared(spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, feeds)
+    dataloaders = DataLoaders(spec, strategy, task, splits, reporter, streams=streams)
+    return Prepared(
+        spec, strategy, task, splits, checkpoint, streams, trained, held, groups, meant, counts, dataloaders
+    )
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
     prepared = prepare(spec, reporter)
-    spec, strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, feeds = prepared
+    spec, strategy, _, splits, checkpoint, streams, _, _, _, meant, counts, dataloaders = prepared
     job = spec.job
-    train, val = feeds.train(), feeds.val()
+    train, val = dataloaders.train(), dataloaders.val()
     read_in_turn(train, val, job.epochs)
     try:
-        updater = prepared.updater(train.steps)
-        saver = Saver(spec, strategy, updater, reporter, splits.classes, streams=streams, meant=meant)
+        optimizer_step = prepared.optimizer_step(train.steps)
+        checkpointer = Checkpointer(
+            spec, strategy, optimizer_step, reporter, splits.classes, streams=streams, meant=meant
+        )
         begin = _begin(checkpoint, train.steps)
         if spec.rank == 0:
             reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
@@ -163,21 +169,21 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
                 reporter.send(remark)
         seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
         if checkpoint is not None:
-            checkpoint.take_over(strategy, updater, saver, begin)
+            checkpoint.take_over(strategy, optimizer_step, checkpointer, begin)
             del checkpoint, prepared  # which hold what has been taken over
-        loop = Loop(
+        loop = Trainer(
             spec,
             strategy,
-            updater,
+            optimizer_step,
             reporter,
-            saver,
+            checkpointer,
             train=train,
             val=val,
             begin=begin,
-            predictions=feeds.predictions,
+            predictions=dataloaders.predictions,
             every_step=every_step,
         )
-        with saver:
+        with checkpointer:
             done = loop.run()
     finally:
         train.close()
@@ -220,15 +226,15 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 
 
 def _planned(
-    strategy: Strategy, splits: Splits, counts: tuple[int, int], train: Feed, val: Feed, *, from_step: int
+    strategy: Strategy, splits: Splits, counts: tuple[int, int], train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> Planned:
     job = strategy.job
     return Planned(
         epochs=job.epochs,
         from_step=from_step,
         steps_per_epoch=train.steps,
-        train_pictures=train.pictures,
-        val_pictures=val.pictures,
+        train_images=train.images,
+        val_images=val.images,
         classes=splits.classes,
         image_size=TASKS[job.task].image_size(job),
         channels=splits.channels,
@@ -239,8 +245,8 @@ def _planned(
     )
 
 
-def _lesson(splits: Splits) -> Lesson:
-    return Lesson(
+def _dataset_info(splits: Splits) -> DatasetInfo:
+    return DatasetInfo(
         splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)), len(splits.train)
     )
 
@@ -251,9 +257,9 @@ def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     return each * job.epochs - _begin(checkpoint, each).step
 
 
-def _begin(checkpoint: Checkpoint | None, steps: int) -> Place:
+def _begin(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
     """Where the run goes on, with so many steps an epoch."""
-    return checkpoint.place(steps) if checkpoint is not None else Place(epoch=1, done=0, steps=steps, step=0)
+    return checkpoint.place(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:

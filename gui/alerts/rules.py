@@ -116,7 +116,7 @@ KINDS: dict[KindId, Kind] = {
         Kind(
             "memory", "Memory nearly full",
             "A program that asks for more memory than is left fails.",
-            "A smaller batch or smaller pictures need less; another program may be on the GPU (see Processes).",
+            "A smaller batch or smaller images need less; another program may be on the GPU (see Processes).",
             "warning", Rule(kind="memory", threshold=97, for_s=60, notify=False),
             Threshold("%", memory_full_percent, 1, 100, 2),
         ),

@@ -18,12 +18,12 @@ _SMOOTHEST = 99
 class CompareControls(QWidget):
     """Acts on the curves that it is given. `whole` and `save` are for whoever makes it to place.
 
-    Signals: curves_wanted(), table_wanted(), picture_wanted() - to be saved.
+    Signals: curves_wanted(), table_wanted(), image_wanted() - to be saved.
     """
 
     curves_wanted = Signal()
     table_wanted = Signal()
-    picture_wanted = Signal()
+    image_wanted = Signal()
 
     def __init__(self, curves: CompareCurves, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -66,7 +66,7 @@ class CompareControls(QWidget):
         for text, wanted in (
             ("&Curves as CSV …", self.curves_wanted),
             ("&Table as CSV …", self.table_wanted),
-            ("&Picture as PNG …", self.picture_wanted),
+            ("&Image as PNG …", self.image_wanted),
         ):
             menu.addAction(text).triggered.connect(wanted)
         button.setMenu(menu)

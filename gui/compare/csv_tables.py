@@ -1,4 +1,4 @@
-"""What is compared, as tables and as a picture."""
+"""What is compared, as tables and as an image."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class CompareCurves(QWidget):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Names the runs above the curves for as long as it takes to make a picture of them."""
+        """Names the runs above the curves for as long as it takes to make an image of them."""
         self._names.show_spans(span for run in self._runs for span in _named(run))
         self._names.show()
         self._layout.activate()

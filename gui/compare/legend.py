@@ -110,16 +110,16 @@ class Legend(QWidget):
 
 def swatch(place: int) -> QIcon:
     """A piece of the line at `place`."""
-    picture = QPixmap(_SWATCH * 2)
-    picture.setDevicePixelRatio(2.0)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
+    image = QPixmap(_SWATCH * 2)
+    image.setDevicePixelRatio(2.0)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
     style = Qt.PenStyle.DashLine if theme.series_is_dashed(place) else Qt.PenStyle.SolidLine
     painter.setPen(QPen(QColor(theme.series_color(place)), 3, style, Qt.PenCapStyle.FlatCap))
     middle = _SWATCH.height() / 2
     painter.drawLine(QPointF(0, middle), QPointF(_SWATCH.width(), middle))
     painter.end()
-    return QIcon(picture)
+    return QIcon(image)
 
 
 def _short(title: str) -> str:

@@ -193,7 +193,7 @@ class ComparePage(QWidget):
         self.back.clicked.connect(self.closed)
         self.controls.curves_wanted.connect(lambda: self._ask("curves.csv", self.save_curves))
         self.controls.table_wanted.connect(lambda: self._ask("table.csv", self.save_table))
-        self.controls.picture_wanted.connect(lambda: self._ask("curves.png", self.save_picture))
+        self.controls.image_wanted.connect(lambda: self._ask("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
         self._reading.read.connect(self._take)
@@ -288,15 +288,15 @@ class ComparePage(QWidget):
         """Writes the table as it is on screen."""
         self._write(path, RowsTable(self._ordered(), tuple(self.model.rows)), "The table was saved to")
 
-    def save_picture(self, path: Path) -> None:
-        """Writes a picture of all curves, also those that are scrolled out of sight, with the names of the runs."""
+    def save_image(self, path: Path) -> None:
+        """Writes an image of all curves, also those that are scrolled out of sight, with the names of the runs."""
         try:
             with self.curves.named():
                 export_png(path, self.curves.grab())
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:
-            self.told.emit(f"The picture was saved to {path}.", "info")
+            self.told.emit(f"The image was saved to {path}.", "info")
 
     def _write(self, path: Path, table: Table, done: str) -> None:
         in_background(

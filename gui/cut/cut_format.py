@@ -68,7 +68,7 @@ def describe_stage(number: int, held: Sequence[Stage], cut: Cut, title: str) -> 
 
 
 def describe_cut(cut: Cut, held: Sequence[Stage], titles: Sequence[str]) -> str:
-    """All of the picture in words."""
+    """All of the image in words."""
     sentences = [describe_stage(number, held, cut, titles[stage.place]) for number, stage in enumerate(held)]
     return " ".join([balance_words(cut, held), *sentences])
 

@@ -1,4 +1,4 @@
-"""A cut as a picture: the model from left to right as one bar whose width is time, in stages."""
+"""A cut as an image: the model from left to right as one bar whose width is time, in stages."""
 
 from __future__ import annotations
 

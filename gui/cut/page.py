@@ -130,8 +130,8 @@ class CutPage(QWidget):
         self.again.clicked.connect(self._ask)
         self.view.measure_again.clicked.connect(self._ask)
         self.view.automatic.clicked.connect(self._automatic)
-        self.view.picture.automatic_wanted.connect(self._automatic)
-        self.view.picture.cut_moved.connect(self._show_cut)
+        self.view.image.automatic_wanted.connect(self._automatic)
+        self.view.image.cut_moved.connect(self._show_cut)
         self.view.use.clicked.connect(self._use)
         self.planner.progress.connect(self._progress)
         self.planner.done.connect(self._done)
@@ -167,15 +167,15 @@ class CutPage(QWidget):
             self._focus_first_cut()
 
     def _focus_first_cut(self) -> None:
-        if self.view.picture.handles:
-            self.view.picture.handles[0].setFocus()
+        if self.view.image.handles:
+            self.view.image.handles[0].setFocus()
 
     def _show_cut(self, cut: Cut) -> None:
         self.cut = cut
         titles = place_titles(cut.devices, self._names)
-        before = len(self.view.picture.handles)
+        before = len(self.view.image.handles)
         self.view.show_cut(cut, titles)
-        if len(self.view.picture.handles) != before:
+        if len(self.view.image.handles) != before:
             self.view.order_tabs(after=self.back)
         self._show_titles(self._measured, cut)
         self._stack.setCurrentWidget(self.view)
@@ -185,9 +185,9 @@ class CutPage(QWidget):
             return
         strategy = load_catalogue().strategy(job.strategy)
         schedule = f"{SCHEDULES[job.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
-        batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} pictures"
+        batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} images"
         if cut.microbatches == 1:
-            batches = f"whole batches of {cut.microbatch_size} pictures"
+            batches = f"whole batches of {cut.microbatch_size} images"
         self.title.setText(f"The cut of {model_title(job.model)}")
         self.subtitle.setText(
             f"{strategy_title(job.strategy)}, {len(cut.stage_places)} stages on {len(cut.devices)} devices · "

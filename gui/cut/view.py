@@ -1,4 +1,4 @@
-"""A measured cut: its picture, how even it is, its table, and what can be done with it."""
+"""A measured cut: its image, how even it is, its table, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CutView(QWidget):
         self.balance.setObjectName("heading")
         self.whose = QLabel(wordWrap=True)
         self.whose.setObjectName("muted")
-        self.picture = CutDiagram()
+        self.image = CutDiagram()
         self.model = StageTable(self)
         self.table = QTableView()
         self.automatic = QPushButton("Automatic")
@@ -57,19 +57,19 @@ class CutView(QWidget):
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
         """Shows `cut`; `titles` name the devices of its places. Raises ValueError where its cuts cannot be."""
         held = stages(cut)
-        before = len(self.picture.handles)
-        self.picture.show_cut(cut, titles)
+        before = len(self.image.handles)
+        self.image.show_cut(cut, titles)
         self.model.show_cut(cut, titles)
         self.balance.setText(cut_format.balance_words(cut, held))
         over = sorted({titles[stage.place] for stage in held if stage.over_memory})
         self.say(f"⚠ Over the memory of {', '.join(over)}." if over else cut_format.whose_words(cut), bool(over))
         self.automatic.setEnabled(not cut.chosen)
-        if before != len(self.picture.handles):
+        if before != len(self.image.handles):
             self._fit_table()
 
     def order_tabs(self, after: QWidget) -> None:
         """Tab goes from `after` to the cuts, the buttons and the table, as they are read."""
-        chain = [after, *self.picture.handles, self.automatic, self.measure_again, self.use, self.table]
+        chain = [after, *self.image.handles, self.automatic, self.measure_again, self.use, self.table]
         for one, next_one in pairwise(chain):
             QWidget.setTabOrder(one, next_one)
 
@@ -114,7 +114,7 @@ class CutView(QWidget):
         layout.setSpacing(8)
         layout.addWidget(self.balance)
         layout.addWidget(self.whose)
-        layout.addWidget(self.picture)
+        layout.addWidget(self.image)
         layout.addWidget(help_text)
         layout.addLayout(buttons)
         layout.addWidget(self.table, 1)

@@ -115,4 +115,4 @@ def _unit(report: DatasetReport) -> str:
         return "Marked"
     if first is not None and first.shares:
         return "Points" if report.format == "points" else "Pixels"
-    return "Pictures"
+    return "Images"

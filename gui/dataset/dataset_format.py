@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from engine.contract.dataset import DatasetReport, PictureSizes, SplitReport, channels_in_words
+from engine.contract.dataset import DatasetReport, ImageSizes, SplitReport, channels_in_words
 
 FORMATS = {
-    "imagefolder": "folders of pictures",
+    "imagefolder": "folders of images",
     "idx": "MNIST's idx files",
-    "masks": "pictures and masks",
-    "boxes": "pictures with boxes",
-    "instances": "pictures with outlined things",
-    "edges": "pictures with edges",
+    "masks": "images and masks",
+    "boxes": "images with boxes",
+    "instances": "images with outlined things",
+    "edges": "images with edges",
     "points": "point clouds",
-    "labels": "pictures with any number of labels",
+    "labels": "images with any number of labels",
     "files": "files for your own task",
 }
 _SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
-"""What one sample is called and what several are, where they are no pictures."""
+"""What one sample is called and what several are, where they are no images."""
 NAMED_UNREADABLE = 200
 
 
 def samples(report: DatasetReport, count: int) -> str:
-    """ "1,204 pictures", "1 cloud"."""
-    one, many = _SAMPLES.get(report.format, ("picture", "pictures"))
+    """ "1,204 images", "1 cloud"."""
+    one, many = _SAMPLES.get(report.format, ("image", "images"))
     return f"{count:,} {one if count == 1 else many}"
 
 
 def summary(report: DatasetReport) -> str:
-    """ "5 classes, 3,670 pictures"; without the classes where nothing is told apart by them."""
-    counted = samples(report, sum(split.pictures for split in report.splits))
+    """ "5 classes, 3,670 images"; without the classes where nothing is told apart by them."""
+    counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
     classes = "1 class" if len(report.classes) == 1 else f"{len(report.classes):,} classes"
@@ -37,7 +37,7 @@ def summary(report: DatasetReport) -> str:
 
 def describe(report: DatasetReport) -> str:
     """Format, splits, sizes and unreadable files in a few lines."""
-    splits = ", ".join(f"{s.name} {s.pictures:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
+    splits = ", ".join(f"{s.name} {s.images:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
     kind = FORMATS.get(report.format, report.format).capitalize()
     text = f"{kind}{_colours(report)} · {splits}"
     if report.sizes is not None:
@@ -48,7 +48,7 @@ def describe(report: DatasetReport) -> str:
     return text
 
 
-def sizes(told: PictureSizes) -> str:
+def sizes(told: ImageSizes) -> str:
     """ "720 x 576 pixels", or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
     smallest, middle, largest = (
         f"{width:,} x {height:,}" for width, height in (told.smallest, told.middle, told.largest)
@@ -83,13 +83,13 @@ def unreadable(report: DatasetReport) -> str:
 
 
 def of_class(split: SplitReport, name: str) -> str:
-    """ "1,204", "31.2 % of the pixels, in 60 pictures" or "412 marked, in 60 pictures"."""
+    """ "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
     count = f"{split.counts.get(name, 0):,}"
     if name in split.objects:
-        return f"{split.objects[name]:,} marked, in {count} pictures"
+        return f"{split.objects[name]:,} marked, in {count} images"
     if name not in split.shares:
         return count
-    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} pictures"
+    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} images"
 
 
 def _colours(report: DatasetReport) -> str:

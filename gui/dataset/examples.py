@@ -1,4 +1,4 @@
-"""Examples of a dataset as a list of pictures: a strip that scrolls, or a wall of them."""
+"""Examples of a dataset as a list of images: a strip that scrolls, or a wall of them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PAD, _CAPTION = 4, 18
 
 
 class ExampleList(QListWidget):
-    """A strip is one line that scrolls. A wall shows pictures as large as all fit into it, and scrolls where that were too small.
-    Pictures are decoded when they come into sight.
+    """A strip is one line that scrolls. A wall shows images as large as all fit into it, and scrolls where that were too small.
+    Images are decoded when they come into sight.
 
     Signals: opened(int) - the example at that place was asked for, by a click on the strip or Enter.
     Attributes: examples - those on screen.
@@ -34,7 +34,7 @@ class ExampleList(QListWidget):
     opened = Signal(int)
 
     def __init__(self, side: int, *, strip: bool, parent: QWidget | None = None) -> None:
-        """`side` is that of a picture in a strip, and the least of one on a wall, in pixels of the screen."""
+        """`side` is that of an image in a strip, and the least of one on a wall, in pixels of the screen."""
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}
@@ -51,7 +51,7 @@ class ExampleList(QListWidget):
         self.setUniformItemSizes(True)
         self.setHorizontalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
-        self.setItemDelegate(_Pictures(self))
+        self.setItemDelegate(_Images(self))
         if strip:
             self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
             self.setFixedHeight(side + 2 * _PAD + 14)
@@ -87,7 +87,7 @@ class ExampleList(QListWidget):
         """Whether the example at `place` is yet to be rendered."""
         return self._given is not None and self.examples[place].sample not in self._given
 
-    def picture(self, place: int) -> QPixmap:
+    def image(self, place: int) -> QPixmap:
         """What is shown of the example at `place`; a null one where it cannot be read."""
         if place not in self._pixmaps:
             self._pixmaps[place] = self._fitted(self._image(place))
@@ -129,7 +129,7 @@ class ExampleList(QListWidget):
         super().resizeEvent(event)
 
     def _fit(self) -> None:
-        """Gives the pictures the size that they are to have on screen."""
+        """Gives the images the size that they are to have on screen."""
         self._side = self._side_that_fits()
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
@@ -158,7 +158,7 @@ class ExampleList(QListWidget):
             return pixmap
         ratio = self.devicePixelRatioF()
         side = round(self._side * ratio)
-        # Small pictures are enlarged, too, with their pixels in sight.
+        # Small images are enlarged, too, with their pixels in sight.
         small = 2 * max(pixmap.width(), pixmap.height()) <= side
         mode = Qt.TransformationMode.FastTransformation if small else Qt.TransformationMode.SmoothTransformation
         fitted = pixmap.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)
@@ -166,8 +166,8 @@ class ExampleList(QListWidget):
         return fitted
 
 
-class _Pictures(QStyledItemDelegate):
-    """Draws a picture in the middle of its square, over its class; the one that is chosen has a frame."""
+class _Images(QStyledItemDelegate):
+    """Draws an image in the middle of its square, over its class; the one that is chosen has a frame."""
 
     def __init__(self, examples: ExampleList) -> None:
         super().__init__(examples)
@@ -183,15 +183,15 @@ class _Pictures(QStyledItemDelegate):
         scheme = theme.colors()
         rect: QRect = option.rect
         square = QRect(rect.left() + _PAD, rect.top() + _PAD, rect.width() - 2 * _PAD, rect.width() - 2 * _PAD)
-        picture = self._examples.picture(index.row())
+        image = self._examples.image(index.row())
         painter.fillRect(square, QColor(scheme.raised))
-        if picture.isNull():
+        if image.isNull():
             awaited = self._examples.awaits(index.row())
             painter.setPen(QColor(scheme.muted if awaited else scheme.error))
             painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if awaited else "✖")
         else:
-            size = picture.deviceIndependentSize().toSize()
-            painter.drawPixmap(square.center() - QRect(0, 0, size.width(), size.height()).center(), picture)
+            size = image.deviceIndependentSize().toSize()
+            painter.drawPixmap(square.center() - QRect(0, 0, size.width(), size.height()).center(), image)
         caption = rect.adjusted(_PAD, rect.width(), -_PAD, 0)
         text = painter.fontMetrics().elidedText(index.data() or "", Qt.TextElideMode.ElideMiddle, caption.width())
         painter.setPen(QColor(scheme.text))

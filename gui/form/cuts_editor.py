@@ -14,9 +14,9 @@ AUTOMATIC = "automatic"
 
 
 class CutsEditor(Editor):
-    """The cuts in words, and the way to the picture in which they can be moved.
+    """The cuts in words, and the way to the image in which they can be moved.
 
-    Signals: wanted() - the picture of the cut is asked for.
+    Signals: wanted() - the image of the cut is asked for.
     """
 
     wanted = Signal()

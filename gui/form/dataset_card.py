@@ -1,4 +1,4 @@
-"""What was found in the dataset folder: format, splits, classes, unreadable files and some pictures."""
+"""What was found in the dataset folder: format, splits, classes, unreadable files and some images."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class DatasetCard(QFrame):
         self._more.setChecked(False)
         self._more.setVisible(bool(self._unreadable) or (report is not None and bool(report.classes)))
         self._show_listing(False)
-        self._show_pictures(report.examples if report is not None else ())
+        self._show_images(report.examples if report is not None else ())
         self.open.setVisible(report is not None)
         self.setAccessibleName("Dataset")
         self.setAccessibleDescription(self.text())
@@ -123,7 +123,7 @@ class DatasetCard(QFrame):
         self._listing.setVisible(shown and bool(self._unreadable))
         self._bars_place.setVisible(shown)
 
-    def _show_pictures(self, examples: tuple[Example, ...]) -> None:
+    def _show_images(self, examples: tuple[Example, ...]) -> None:
         self.strip.show_examples(examples)
         self.strip.setVisible(bool(examples))
 

@@ -49,7 +49,7 @@ class JobForm(QWidget):
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
     to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
     folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
-    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the picture of the cut;
+    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the image of the cut;
     finder_wanted(str) - a value for this field, by trying the job.
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
@@ -196,7 +196,7 @@ class JobForm(QWidget):
         values["devices"] = list(self.devices)
         values["model_file_sha256"] = self._model_file_sha256()
         hidden = {name for name, row in self.rows.items() if not row.has_effect}
-        return self.prefill_mode.guest.values(values, hidden) if self.prefill_mode.guest is not None else values
+        return self.prefill_mode.prefill.values(values, hidden) if self.prefill_mode.prefill is not None else values
 
     # Making it
 
@@ -290,17 +290,17 @@ class JobForm(QWidget):
         if not self.train.isEnabled() or self.job is None:
             return
         self.asked = True
-        guest = self.prefill_mode.guest
-        if guest is not None and guest.run is not None:
-            self.go_on_requested.emit(guest.run, guest.changes(self.values()) | besides)
+        prefill = self.prefill_mode.prefill
+        if prefill is not None and prefill.run is not None:
+            self.go_on_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
         else:
             self.train_requested.emit(msgspec.structs.replace(self.job, **besides))
 
     def copy_command(self) -> None:
         """Puts the command for what is on screen on the clipboard."""
-        guest = self.prefill_mode.guest
+        prefill = self.prefill_mode.prefill
         if self.job is not None:
-            resume = guest.command(self.values()) if guest is not None else ""
+            resume = prefill.command(self.values()) if prefill is not None else ""
             QGuiApplication.clipboard().setText(resume or command_line(self.job))
 
     def _want_cut(self) -> None:
@@ -374,7 +374,7 @@ class JobForm(QWidget):
 
     def _judged(self) -> tuple[Job | None, list[Problem]]:
         """The job, or None, with all that is wrong: fields that cannot be read do not hide the others'."""
-        guest, values = self.prefill_mode.guest, self.values()
+        prefill, values = self.prefill_mode.prefill, self.values()
         self._model_file()  # which consent is asked for even where the rest cannot be read
         job, unread = job_from_values(values)
         sane = job
@@ -384,12 +384,12 @@ class JobForm(QWidget):
         found = list(unread)
         if sane is not None:
             wrong = {problem.field for problem in unread}
-            if guest is not None:
-                sane = guest.to_check(sane)
+            if prefill is not None:
+                sane = prefill.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
-            if guest is not None and guest.run is not None:
-                judged += guest.problems(values, self.disk.standing(guest.run))
+            if prefill is not None and prefill.run is not None:
+                judged += prefill.problems(values, self.disk.standing(prefill.run))
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found

@@ -77,7 +77,7 @@ class PrefillMode(QObject):
 
     def __init__(self, form: JobForm) -> None:
         super().__init__(form)
-        self.guest: Prefill | None = None
+        self.prefill: Prefill | None = None
         self.band = PrefillBand()
         self._form = form
         self._own: _Own | None = None
@@ -90,31 +90,31 @@ class PrefillMode(QObject):
     @property
     def action(self) -> str:
         """What the button says that starts what is on screen."""
-        return self.guest.action if self.guest is not None else "Train"
+        return self.prefill.action if self.prefill is not None else "Train"
 
     @property
     def own_job(self) -> Job | None:
         """The form's own job, on screen or not; None where what was typed makes none."""
         return self._own.job if self._own is not None else self._form.job
 
-    def begin(self, guest: Prefill) -> None:
-        """Shows `guest`, in place of the form's own job or of another guest."""
+    def begin(self, prefill: Prefill) -> None:
+        """Shows `prefill`, in place of the form's own job or of another guest."""
         form = self._form
         if self._own is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}
             self._own = _Own(values, form.trusted, form.devices, form.job)
-        self.guest = guest
+        self.prefill = prefill
         form.recipes.paused = True
-        form.set_job(guest.job)
-        self._bind_rows(guest)
-        for name, value in guest.preset.items():
+        form.set_job(prefill.job)
+        self._bind_rows(prefill)
+        for name, value in prefill.preset.items():
             form.rows[name].set_value(value)
         for fold in form.folds:
-            if any(row.field.name in guest.preset for row in fold.rows):
+            if any(row.field.name in prefill.preset for row in fold.rows):
                 fold.set_open(True)
-        self.devices_wanted.emit(guest.job.devices)
-        self._say(guest.said)
-        _go_to(form.rows[guest.focus].editor.control)
+        self.devices_wanted.emit(prefill.job.devices)
+        self._say(prefill.said)
+        _go_to(form.rows[prefill.focus].editor.control)
 
     def end(self) -> None:
         """Brings the form's own job back."""
@@ -122,7 +122,7 @@ class PrefillMode(QObject):
         if own is None:
             return
         inside = form.isAncestorOf(form.window().focusWidget() or form.window())
-        self.guest, self._own = None, None
+        self.prefill, self._own = None, None
         self._bind_rows(None)
         form.trusted = own.trusted
         with form.recipes.loading():
@@ -134,14 +134,14 @@ class PrefillMode(QObject):
         if inside:
             form.foot.focus_train()
 
-    def _bind_rows(self, guest: Prefill | None) -> None:
+    def _bind_rows(self, prefill: Prefill | None) -> None:
         for name, row in self._form.rows.items():
-            if guest is None:
+            if prefill is None:
                 row.set_standard(row.default, "Back to the default")
                 row.lock("")
             else:
-                row.set_standard(getattr(guest.job, name), "Back to what the run had")
-                row.lock("" if name in guest.open_fields else _WHY_NOT.get(name, _ANOTHER))
+                row.set_standard(getattr(prefill.job, name), "Back to what the run had")
+                row.lock("" if name in prefill.open_fields else _WHY_NOT.get(name, _ANOTHER))
 
     def _say(self, text: str) -> None:
         self.band.say(text)

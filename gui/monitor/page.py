@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.devices import Shown
+from engine.contract.devices import SnapshotRequest
 from gui.alerts.banner import AlertBanner
 from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
@@ -95,11 +95,11 @@ class MonitorPage(QWidget):
         self._restore()
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> SnapshotRequest:
         """What is in sight of that which is dear to ask for."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
-        return Shown(
+        return SnapshotRequest(
             processes=self._panel_shown or (visible and view in (GPUS, PROCESSES)),
             activity=visible and (charted or (view == GPUS and self.gpus.shows_activity)),
             details=visible,

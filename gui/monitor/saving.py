@@ -33,8 +33,8 @@ class Saving(QObject):
         return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, wanted, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Asks for a file and writes a picture of `widget` into it."""
-        return self._ask("Save picture", "png", lambda path: self.save_png(path, widget))
+        """Asks for a file and writes an image of `widget` into it."""
+        return self._ask("Save image", "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
         export_csv(
@@ -55,7 +55,7 @@ class Saving(QObject):
         except ExportError as error:
             self.told.emit(str(error), "warning")
         else:
-            self.told.emit(f"The picture was saved to {path}.", "info")
+            self.told.emit(f"The image was saved to {path}.", "info")
 
     def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
         name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"

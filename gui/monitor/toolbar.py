@@ -102,7 +102,7 @@ class Bar(QWidget):
         menu = QMenu(button)
         for text, signal in (
             ("Save numbers as CSV …", self.csv_wanted),
-            ("Save picture as PNG …", self.png_wanted),
+            ("Save image as PNG …", self.png_wanted),
         ):
             menu.addAction(text).triggered.connect(signal)
         menu.addSeparator()

@@ -53,7 +53,7 @@ def fine_elapsed(seconds: float, spacing: float) -> str:
 class Axis(QGraphicsWidget):
     """An axis of `box` that draws its numbers and the grid behind the curves.
 
-    pyqtgraph's own records them as a QPicture first, which took a third of a frame where time moves on.
+    pyqtgraph's own records them as a QImage first, which took a third of a frame where time moves on.
     """
 
     def __init__(self, box: ViewBox) -> None:

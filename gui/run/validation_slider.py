@@ -59,12 +59,12 @@ class ValidationSlider(QWidget):
         """Another run is to be shown."""
         self.place, self._moments, self._best = -1, (), None
 
-    def show_moments(self, moments: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Offers `moments`, those of `data`; true where another one is looked at than before."""
+    def show_moments(self, validation_slider: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
+        """Offers `validation_slider`, those of `data`; true where another one is looked at than before."""
         before = self._moment()
         at_end = self.place in (-1, self.slider.maximum())
         # A copy: what is handed on goes on growing, and is cut.
-        self._moments = tuple(moments)
+        self._moments = tuple(validation_slider)
         self._epochs = data.plan.epochs if data.plan is not None else 0
         saved = data.checkpoints.get("best")
         steps = [moment.step for moment in self._moments]

@@ -16,7 +16,7 @@ from gui.titles import SCHEDULES, devices_words, model_title, strategy_title
 
 
 @dataclass(frozen=True)
-class Facts:
+class DetailFields:
     """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read."""
 
     run_id: str
@@ -25,10 +25,10 @@ class Facts:
     held: Holding
 
 
-def read_facts(folder: Path) -> Facts:
+def read_facts(folder: Path) -> DetailFields:
     run = RunFolder(folder)
     job = run.job()
-    return Facts(
+    return DetailFields(
         run_id=run.run_id,
         changed=changed_fields(job) if job is not None else None,
         checkpoints=checkpoints_of(run),
@@ -39,14 +39,14 @@ def read_facts(folder: Path) -> Facts:
 Lines = list[tuple[str, str]]
 
 
-def job_lines(facts: Facts) -> Lines:
+def job_lines(facts: DetailFields) -> Lines:
     """What differs from the defaults, by the fields' labels."""
     if facts.changed is None:
         return [("job.toml", "cannot be read")]
     return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
 
 
-def disk_lines(facts: Facts) -> Lines:
+def disk_lines(facts: DetailFields) -> Lines:
     """The whole folder, and that there is no checkpoint where there is none."""
     none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
     return [*none, ("The whole folder", size(facts.held.bytes))]

@@ -28,7 +28,7 @@ from engine.system.format import counted, duration
 from gui.format import moment
 from gui.runs.actions import button_of
 from gui.runs.deleting import GOING_ON
-from gui.runs.detail_fields import Facts, Lines, disk_lines, job_lines, read_facts
+from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, title
@@ -67,7 +67,7 @@ class Details(QWidget):
         """`actions` are offered below the run's state, each as long as it can be done."""
         super().__init__(parent)
         self._actions = actions
-        self._facts: Facts | None = None
+        self._facts: DetailFields | None = None
         self._run: RunSummary | None = None
         self._dirty = False
         self._heading = ElidedLabel()
@@ -197,7 +197,7 @@ class Details(QWidget):
             if tags_of(self.tags.text()) != run.tags:
                 self.tags.setText(", ".join(run.tags))
 
-    def _show_facts(self, facts: Facts) -> None:
+    def _show_facts(self, facts: DetailFields) -> None:
         if self._run is None or self._run.run_id != facts.run_id:
             return  # another has been chosen meanwhile
         if facts == self._facts:

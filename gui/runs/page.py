@@ -80,7 +80,7 @@ class RunsPage(QWidget):
         self.queue = QueueView()
         self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
-        self.notebook = NotesWriter(self.model.find, self)
+        self.notes_writer = NotesWriter(self.model.find, self)
         self._count = QLabel()
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
@@ -114,7 +114,7 @@ class RunsPage(QWidget):
         self._summaries.close()
         self.queue.close_work()
         self.orphans.close_work()
-        self.notebook.close()
+        self.notes_writer.close()
         self.deleting.close_work()
 
     def selected(self) -> list[RunSummary]:
@@ -195,9 +195,9 @@ class RunsPage(QWidget):
         self.queue.changed.connect(self.refresh)
         self.queue.run_chosen.connect(self.run_chosen)
         self.details.fork_wanted.connect(self._fork)
-        self.details.noted.connect(lambda run, changes: self.notebook.change(run, **changes))
-        self.notebook.written.connect(self._noted)
-        self.notebook.failed.connect(self.told)
+        self.details.noted.connect(lambda run, changes: self.notes_writer.change(run, **changes))
+        self.notes_writer.written.connect(self._noted)
+        self.notes_writer.failed.connect(self.told)
         self.deleting.changed.connect(self.refresh)
         self.deleting.closed.connect(self.table.setFocus)
         self.acts.tag_wanted.connect(self._tag)
@@ -328,7 +328,7 @@ class RunsPage(QWidget):
         for run_id in run_ids:
             run = self.model.find(run_id)
             if run is not None:
-                self.notebook.change(run, **changes)
+                self.notes_writer.change(run, **changes)
 
     def _rename(self, run_id: str, name: str) -> None:
         self._note([run_id], name=name)

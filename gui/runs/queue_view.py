@@ -23,7 +23,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
 from engine.system.format import counted
 from gui.sources.background import Background, in_background
-from gui.sources.run_queue import CannotReturn, Place, line_now, put_back, start_now, take_out
+from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.question_bar import QuestionBar
@@ -44,9 +44,9 @@ class LineModel(QAbstractTableModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.places: list[Place] = []
+        self.places: list[QueuePosition] = []
 
-    def show_places(self, places: list[Place]) -> None:
+    def show_places(self, places: list[QueuePosition]) -> None:
         self.beginResetModel()
         self.places = places
         self.endResetModel()
@@ -118,7 +118,7 @@ class LineTable(QTableView):
         self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
         self.doubleClicked.connect(lambda _index: self.wanted.emit("show"))
 
-    def chosen(self) -> Place | None:
+    def chosen(self) -> QueuePosition | None:
         row = self.currentIndex().row()
         return self._model.places[row] if 0 <= row < len(self._model.places) else None
 
@@ -177,7 +177,7 @@ class QueueView(QWidget):
         self._looking: Background | None = None
         self._again = False
         self._complaint = ""
-        self._last_removed: tuple[Place, int] | None = None
+        self._last_removed: tuple[QueuePosition, int] | None = None
         self._returning: tuple[str, int] | None = None
         self._timer = QTimer(self, interval=LOOK_EVERY_MS)
         self._lay_out()
@@ -258,7 +258,7 @@ class QueueView(QWidget):
 
     # The line
 
-    def _looked(self, places: list[Place]) -> None:
+    def _looked(self, places: list[QueuePosition]) -> None:
         self._looking = None
         self._complaint = ""
         if places != self.model.places:
@@ -316,14 +316,14 @@ class QueueView(QWidget):
         self.told.emit(f"That could not be done: {error}")
         self.look()
 
-    def _remove(self, place: Place) -> None:
+    def _remove(self, place: QueuePosition) -> None:
         row = self.model.row(place.run_id) or 0
         self._last_removed = place, row
         self.removed.say("info", f"Taking “{place.name}” out of the line …", "", "Close")
         self.removed.no.setFocus()
         in_background(lambda: take_out(place.folder), self, lambda _none: self._gone(place), self._not_gone)
 
-    def _gone(self, place: Place) -> None:
+    def _gone(self, place: QueuePosition) -> None:
         if self._last_removed is not None and self._last_removed[0] == place:
             self.removed.say("ok", f"“{place.name}” is out of the line; it stays in the list.", "Put back", "Close")
             self._show_what_there_is()

@@ -72,7 +72,7 @@ def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[
     What is drawn stays the same to within a pixel when there are at least as many buckets as columns of
     pixels, since a line through many points in one column covers the span between its extremes. A bucket
     without any finite value stays NaN, so that gaps wider than two buckets stay gaps. The buckets lie where multiples
-    of their width do, so that a picture that moves on does not flicker.
+    of their width do, so that an image that moves on does not flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y

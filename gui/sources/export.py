@@ -1,4 +1,4 @@
-"""What is on screen, as a table and as a picture."""
+"""What is on screen, as a table and as an image."""
 
 from __future__ import annotations
 
@@ -119,15 +119,15 @@ def write_csv(path: Path, part: Table) -> Path:
 
 
 def export_png(path: Path, grabbed: QPixmap) -> Path:
-    """Writes the picture of a widget, whole or not at all, and returns `path`. Raises ExportError."""
-    picture = QBuffer()
-    picture.open(QIODevice.OpenModeFlag.WriteOnly)
-    if not grabbed.save(picture, "PNG"):
-        raise ExportError(f"{path.name} was not written: there is nothing on screen to make a picture of.")
+    """Writes the image of a widget, whole or not at all, and returns `path`. Raises ExportError."""
+    image = QBuffer()
+    image.open(QIODevice.OpenModeFlag.WriteOnly)
+    if not grabbed.save(image, "PNG"):
+        raise ExportError(f"{path.name} was not written: there is nothing on screen to make an image of.")
     temporary = _beside(path)
     try:
         with temporary.open("wb") as stream:
-            stream.write(picture.data().data())
+            stream.write(image.data().data())
             _settle(stream.fileno(), stream.flush)
         os.replace(temporary, path)
     except OSError as error:

@@ -29,7 +29,7 @@ class CannotReturn(Exception):  # noqa: N818  (a state of things more than an er
 
 
 @dataclass(frozen=True)
-class Place:
+class QueuePosition:
     """A run in line, in words. `waits_for` is what stands between it and its devices."""
 
     run_id: str
@@ -41,7 +41,7 @@ class Place:
     held: bool
 
 
-def line_now() -> list[Place]:
+def line_now() -> list[QueuePosition]:
     """The runs that wait, in their order. To be called away from the window's thread. Raises CannotQueue, OSError."""
     tickets = queue.waiting()
     names: dict[str, str] = {}
@@ -52,12 +52,12 @@ def line_now() -> list[Place]:
     return [_place(ticket, names) for ticket in tickets]
 
 
-def _place(ticket: Ticket, names: dict[str, str]) -> Place:
+def _place(ticket: Ticket, names: dict[str, str]) -> QueuePosition:
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [f"“{names[run_id]}”" for run_id in ticket.behind]
     released = ("your release",) if ticket.held else ()
-    return Place(
+    return QueuePosition(
         run_id=ticket.run_id,
         folder=ticket.folder,
         name=names[ticket.run_id],

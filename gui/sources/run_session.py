@@ -156,7 +156,7 @@ class RunSession(QObject):
         self._send(Stop() if self._asked == "stop" else Pause())
 
     def use_loader_workers(self, count: int) -> None:
-        """Asks the run to read pictures with so many threads in each worker from now on."""
+        """Asks the run to read images with so many threads in each worker from now on."""
         if self.active and not self._asked:
             self._send(Adjust(loader_workers=count))
 

@@ -21,14 +21,14 @@ def icon(name: str, color: str, on: str = "") -> QIcon:
 
 @lru_cache(maxsize=128)
 def pixmap(name: str, color: str, side: int) -> QPixmap:
-    """The icon as a square picture of so many pixels, in the colour `color`, such as "#000000"."""
+    """The icon as a square image of so many pixels, in the colour `color`, such as "#000000"."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
-    picture = QPixmap(side, side)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
+    image = QPixmap(side, side)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
     QSvgRenderer(QByteArray(source.replace("currentColor", color).encode())).render(painter, QRectF(0, 0, side, side))
     painter.end()
-    return picture
+    return image
 
 
 class _Engine(QIconEngine):
@@ -47,7 +47,7 @@ class _Engine(QIconEngine):
     def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
         color = "accent_text" if mode == QIcon.Mode.Selected else self._color
         name = self._on if state == QIcon.State.On else self._name
-        picture = pixmap(name, getattr(theme.colors(), color), min(size.width(), size.height()))
+        image = pixmap(name, getattr(theme.colors(), color), min(size.width(), size.height()))
         if mode != QIcon.Mode.Disabled:
-            return picture
-        return QApplication.style().generatedIconPixmap(mode, picture, QStyleOption())
+            return image
+        return QApplication.style().generatedIconPixmap(mode, image, QStyleOption())

@@ -1,4 +1,4 @@
-"""What the colours in pictures stand for."""
+"""What the colours in images stand for."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
 
 
 class Legend(QWidget):
-    """Shows a legend whole where it fits into two lines, with what is not in the pictures muted; of a longer one what is in
-    them, as far as there is room. Its height depends on its width alone, so that nothing jumps from picture to picture."""
+    """Shows a legend whole where it fits into two lines, with what is not in the images muted; of a longer one what is in
+    them, as far as there is room. Its height depends on its width alone, so that nothing jumps from image to image."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -41,19 +41,19 @@ class Legend(QWidget):
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
-        """Shows `entries`, of which those at the places `present` are in the pictures; hides itself without any."""
+        """Shows `entries`, of which those at the places `present` are in the images; hides itself without any."""
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
         self._present = tuple(place for place in present if 0 <= place < len(self._entries))
         words = [f"{entry.name}{'' if entry.colour else ' (left as it is)'}" for entry in self._entries]
         self.setToolTip("\n".join(words))
-        self.setAccessibleDescription(f"In the pictures: {', '.join(words[place] for place in self._present)}")
+        self.setAccessibleDescription(f"In the images: {', '.join(words[place] for place in self._present)}")
         self.setVisible(bool(self._entries))
         self.update()
 
     def shown(self) -> tuple[list[int], int]:
-        """The places of the entries that there is room for, and how many more there are in the pictures."""
+        """The places of the entries that there is room for, and how many more there are in the images."""
         whole = list(range(len(self._entries)))
         if self._rows(whole) <= LINES:
             return whole, 0

@@ -1,6 +1,6 @@
-"""A task of one's own: how many things are in a picture.
+"""A task of one's own: how many things are in an image.
 
-The folder holds `images` and a table `counts.csv` with a line "NAME.png,NUMBER" for each picture. Copy this file, change what is
+The folder holds `images` and a table `counts.csv` with a line "NAME.png,NUMBER" for each image. Copy this file, change what is
 different in your case, choose the task "Your own task", and give the copy as the model:
 
     footplate train FOLDER --task custom --model counting.py --trust-model-file
@@ -16,14 +16,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.tasks.custom_file import Measure, OwnTask, SampleSet, Shown, UnreadablePicture
+from engine.tasks.custom_file import Measure, OwnTask, SampleSet, UnreadableImage, Visualization
 
 SIDE = 48
-"""Pictures are made so large, in pixels, before the model sees them."""
+"""Images are made so large, in pixels, before the model sees them."""
 
 
-class CountedPictures(SampleSet):
-    """Pictures and how many things are in each of them."""
+class CountedImages(SampleSet):
+    """Images and how many things are in each of them."""
 
     def __init__(self, folder: Path, rows: list[tuple[str, int]]) -> None:
         self.folder = str(folder)
@@ -36,13 +36,13 @@ class CountedPictures(SampleSet):
         return f"images/{self.rows[index][0]}"
 
     def load(self, index: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """The picture, float [3, SIDE, SIDE] from 0 to 1, and its number, float [1]."""
+        """The image, float [3, SIDE, SIDE] from 0 to 1, and its number, float [1]."""
         name, count = self.rows[index]
         try:
-            with Image.open(Path(self.folder, "images", name)) as picture:
-                pixels = np.asarray(picture.convert("RGB").resize((SIDE, SIDE)))
+            with Image.open(Path(self.folder, "images", name)) as image:
+                pixels = np.asarray(image.convert("RGB").resize((SIDE, SIDE)))
         except OSError as error:  # it is left out, and told of by its name
-            raise UnreadablePicture(self.path(index), str(error)) from error
+            raise UnreadableImage(self.path(index), str(error)) from error
         return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255, torch.tensor([float(count)])
 
 
@@ -53,13 +53,13 @@ class Counting(OwnTask):
     )
 
     def datasets(self) -> tuple[SampleSet, SampleSet]:
-        """All pictures of the table, of which the job's share is drawn for validation."""
+        """All images of the table, of which the job's share is drawn for validation."""
         folder = Path(self.job.dataset)
         with open(folder / "counts.csv", newline="", encoding="utf-8") as table:
             rows = [(name, int(count)) for name, count in csv.reader(table)]
         random.Random(self.job.seed).shuffle(rows)  # every worker draws the same
         kept = max(1, round(len(rows) * self.job.val_fraction))
-        return CountedPictures(folder, rows[kept:]), CountedPictures(folder, rows[:kept])
+        return CountedImages(folder, rows[kept:]), CountedImages(folder, rows[:kept])
 
     def build_model(self, classes: int, channels: int) -> nn.Module:
         """Marks what looks like a thing, and adds the marks up."""
@@ -84,11 +84,11 @@ class Counting(OwnTask):
         return functional.smooth_l1_loss(outputs, targets, reduction="none")[:, 0]
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of each picture how far off the number is, and whether it is right when rounded; the means are reported."""
+        """Of each image how far off the number is, and whether it is right when rounded; the means are reported."""
         return torch.cat([(outputs - targets).abs(), (outputs.round() == targets).float()], 1)
 
-    def show(self, picture: np.ndarray, value: Tensor, *, predicted: bool) -> Shown:
-        return Shown(picture, f"{value.item():.1f} counted" if predicted else f"{value.item():.0f} there")
+    def show(self, image: np.ndarray, value: Tensor, *, predicted: bool) -> Visualization:
+        return Visualization(image, f"{value.item():.1f} counted" if predicted else f"{value.item():.0f} there")
 
 
 class Sum(nn.Module):

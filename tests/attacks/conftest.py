@@ -19,10 +19,10 @@ from tests.faults.conftest import (
     follow,
     gate,
     hold,
+    images,
     job,
     known,
     model_file,
-    pictures,
     small_disk,
     started,
     starter,
@@ -32,8 +32,25 @@ from tests.faults.conftest import (
 )
 
 __all__ = [
-    "allowed", "begin", "begin_anew", "begin_held", "ends", "follow", "gate", "hold", "job", "known", "model_file", "pictures",
-    "small_disk", "start", "started", "starter", "stepwise", "stepwise_file", "whole",
+    "allowed",
+    "begin",
+    "begin_anew",
+    "begin_held",
+    "ends",
+    "follow",
+    "gate",
+    "hold",
+    "images",
+    "job",
+    "known",
+    "model_file",
+    "small_disk",
+    "start",
+    "started",
+    "starter",
+    "stepwise",
+    "stepwise_file",
+    "whole",
 ]  # fmt: skip
 
 

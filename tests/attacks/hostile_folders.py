@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from tests.support.clouds import scene, write_las, write_ply
-from tests.support.pictures import noise, picture, write_idx
+from tests.support.images import image, noise, write_idx
 
 GIB = 1 << 30
 
@@ -39,7 +39,7 @@ class Hostile(NamedTuple):
 def by_class(folder: Path) -> None:
     for name, colour in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
         for number in range(4):
-            picture(folder / name / f"{number}.png", colour)
+            image(folder / name / f"{number}.png", colour)
 
 
 def with_jpegs(folder: Path) -> None:
@@ -50,7 +50,7 @@ def with_jpegs(folder: Path) -> None:
 
 def with_masks(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         mask = np.zeros((16, 20), np.uint8)
         mask[:8] = 1 + number % 2
         _mask(folder / "masks" / f"{number}.png", mask)
@@ -63,7 +63,7 @@ def _mask(path: Path, values: np.ndarray) -> None:
 
 def with_yolo(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("0 0.5 0.5 0.2 0.2\n1 0.3 0.3 0.2 0.2\n")
@@ -71,7 +71,7 @@ def with_yolo(folder: Path) -> None:
 
 def with_voc(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         path = folder / "annotations" / f"{number}.xml"
         path.parent.mkdir(exist_ok=True)
         box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
@@ -80,7 +80,7 @@ def with_voc(folder: Path) -> None:
 
 def with_kitti(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("Car 0 0 0 1 1 9 9 0 0 0 0 0 0 0\n")
@@ -99,7 +99,7 @@ def coco_content() -> dict[str, list[dict[str, object]]]:
 
 def with_coco(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
     (folder / "annotations.json").write_text(json.dumps(coco_content()))
 
 
@@ -113,7 +113,7 @@ def with_coco_runs(folder: Path) -> None:
         content["categories"] += [{"id": 2, "name": "dog", "supercategory": "cat"}]
         content |= {"info": {"year": 2017}, "licenses": [{"id": 1, "name": "none"}]}
         for number in range(4):
-            picture(folder / split / f"{number}.png")
+            image(folder / split / f"{number}.png")
         (folder / split / "_annotations.coco.json").write_text(json.dumps(content))
 
 
@@ -127,7 +127,7 @@ def with_yaml(folder: Path) -> None:
 
 def with_edges(folder: Path) -> None:
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         edges = np.zeros((16, 20), np.uint8)
         edges[8] = 255
         _mask(folder / "edges" / f"{number}.png", edges)
@@ -138,7 +138,7 @@ def with_mats(folder: Path) -> None:
     from scipy.io import savemat
 
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         boundaries = np.zeros((16, 20), np.uint8)
         boundaries[8] = 1
         cells = np.empty((1, 2), object)
@@ -151,7 +151,7 @@ def with_mats(folder: Path) -> None:
 
 def with_json_table(folder: Path) -> None:
     for number in range(4):
-        picture(folder / f"{number}.png")
+        image(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
 
 
@@ -166,7 +166,7 @@ def with_json_rows(folder: Path) -> None:
         for n in range(4)
     ]
     for number in range(4):
-        picture(folder / f"{number}.png")
+        image(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps(rows))
 
 
@@ -176,7 +176,7 @@ _DEFINITION = "esri_model_definition.emd"
 def with_tiles(folder: Path) -> None:
     """ArcGIS's MultiLabeled_Tiles."""
     for number in range(4):
-        picture(folder / "images" / f"{number}.png")
+        image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.xml"
         path.parent.mkdir(exist_ok=True)
         objects = "".join(f"<object><name>{name}</name></object>" for name in range(1, 2 + number % 2))
@@ -203,7 +203,7 @@ def with_statistics(folder: Path) -> None:
 
 def with_table(folder: Path) -> None:
     for number in range(4):
-        picture(folder / f"{number}.png")
+        image(folder / f"{number}.png")
     (folder / "labels.csv").write_text(
         "file,labels\n" + "".join(f"{n}.png,{'a;b' if n % 2 else 'a'}\n" for n in range(4))
     )
@@ -444,7 +444,7 @@ def _scribbled_masks(folder: Path) -> None:
     with_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
-        picture(folder / "images" / f"{number}.png", size=(1400, 1400))
+        image(folder / "images" / f"{number}.png", size=(1400, 1400))
         _mask(folder / "masks" / f"{number}.png", values.reshape(1400, 1400).astype(np.uint16))
 
 
@@ -467,9 +467,9 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """A polygon of 100,000 sides, each of which crosses all 8,000 rows of its picture."""
+    """A polygon of 100,000 sides, each of which crosses all 8,000 rows of its image."""
     with_coco(folder)
-    picture(folder / "images" / "0.png", size=(20, 8000))
+    image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
     content["images"][0] |= {"height": 8000}
     content["annotations"][0] |= {"segmentation": _zigzag(100_000)}
@@ -477,7 +477,7 @@ def _tall_zigzag(folder: Path) -> None:
 
 
 def _many_wide_outlines(folder: Path) -> None:
-    """20,000 outlines, each of them around the whole of a picture of 4,000 x 3,000."""
+    """20,000 outlines, each of them around the whole of an image of 4,000 x 3,000."""
     with_coco(folder)
     (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
     content = coco_content()
@@ -505,7 +505,7 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """A table of 60,000 pictures, each with a label of its own: a matrix of 3,600 million."""
+    """A table of 60,000 images, each with a label of its own: a matrix of 3,600 million."""
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()
@@ -521,7 +521,7 @@ def _link_farm(folder: Path) -> None:
         if number:
             for name in ("a", "b"):
                 (farm / str(number - 1) / name).symlink_to(f"../{number}")
-    picture(farm / "26" / "last.png", (200, 30, 30))
+    image(farm / "26" / "last.png", (200, 30, 30))
 
 
 def _link_farm_of_a_table(folder: Path) -> None:
@@ -541,7 +541,7 @@ def _looping_link(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
 
 
-def _looping_picture(folder: Path) -> None:
+def _looping_image(folder: Path) -> None:
     by_class(folder)
     (folder / "cats" / "loop.png").symlink_to("loop.png")
 
@@ -575,14 +575,14 @@ def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
 
 
 def _sparse_idx(folder: Path) -> None:
-    """Labels and pictures by the hundred million, of which the disk holds nothing."""
+    """Labels and images by the hundred million, of which the disk holds nothing."""
     count = 400_000_000
     _sparse(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
     _sparse(folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4))
 
 
 def _sparse_twins(folder: Path) -> None:
-    """A training and a validation picture of 300 GB each that seem whole, and the same."""
+    """A training and a validation image of 300 GB each that seem whole, and the same."""
     begin, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
         by_class(folder / split)
@@ -590,7 +590,7 @@ def _sparse_twins(folder: Path) -> None:
 
 
 def _postscript(folder: Path) -> None:
-    """A picture by its name that is a program: Pillow would have Ghostscript run it."""
+    """An image by its name that is a program: Pillow would have Ghostscript run it."""
     by_class(folder)
     (folder / "cats" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"
@@ -613,13 +613,13 @@ FOLDERS: dict[str, Hostile] = {
     "labels.csv without end": Hostile("labels", _put(with_table, "labels.csv", _zeros), "labels.csv"),
     "labels.csv is a pipe": Hostile("labels", _put(with_table, "labels.csv", _fifo), "labels.csv"),
     "data.yaml is a pipe": Hostile("boxes", _put(with_yolo, "data.yaml", _fifo), "data.yaml"),
-    "picture is a pipe": Hostile("imagefolder", _put(by_class, "cats/0.png", _fifo), "0.png"),
-    "picture without end": Hostile("imagefolder", _put(by_class, "cats/0.png", _zeros), "0.png"),
-    "picture is a socket": Hostile("imagefolder", _put(by_class, "cats/0.png", make_socket), "0.png"),
+    "image is a pipe": Hostile("imagefolder", _put(by_class, "cats/0.png", _fifo), "0.png"),
+    "image without end": Hostile("imagefolder", _put(by_class, "cats/0.png", _zeros), "0.png"),
+    "image is a socket": Hostile("imagefolder", _put(by_class, "cats/0.png", make_socket), "0.png"),
     "tiff is a pipe": Hostile("imagefolder", _put(with_bands, "a/0.tif", _fifo), "0.tif"),
     "mask is a pipe": Hostile("masks", _put(with_masks, "masks/1.png", _fifo), "1.png"),
     "mask without end": Hostile("masks", _put(with_masks, "masks/1.png", _zeros), "1.png"),
-    "picture of a mask is a pipe": Hostile("masks", _put(with_masks, "images/1.png", _fifo), "1.png"),
+    "image of a mask is a pipe": Hostile("masks", _put(with_masks, "images/1.png", _fifo), "1.png"),
     "numbered mask is a pipe": Hostile("instances", _put(with_masks, "masks/1.png", _fifo), "1.png"),
     "edges are a pipe": Hostile("edges", _put(with_edges, "edges/1.png", _fifo), "1.png"),
     "edges without end": Hostile("edges", _put(with_edges, "edges/1.png", _zeros), "1.png"),
@@ -629,11 +629,11 @@ FOLDERS: dict[str, Hostile] = {
     "xml is a pipe": Hostile("boxes", _put(with_voc, "annotations/1.xml", _fifo), "1.xml"),
     "xml without end": Hostile("boxes", _put(with_voc, "annotations/1.xml", _zeros), "1.xml"),
     "coco's json is a pipe": Hostile("boxes", _put(with_coco, "annotations.json", _fifo), "annotations.json"),
-    "picture of coco is a pipe": Hostile("boxes", _put(with_coco, "images/1.png", _fifo), "1.png"),
+    "image of coco is a pipe": Hostile("boxes", _put(with_coco, "images/1.png", _fifo), "1.png"),
     "cloud is a pipe": Hostile("points", _put(with_clouds, "1.ply", _fifo), "1.ply"),
     "las without end": Hostile("points", _put(with_las, "1.las", _zeros), "1.las"),
     "idx labels are a pipe": Hostile("idx", _put(with_idx, "train-labels-idx1-ubyte", _fifo), "train-labels-idx1-ubyte"),
-    "idx pictures are a pipe": Hostile("idx", _put(with_idx, "train-images-idx3-ubyte", _fifo), "train-images-idx3-ubyte"),
+    "idx images are a pipe": Hostile("idx", _put(with_idx, "train-images-idx3-ubyte", _fifo), "train-images-idx3-ubyte"),
     "list of names is a pipe": Hostile("boxes", _with(with_yolo, lambda f: _fifo(f / "train.txt"), lambda f: (f / "data.yaml").write_text("names: [a, b]\ntrain: train.txt\n")), ""),
     "any file is a pipe": Hostile("files", _put(by_class, "cats/0.png", _fifo), ""),
     # Headers that announce more than there is
@@ -670,23 +670,23 @@ FOLDERS: dict[str, Hostile] = {
     "coco of brackets": Hostile("boxes", _put(with_coco, "annotations.json", _text('{"images": [], "categories": [], "annotations": [{"image_id": 1, "category_id": 1, "segmentation": ' + "[" * 200_000)), "annotations.json"),
     "coco of holes": Hostile("boxes", _put(with_coco, "annotations.json", lambda p: _sparse(p, 30 * GIB, b'{"images" "annotations" "categories"')), "annotations.json"),
     "labels.csv of holes": Hostile("labels", _put(with_table, "labels.csv", lambda p: _sparse(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
-    "label for each picture": Hostile("labels", _label_each, "label"),
+    "label for each image": Hostile("labels", _label_each, "label"),
     "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text("".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
     "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text("a\nb\n" + "c" * 10_000_000)), "letters"),
     "coco of 90,000 categories": Hostile("boxes", _many_categories, "899"),
     "kitti of regions and classes": Hostile("boxes", _do_not_care, ""),
     # Outlines
-    "runs of a huge picture": Hostile("boxes", _boxless_outline({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
+    "runs of a huge image": Hostile("boxes", _boxless_outline({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
     "runs that overflow": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 62, 1 << 62, 1 << 62, 320 + (1 << 62)]}), "png"),
     "runs beyond 64 bits": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 70]}), "png"),
     "packed runs without end": Hostile("instances", _outline({"size": [16, 20], "counts": "o" * 3_000_000}), "0.png"),
     "polygon of tall sides": Hostile("instances", _tall_zigzag, "0.png"),
     "outlines around everything": Hostile("instances", _many_wide_outlines, "0.png"),
-    "picture of no finite size": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace('"width": 20', '"width": 1e400'))), ""),
-    "picture with a zero in its name": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace("0.png", "a\\u0000b/0.png"))), ""),
+    "image of no finite size": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace('"width": 20', '"width": 1e400'))), ""),
+    "image with a zero in its name": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace("0.png", "a\\u0000b/0.png"))), ""),
     # Links
     "looping link": Hostile("imagefolder", _looping_link, "loop"),
-    "looping picture": Hostile("imagefolder", _looping_picture, "loop.png"),
+    "looping image": Hostile("imagefolder", _looping_image, "loop.png"),
     "links in 2^26 ways": Hostile("imagefolder", _link_farm, ""),
     "links in 2^26 ways beside a table": Hostile("labels", _link_farm_of_a_table, ""),
     "links upwards": Hostile("labels", _link_upwards, ""),

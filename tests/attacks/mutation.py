@@ -15,7 +15,7 @@ from tests.attacks import hostile_folders as honest
 from tests.attacks.structures import SUFFIXES, damage_structure
 
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "pictures by class": ("imagefolder", honest.by_class),
+    "images by class": ("imagefolder", honest.by_class),
     "jpegs by class": ("imagefolder", honest.with_jpegs),
     "bands": ("imagefolder", honest.with_bands),
     "idx": ("idx", honest.with_idx),

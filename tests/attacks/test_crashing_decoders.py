@@ -11,7 +11,7 @@ import pytest
 from tests.attacks import hostile_folders as honest
 from tests.attacks.bounds import look_at
 from tests.engine.supervisor.supervised import ROOT
-from tests.support.pictures import picture
+from tests.support.images import image
 
 pytestmark = [
     pytest.mark.attacks,
@@ -55,7 +55,7 @@ def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     folder = tmp_path / "set"
     honest.by_class(folder)
-    picture(folder / "dogs" / "torn.png", size=(13, 13))
+    image(folder / "dogs" / "torn.png", size=(13, 13))
 
     looked = look_at(folder, "imagefolder")
 

@@ -18,7 +18,7 @@ from engine.gpus import host
 from engine.gpus.host import HostProcesses
 from engine.system.plain_text import MOST_SHOWN, brief, shortened
 from tests.gui.sources.devices.snapshots import snapshot
-from tests.support.pictures import picture
+from tests.support.images import image
 
 pytestmark = [
     pytest.mark.attacks,
@@ -54,7 +54,7 @@ def test_that_classes_that_differ_in_their_last_letter_stay_two(tmp_path: Path) 
     names = ("x" * 254 + "a", "x" * 254 + "b")
     for name in names:
         for number in range(4):
-            picture(tmp_path / name / f"{number}.png")
+            image(tmp_path / name / f"{number}.png")
     report = looked_through(tmp_path)
     assert report.classes == names
     assert [set(split.counts) for split in report.splits] == [set(names)] * 2
@@ -63,7 +63,7 @@ def test_that_classes_that_differ_in_their_last_letter_stay_two(tmp_path: Path) 
 def test_that_a_long_path_is_told_in_short(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         for number in range(4):
-            picture(tmp_path / name / f"{number}.png")
+            image(tmp_path / name / f"{number}.png")
     here = os.getcwd()
     try:
         os.chdir(tmp_path / "cats")

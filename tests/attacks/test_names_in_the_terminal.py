@@ -106,7 +106,7 @@ def test_that_a_run_s_progress_can_print_nothing_that_is_obeyed(tmp_path: Path) 
     progress = Progress(RunFolder(tmp_path), out, io.StringIO())
     for event in (
         Planned(
-            epochs=1, from_step=0, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=(EVIL,), image_size=8,
+            epochs=1, from_step=0, steps_per_epoch=1, train_images=1, val_images=1, classes=(EVIL,), image_size=8,
             parameters=1, trainable_parameters=1,
         ),
         LogLine(text=EVIL, rank=0),

@@ -260,7 +260,7 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
-    """A run that says `name` wherever it says anything, with pictures of its predictions."""
+    """A run that says `name` wherever it says anything, with images of its predictions."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MOST_PATH])  # a run whose name is longer is not read
     run = create_run(chosen)
     told = [_named(event, name, outcome) for event in events(chosen, STEPS)]
@@ -310,7 +310,7 @@ def report(names: Sequence[str]) -> DatasetReport:
             format="imagefolder",
             classes=classes,
             splits=(SplitReport("train", counts), SplitReport(names[0], counts)),
-            examples=tuple(Example(name, "train", b"no picture", place) for place, name in enumerate(classes)),
+            examples=tuple(Example(name, "train", b"no image", place) for place, name in enumerate(classes)),
             legend=tuple(LegendEntry(name, "#ff0000") for name in classes),
             unreadable=tuple(Unreadable(name, name) for name in names),
             unreadable_count=len(names),

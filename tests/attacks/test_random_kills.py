@@ -266,9 +266,9 @@ def assert_that_none_was_lost(run: RealRun) -> None:
 
 @pytest.mark.parametrize("delay_s", some([0.0, 0.1, 0.2, 0.4], everyday=[0.1]))
 def test_that_an_inspector_that_is_killed_under_a_terminal_is_told_and_starts_no_run(
-    pictures: Path, delay_s: float
+    images: Path, delay_s: float
 ) -> None:
-    words = command("train", str(pictures), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
+    words = command("train", str(images), "--model", "mnist_cnn", "--epochs", "1", "--devices", "cpu")
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as terminal:
         inspectors: list[psutil.Process] = []
 

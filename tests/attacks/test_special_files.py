@@ -20,7 +20,7 @@ from engine.checks.disk import RealDisk
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
-from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
+from engine.data.datasets.images import DatasetError, ImageSet, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.inspection.inspector import inspect
@@ -72,12 +72,12 @@ def test_that_a_file_is_read_as_far_as_it_says_that_it_goes(tmp_path: Path) -> N
         open_regular(tmp_path)
 
 
-def _unreadable(set_: PictureSet | SampleSet, name: str) -> str:
+def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
     """Why the image of that name cannot be loaded, or the sample."""
     for index in range(len(set_)):
         if Path(set_.path(index)).name == name:
-            with pytest.raises(UnreadablePicture) as told:
-                _ = set_.load(index, 16, 3) if isinstance(set_, PictureSet) else set_.load(index, 0)
+            with pytest.raises(UnreadableImage) as told:
+                _ = set_.load(index, 16, 3) if isinstance(set_, ImageSet) else set_.load(index, 0)
             return told.value.reason
     return ""
 
@@ -137,7 +137,7 @@ def test_that_a_training_that_needs_it_is_refused_with_its_name(
 
 
 def by_a_list(folder: Path) -> None:
-    """YOLO's pictures by a list, as data.yaml may have them."""
+    """YOLO's images by a list, as data.yaml may have them."""
     honest.with_yolo(folder)
     (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
     (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))
@@ -297,5 +297,5 @@ def test_that_a_model_file_and_a_weights_file_are_refused(tmp_path: Path, kind: 
 def test_that_edges_of_matlabs_are_read_as_they_were(tmp_path: Path) -> None:
     honest.with_mats(tmp_path)
     splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, formats=("edges",))
-    assert isinstance(splits.train, PictureSet)
+    assert isinstance(splits.train, ImageSet)
     assert np.count_nonzero(splits.train.load(0, 20, 3)[-1]) == 20

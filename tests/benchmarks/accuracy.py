@@ -1,8 +1,8 @@
-"""What the strategies reach on real pictures: `python tests/benchmarks/accuracy.py`.
+"""What the strategies reach on real images: `python tests/benchmarks/accuracy.py`.
 
 Three epochs of hymenoptera with resnet18 at 64 px from scratch under single, DDP on two CPU workers and a
 pipeline of two stages, and five epochs of MNIST with mnist_cnn under single. Each best.pt is then loaded by
-plain torch and measured again on the validation pictures.
+plain torch and measured again on the validation images.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 
 
 def hymenoptera(folder: Path, size: int) -> tuple[Tensor, Tensor]:
-    """The validation pictures as resnet18 is given them, read by PIL and numpy alone."""
+    """The validation images as resnet18 is given them, read by PIL and numpy alone."""
     inputs, targets = [], []
     for label, place in enumerate(sorted(path for path in (folder / "val").iterdir() if path.is_dir())):
         for path in sorted(place.iterdir()):
             pixels = np.asarray(Image.open(path).convert("RGB"))
-            picture = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
-            height, width = picture.shape[-2:]
+            image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
+            height, width = image.shape[-2:]
             scale = size / min(height, width)
             target = (max(size, round(height * scale)), max(size, round(width * scale)))
-            picture = nn.functional.interpolate(picture, target, mode="bilinear", antialias=True)
+            image = nn.functional.interpolate(image, target, mode="bilinear", antialias=True)
             top, left = (target[0] - size) // 2, (target[1] - size) // 2
-            inputs.append(picture[..., top : top + size, left : left + size])
+            inputs.append(image[..., top : top + size, left : left + size])
             targets.append(label)
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     return (torch.cat(inputs) / 255 - mean[:, None, None]) / std[:, None, None], torch.tensor(targets)
 
 
 def mnist(folder: Path) -> tuple[Tensor, Tensor]:
-    """The test pictures as mnist_cnn is given them, read by gzip and torch alone."""
+    """The test images as mnist_cnn is given them, read by gzip and torch alone."""
 
     def read(stem: str, header: int) -> Tensor:
         path = next(path for path in sorted(folder.rglob(stem + "*")) if path.is_file())
@@ -58,8 +58,8 @@ def mnist(folder: Path) -> tuple[Tensor, Tensor]:
         data = gzip.decompress(data) if path.suffix == ".gz" else data
         return torch.frombuffer(bytearray(data[header:]), dtype=torch.uint8)
 
-    pictures = read("t10k-images", 16).reshape(-1, 1, 28, 28)
-    return (pictures / 255 - 0.1307) / 0.3081, read("t10k-labels", 8).long()
+    images = read("t10k-images", 16).reshape(-1, 1, 28, 28)
+    return (images / 255 - 0.1307) / 0.3081, read("t10k-labels", 8).long()
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """How long checkpoints hold the training up: `python tests/benchmarks/checkpoint_pause.py [--minutes M] [--count N]`.
 
-Trains resnet50 with SGD and momentum on made pictures, with a checkpoint every so many minutes within the epoch (one a
+Trains resnet50 with SGD and momentum on made images, with a checkpoint every so many minutes within the epoch (one a
 minute unless told otherwise), by real workers. The pause is what the training stands still for a checkpoint, from when
 it stops for it until it goes on; beside it stands what the steps during the writing took longer than the median step.
 The aim is a pause of at most 2 % of the time between checkpoints; the exit code is 1 where the mean is above it.
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
-from tests.support.timed_runs import make_pictures, where
+from tests.support.timed_runs import make_images, where
 from tests.support.worker_group import Forker, WorkerGroup
 
 AIM = 0.02
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="between checkpoints")
     parser.add_argument("--count", type=int, default=3, help="checkpoints")
     parser.add_argument("--device", default="cpu", help="cpu, or the UUID of a GPU")
-    parser.add_argument("--side", type=int, default=64, help="pictures' side in pixels")
+    parser.add_argument("--side", type=int, default=64, help="images' side in pixels")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
@@ -54,7 +54,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         job = Job(
-            dataset=str(make_pictures(folder / "pictures", 20_000, chosen.side, ".bmp", distinct=64)),
+            dataset=str(make_images(folder / "images", 20_000, chosen.side, ".bmp", distinct=64)),
             model="resnet50",
             image_size=chosen.side,
             batch_size=chosen.batch,

@@ -1,6 +1,6 @@
 """The automatic cut against the best there is: `python tests/benchmarks/cut_quality.py [MODEL …]`.
 
-Two CPU workers of one thread each train a pipeline of two stages on random pictures, 8 microbatches a step. For each
+Two CPU workers of one thread each train a pipeline of two stages on random images, 8 microbatches a step. For each
 model the automatic cut is found as in a run, by measuring on both workers at once; then every place of the model is
 tried as the cut, all in the same two processes. The fastest few and the automatic one are then timed again in turns, so
 that the best is no stroke of luck, and the medians are compared. Prints a line per model and the worst ratio; exits
@@ -32,12 +32,12 @@ from engine.contract.cut import Cut  # noqa: E402
 from engine.contract.job import Job  # noqa: E402
 from engine.contract.worker import WorkerSpec  # noqa: E402
 from engine.data.loading.base_loader import Batch  # noqa: E402
-from engine.optim.optimizer_step import Updater  # noqa: E402
+from engine.optim.optimizer_step import OptimizerStep  # noqa: E402
 from engine.strategies.base import ResolvedJob  # noqa: E402
 from engine.strategies.pipeline import Pipeline  # noqa: E402
 from engine.strategies.pipelining.model_split import Traces  # noqa: E402
 from engine.tasks import TASKS  # noqa: E402
-from tests.support.lessons import lesson  # noqa: E402
+from tests.support.dataset_infos import dataset_info  # noqa: E402
 
 AIM = 0.95
 MICROBATCHES = 8
@@ -48,11 +48,11 @@ ROUNDS = 4
 
 
 class Setting(NamedTuple):
-    """A model with the side of its pictures in pixels and the pictures of a microbatch."""
+    """A model with the side of its images in pixels and the images of a microbatch."""
 
     model: str
     image_size: int
-    pictures: int
+    images: int
 
 
 SETTINGS = (
@@ -65,7 +65,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Pictures a second at each place, for the automatic cut's place and the best one."""
+    """Images a second at each place, for the automatic cut's place and the best one."""
 
     places: int
     automatic: str
@@ -94,7 +94,7 @@ class Trial:
             devices=("cpu", "cpu"),
             model=setting.model,
             image_size=setting.image_size,
-            batch_size=setting.pictures * MICROBATCHES,
+            batch_size=setting.images * MICROBATCHES,
             microbatches=MICROBATCHES,
             pipeline_schedule=schedule,
         )
@@ -112,26 +112,32 @@ class Trial:
 
     def automatic(self) -> Cut:
         self.strategy.wrap(
-            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+            copy.deepcopy(self.plain),
+            self.task.objective(self.job, dataset_info(CLASSES)),
+            self.shape,
+            ResolvedJob(self.job),
         )
         assert self.strategy.cut is not None
         return self.strategy.cut
 
     def rate(self, cut: Cut, place: str) -> float:
-        """Pictures a second of the fastest of some steps, after one that is not counted."""
+        """Images a second of the fastest of some steps, after one that is not counted."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
         strategy.wrap(
-            copy.deepcopy(self.plain), self.task.objective(self.job, lesson(CLASSES)), self.shape, ResolvedJob(self.job)
+            copy.deepcopy(self.plain),
+            self.task.objective(self.job, dataset_info(CLASSES)),
+            self.shape,
+            ResolvedJob(self.job),
         )
-        updater = Updater(
+        optimizer_step = OptimizerStep(
             strategy.parameters(), self.job, 1000, strategy.device, sum_over_shards=strategy.sum_over_shards
         )
         seconds = []
         for _ in range(1 + self.steps):
             strategy.collectives.all_reduce_max((0,))  # both begin together
             begun = time.perf_counter()
-            strategy.step(self._batch(), updater)
+            strategy.step(self._batch(), optimizer_step)
             strategy.collectives.all_reduce_max((0,))
             seconds.append(time.perf_counter() - begun)
         return self.job.batch_size / min(seconds[1:])
@@ -199,7 +205,7 @@ def main() -> None:
                 ratio = found.automatic_rate / found.best_rate
                 worst = min(worst, ratio)
                 print(
-                    f"{setting.model} at {setting.image_size} px, {setting.pictures} pictures a microbatch: automatic "
+                    f"{setting.model} at {setting.image_size} px, {setting.images} images a microbatch: automatic "
                     f"{found.automatic} {found.automatic_rate:.1f} images/s; best of {found.places} {found.best} "
                     f"{found.best_rate:.1f}, worst {found.slowest_rate:.1f}; ratio {ratio:.3f} ({found.seconds:.0f} s)",
                     flush=True,

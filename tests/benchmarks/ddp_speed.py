@@ -3,7 +3,7 @@
 resnet18 at 128 px on made JPEGs, two CPU workers of one thread each. Three sides take turns, each within its second
 epoch: Footplate's DDP; "side by side", two independent single-device runs of half the batch at the same time; and the
 same training written directly in torch as in its DDP tutorial (ImageFolder, DataLoader with DistributedSampler).
-Prints pictures per second and the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
+Prints images per second and the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from engine.contract.job import Job
 from tests.support import tutorials
 from tests.support.sides import Setting, apart
-from tests.support.timed_runs import TimedRun, make_pictures, side_by_side, where
+from tests.support.timed_runs import TimedRun, make_images, side_by_side, where
 from tests.support.worker_group import Forker
 
 SIZE, WORKERS = 128, 2
@@ -32,7 +32,7 @@ SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
     """The rate of torch's DDP tutorial, with a DataLoader worker for each rank."""
     setting = Setting(
-        data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, pictures=steps * batch, seconds=0.0
+        data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
     )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
         script = partial(tutorials.ddp_rate, world=WORKERS, warm=warm, steps=steps)
@@ -53,7 +53,7 @@ def main() -> int:
             folder = Path(name)
             epoch = steps + 2
             warm = epoch + 1
-            data = make_pictures(folder / "data", epoch * batch + 8, 160)
+            data = make_images(folder / "data", epoch * batch + 8, 160)
             fields: dict[str, Any] = {
                 "dataset": str(data), "model": "resnet18", "image_size": SIZE, "epochs": 1000, "loader_workers": 1,
             }  # fmt: skip
@@ -76,7 +76,7 @@ def main() -> int:
     medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, values in rates.items():
         told = ", ".join(f"{value:.1f}" for value in values)
-        print(f"{name}: {medians[name]:.1f} pictures/s ({told})")
+        print(f"{name}: {medians[name]:.1f} images/s ({told})")
     beside, script = medians[SIDES[0]] / medians[SIDES[1]], medians[SIDES[0]] / medians[SIDES[2]]
     print(f"DDP of side by side: {beside:.3f} (aim 0.95); of the tutorial's script: {script:.3f} (aim 1.0)")
     return 0 if beside >= 0.95 and script >= 1.0 else 1

@@ -1,12 +1,12 @@
-"""How fast pictures are decoded, and what keeping them spares.
+"""How fast images are decoded, and what keeping them spares.
 
-    python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--pictures 2000] [--seconds 1.0]
+    python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--images 2000] [--seconds 1.0]
 
 First the decoders by themselves, in images per second and core (the thread's processor time): libjpeg-turbo as Footplate
 calls it against Pillow and against `torchvision.io.decode_jpeg` in a bare loop over tensors that are there already; whole
-pictures, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns.
-Then a `PictureSource` from an empty cache on: the first epoch, the second, and the first of another run. Without a
-dataset, JPEGs of 500 px are made. Exits with 1 where whole pictures are decoded slower than by torchvision.
+images, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns.
+Then an `ImageSource` from an empty cache on: the first epoch, the second, and the first of another run. Without a
+dataset, JPEGs of 500 px are made. Exits with 1 where whole images are decoded slower than by torchvision.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.images import decode, fit, jpeg_pixels
-from engine.data.loading.decode_pool import PictureSource
-from tests.support.timed_runs import make_pictures, where
+from engine.data.loading.decode_pool import ImageSource
+from tests.support.timed_runs import make_images, where
 
 SIZES = (64, 160, 224)
 WHOLE = 1 << 20
-"""A size for which no picture is large enough to be decoded at a lower scale."""
+"""A size for which no image is large enough to be decoded at a lower scale."""
 BLOCK = 32
 SAMPLE = 100
-"""Pictures that the decoders take turns with."""
+"""Images that the decoders take turns with."""
 
 Side = Callable[[bytes, torch.Tensor], object]
 
@@ -90,7 +90,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
     return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first warms up
 
 
-def epoch_rate(source: PictureSource, count: int) -> float:
+def epoch_rate(source: ImageSource, count: int) -> float:
     """Images per second of an epoch in random order, by the clock."""
     order = np.random.default_rng(0).permutation(count)
     begun = time.perf_counter()
@@ -99,16 +99,16 @@ def epoch_rate(source: PictureSource, count: int) -> float:
     return count / (time.perf_counter() - begun)
 
 
-def kept_rates(pictures: PictureSet, size: int, threads: int, keep: str) -> tuple[float, float, float]:
+def kept_rates(images: ImageSet, size: int, threads: int, keep: str) -> tuple[float, float, float]:
     """Of the first epoch, the second, and the first of another run."""
 
-    def make() -> PictureSource:
-        return PictureSource(pictures, size, 3, threads, lambda path, reason: None, keep=keep)
+    def make() -> ImageSource:
+        return ImageSource(images, size, 3, threads, lambda path, reason: None, keep=keep)
 
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FOOTPLATE_CACHE"] = cache
         first, later = make(), make()
-        found = epoch_rate(first, len(pictures)), epoch_rate(first, len(pictures)), epoch_rate(later, len(pictures))
+        found = epoch_rate(first, len(images)), epoch_rate(first, len(images)), epoch_rate(later, len(images))
         first.close()
         later.close()
     return found
@@ -117,7 +117,7 @@ def kept_rates(pictures: PictureSet, size: int, threads: int, keep: str) -> tupl
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", help="a folder of JPEGs, one folder per class")
-    parser.add_argument("--pictures", type=int, default=2000, help="how many to make otherwise")
+    parser.add_argument("--images", type=int, default=2000, help="how many to make otherwise")
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each line")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # torchvision's decoders, here for comparison alone
@@ -125,11 +125,11 @@ def main() -> int:
     print(where())
     print(", ".join(f"{name} {version(name)}" for name in ("torchvision", "pillow", "simplejpeg", "numpy")))
     with tempfile.TemporaryDirectory() as made:
-        folder = options.dataset or str(make_pictures(Path(made), options.pictures, 500))
-        pictures = open_splits(folder, val_fraction=0.2, seed=0).train
-        paths = [pictures.files[place] for place in range(min(SAMPLE, len(pictures)))]
+        folder = options.dataset or str(make_images(Path(made), options.images, 500))
+        images = open_splits(folder, val_fraction=0.2, seed=0).train
+        paths = [images.files[place] for place in range(min(SAMPLE, len(images)))]
         contents = [content for path in paths if (content := Path(path).read_bytes()).startswith(b"\xff\xd8")]
-        print(f"{len(pictures):,} pictures; {sum(map(len, contents)) / len(contents) / 1024:.0f} KiB on average\n")
+        print(f"{len(images):,} images; {sum(map(len, contents)) / len(contents) / 1024:.0f} KiB on average\n")
         whole = rates(whole_sides(), contents, options.seconds)
         tables = [whole, *(rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
         for table in tables:
@@ -140,7 +140,7 @@ def main() -> int:
         for size in SIZES:
             for threads in (1, 2):
                 for keep in ("disk", "memory", "off"):
-                    found = kept_rates(pictures, size, threads, keep)
+                    found = kept_rates(images, size, threads, keep)
                     line = "   ".join(f"{rate:8,.0f}" for rate in found)
                     print(f"{size} px, {threads} threads, {keep:6}  first, second, next run: {line} images/s")
     torchvision, _, ours = whole.values()

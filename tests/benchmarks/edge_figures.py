@@ -1,8 +1,8 @@
 """What edge detection learns from scratch: `python tests/benchmarks/edge_figures.py`.
 
-Some epochs on 30 pictures of BSDS500 at a small size by the recipe *From scratch*, on the CPU. ODS, OIS and average precision
-of the fresh and of the best weights, in plain torch, on the 10 validation pictures, by which the best are chosen, and on 10
-test pictures, which the run never sees; beside those of detectors that learn nothing, on the same pictures and by the same
+Some epochs on 30 images of BSDS500 at a small size by the recipe *From scratch*, on the CPU. ODS, OIS and average precision
+of the fresh and of the best weights, in plain torch, on the 10 validation images, by which the best are chosen, and on 10
+test images, which the run never sees; beside those of detectors that learn nothing, on the same images and by the same
 measures: the magnitude of the Sobel gradient of the grey levels, that of a Gaussian's derivative, and chance.
 """
 
@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Failed, Validation
 from engine.contract.job import Job
-from engine.data.datasets.edge_images import EdgedPictures
+from engine.data.datasets.edge_images import EdgedImages
 from engine.data.decoding.edges import OUTSIDE
 from engine.data.formats.edges import EdgeSplit
 from engine.supervisor.environment import usable_cores
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from engine.tasks.classification import IMAGENET
 from tests.benchmarks.every_task import ROWS, job_of
 from tests.support.worker_group import Forker, WorkerGroup
@@ -38,20 +38,20 @@ DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 TASK = TASKS["edge_detection"]
 
 
-def pictures(folder: Path, split: str, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Each picture [3, size, size] of 0 to 255 and its targets [2, size, size]."""
+def images(folder: Path, split: str, size: int) -> list[tuple[Tensor, Tensor]]:
+    """Each image [3, size, size] of 0 to 255 and its targets [2, size, size]."""
     files = [str(path) for path in sorted((folder / "images" / split).glob("*.jpg"))]
     edges = [str(folder / "groundTruth" / split / f"{Path(path).stem}.mat") for path in files]
-    opened = EdgedPictures(EdgeSplit(files, edges), str(folder))
+    opened = EdgedImages(EdgeSplit(files, edges), str(folder))
     loaded = [opened.load(number, size, 3) for number in range(len(opened))]
     return [(each[:3].float(), each[3:].long()) for each in loaded]
 
 
 def gradient(blur: float | None) -> Callable[[Tensor, Tensor], np.ndarray]:
-    """A detector by the magnitude of the gradient within the picture, Sobel's or that of a Gaussian of this deviation."""
+    """A detector by the magnitude of the gradient within the image, Sobel's or that of a Gaussian of this deviation."""
 
-    def detect(picture: Tensor, target: Tensor) -> np.ndarray:
-        grey = picture.mean(0).numpy()
+    def detect(image: Tensor, target: Tensor) -> np.ndarray:
+        grey = image.mean(0).numpy()
         inside = target[0].numpy() != OUTSIDE
         rows, columns = inside.any(1), inside.any(0)
         own = grey[rows][:, columns]
@@ -67,8 +67,8 @@ def gradient(blur: float | None) -> Callable[[Tensor, Tensor], np.ndarray]:
     return detect
 
 
-def chance(picture: Tensor, target: Tensor) -> np.ndarray:
-    return np.random.default_rng(int(picture.sum())).random(picture.shape[1:])
+def chance(image: Tensor, target: Tensor) -> np.ndarray:
+    return np.random.default_rng(int(image.sum())).random(image.shape[1:])
 
 
 def of_model(model: nn.Module) -> Callable[[Tensor, Tensor], np.ndarray]:
@@ -76,8 +76,8 @@ def of_model(model: nn.Module) -> Callable[[Tensor, Tensor], np.ndarray]:
     model.eval()
 
     @torch.no_grad()
-    def detect(picture: Tensor, target: Tensor) -> np.ndarray:
-        likely: np.ndarray = model(((picture / 255 - mean) / std)[None])[0, -1].sigmoid().numpy()
+    def detect(image: Tensor, target: Tensor) -> np.ndarray:
+        likely: np.ndarray = model(((image / 255 - mean) / std)[None])[0, -1].sigmoid().numpy()
         return likely
 
     return detect
@@ -89,9 +89,9 @@ def told(
     """Prints the measures of a detector that gives 0 to 1."""
     found = []
     for split, samples in splits.items():
-        measures = TASK.objective(Job(task="edge_detection", model="hed"), Lesson(("edge",))).measures()
-        for picture, target in samples:
-            likely = torch.from_numpy(detect(picture, target)).double().clamp(1e-6, 1 - 1e-6)
+        measures = TASK.objective(Job(task="edge_detection", model="hed"), DatasetInfo(("edge",))).metric()
+        for image, target in samples:
+            likely = torch.from_numpy(detect(image, target)).double().clamp(1e-6, 1 - 1e-6)
             measures.update(likely.logit().float()[None, None], target[None])
         each = measures.compute()
         found.append(f"{split} ODS {each['ods']:.3f} OIS {each['ois']:.3f} AP {each['ap']:.3f}")
@@ -106,7 +106,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}", flush=True)
     job = job_of(ROWS["bsds500"], chosen.folder, chosen.flags)
     assert job.image_size is not None
-    splits = {split: pictures(chosen.folder, split, job.image_size) for split in ("val", "test")}
+    splits = {split: images(chosen.folder, split, job.image_size) for split in ("val", "test")}
     told("chance", chance, splits)
     told("Sobel gradient", gradient(None), splits)
     for blur in (1.0, 2.0):

@@ -31,8 +31,8 @@ from engine.contract.events import Validation
 from engine.contract.job import Job
 from engine.contract.problems import errors
 from engine.contract.worker import WorkerSpec
-from engine.data.datasets.boxed_images import BoxedPictures
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.boxed_images import BoxedImages
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.orientation import DIRECTIONS, LINE
 from engine.data.loading.base_loader import Batch
@@ -41,8 +41,8 @@ from engine.models.road_models import CLASSES, SCORES
 from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
-from engine.tasks import TASKS, Lesson, Task
-from engine.training.dataloaders import Feeds
+from engine.tasks import TASKS, DatasetInfo, Task
+from engine.training.dataloaders import DataLoaders
 from tests.support.timed_runs import where
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -67,7 +67,7 @@ class Row:
 def most_frequent(batch: Batch, splits: Splits) -> Tensor:
     """The class that the training split has most of, everywhere."""
     counts = splits.train.class_counts(len(splits.classes))
-    # Where pictures are mixed in training, targets have a share for each class.
+    # Where images are mixed in training, targets have a share for each class.
     shape = batch.targets.shape[:1] if batch.targets.is_floating_point() else batch.targets.shape
     outputs = torch.zeros((shape[0], len(counts), *shape[1:]))
     outputs[:, int(np.argmax(counts))] = 1
@@ -77,7 +77,7 @@ def most_frequent(batch: Batch, splits: Splits) -> Tensor:
 def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
     """In the direction that most pixels of lines have in the training split."""
     side, train = batch.inputs.shape[-1], splits.train
-    assert isinstance(train, PictureSet)
+    assert isinstance(train, ImageSet)
     along = torch.cat([train.load(place, side, splits.channels)[-1].flatten() for place in range(len(train))])
     outputs = torch.zeros((len(batch.inputs), SCORES, *batch.inputs.shape[-2:]))
     outputs[:, LINE] = 1
@@ -92,16 +92,16 @@ def chance(batch: Batch, splits: Splits) -> Tensor:
 
 
 def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Boxes of each class's middle size side by side over the whole picture, the more likely the more there are of it."""
+    """Boxes of each class's middle size side by side over the whole image, the more likely the more there are of it."""
     side = batch.inputs.shape[-1]
     train = splits.train
-    assert isinstance(train, BoxedPictures)
+    assert isinstance(train, BoxedImages)
     rows = train.targets_of(np.arange(len(train)))
     return _gridded(rows[..., :4][rows[..., 4] >= 0] * side, rows[..., 4][rows[..., 4] >= 0], side, len(batch.inputs))
 
 
 def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """The same by the validation pictures' own objects, each box filled."""
+    """The same by the validation images' own objects, each box filled."""
     side = batch.inputs.shape[-1]
     known = [instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
@@ -109,7 +109,7 @@ def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
     return functional.pad(found, (0, MASK_SIDE * MASK_SIDE), value=1.0)
 
 
-def _gridded(boxes: Tensor, classes: Tensor, side: int, pictures: int) -> Tensor:
+def _gridded(boxes: Tensor, classes: Tensor, side: int, images: int) -> Tensor:
     found = []
     for number in classes.unique().tolist():
         own = boxes[classes == number]
@@ -117,7 +117,7 @@ def _gridded(boxes: Tensor, classes: Tensor, side: int, pictures: int) -> Tensor
         for top in np.arange(0, side - high / 2, high):
             for left in np.arange(0, side - wide / 2, wide):
                 found.append((left, top, left + wide, top + high, len(own) / len(boxes), number))
-    return torch.tensor(found).expand(pictures, -1, -1)
+    return torch.tensor(found).expand(images, -1, -1)
 
 
 ROWS: dict[str, Row] = {
@@ -167,7 +167,7 @@ def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
         run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
     )
     strategy = STRATEGIES["single"](spec)
-    return Feeds(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.seed)).val().epoch(1)
+    return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.seed)).val().epoch(1)
 
 
 class _Silent:
@@ -177,8 +177,8 @@ class _Silent:
 
 def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
     """The measures of what `outputs_of` gives."""
-    lesson = Lesson(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
-    measures = task.objective(job, lesson).measures()
+    dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
+    measures = task.objective(job, dataset_info).metric()
     with torch.no_grad():
         for batch in batches(job, task, splits):
             assert batch is not None

@@ -1,4 +1,4 @@
-"""How fast a folder of pictures is looked through, and in how much memory, for a thousand files up to a million.
+"""How fast a folder of images is looked through, and in how much memory, for a thousand files up to a million.
 
     python tests/benchmarks/folder_scan.py [--files N ...] [--separate]
 
@@ -7,7 +7,7 @@ each in a process of its own: from names alone (`recognise`), as a worker does b
 the first epoch's order), and as the window does (`inspect`). Each first in a process whose time is not counted, so that
 the system has read what there is to read. Memory is what the process grew by at most, and what each file takes of it
 beyond the smallest folder. The aim, in files per second, holds from 100,000 files on, since some 0.07 s of the
-window's look (the decoded sample, pictures to show) are the same for any size; the exit code is 1 where it is missed.
+window's look (the decoded sample, images to show) are the same for any size; the exit code is 1 where it is missed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ LINKS = 60_000
 
 
 def make(folder: Path, files: int, separate: bool) -> Path:
-    from tests.support.pictures import noise
+    from tests.support.images import noise
 
-    whole = noise(folder / ".picture.jpg", size=(32, 32)).read_bytes()
+    whole = noise(folder / ".image.jpg", size=(32, 32)).read_bytes()
     for number in range(CLASSES):
         (folder / f"class{number:03}").mkdir()
     linked = ""
     for number in range(files):
-        path = f"{folder}/class{number % CLASSES:03}/picture_{number:08}.jpg"
+        path = f"{folder}/class{number % CLASSES:03}/image_{number:08}.jpg"
         if separate or number % LINKS == 0:
             Path(path).write_bytes(whole)
             linked = path

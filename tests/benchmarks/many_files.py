@@ -1,10 +1,10 @@
 """What training costs for a thousand files up to a million: `python tests/benchmarks/many_files.py [--files N ...]`.
 
 Makes folders of that many small JPEGs in a hundred classes (hard links to a few), and trains mnist_cnn on each for
-`--seconds`, batch 64 at 28 px on the CPU, with pictures decoded anew in every epoch, so that a small folder gains nothing
-from having been gone through before. Tells the pictures per second past the first second of training, how long the
+`--seconds`, batch 64 at 28 px on the CPU, with images decoded anew in every epoch, so that a small folder gains nothing
+from having been gone through before. Tells the images per second past the first second of training, how long the
 first step took to come, and the most memory that the worker had. The aim is that it is flat: at least 0.9 of the
-smallest folder's pictures per second, and at most 64 bytes of memory for each file more, which is its path's length; the
+smallest folder's images per second, and at most 64 bytes of memory for each file more, which is its path's length; the
 exit code is 1 where it is missed.
 """
 
@@ -36,7 +36,7 @@ WARM_S = 1.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Pictures per second, seconds to the first step, and the most bytes that the worker had in memory."""
+    """Images per second, seconds to the first step, and the most bytes that the worker had in memory."""
 
     rate: float
     first_step_s: float
@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15.0)
     chosen = parser.parse_args()
     print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.seconds:g} s each")
-    print(f"{'files':>10} {'pictures/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
+    print(f"{'files':>10} {'images/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
     met = True
     least: tuple[int, Cost] | None = None
     forker = Forker()

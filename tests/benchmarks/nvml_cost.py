@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import msgspec
 import psutil
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
 
@@ -84,7 +84,7 @@ def time_calls() -> list[dict[str, Any]]:
             setattr(pynvml, name, timed(name, getattr(pynvml, name)))
     reader = NvmlReader()
     for number in range(READINGS):
-        reader.read(Shown())
+        reader.read(SnapshotRequest())
         if number == 0:  # all lanes at once
             first = {name: len(times) for name, times in spent.items()}
         time.sleep(0.01)

@@ -73,8 +73,8 @@ def part_of_story(steps: int, first: int, last: int, began: float, execution: in
         supervisor_pid=1, execution=execution,
     )  # fmt: skip
     yield Planned(
-        time=began + first / 10, epochs=job.epochs, from_step=first, steps_per_epoch=PER_EPOCH, train_pictures=8,
-        val_pictures=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+        time=began + first / 10, epochs=job.epochs, from_step=first, steps_per_epoch=PER_EPOCH, train_images=8,
+        val_images=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
     )  # fmt: skip
     for step in range(first + 1, last + 1):
         now = began + step / 10
@@ -92,7 +92,7 @@ def part_of_story(steps: int, first: int, last: int, began: float, execution: in
             )
         if step % PER_EPOCH == 0:
             yield Validation(
-                time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8}, pictures=20, seconds=1.0
+                time=now, epoch=epoch, step=step, measures={"loss": 0.5, "top1": 0.8}, images=20, seconds=1.0
             )
     outcome: Outcome = "completed" if last == steps else "paused"
     yield RunFinished(time=now + 1, outcome=outcome, execution=execution, seconds=(last - first) / 10)

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Planned, ScheduleTraced
 from engine.contract.job import Job
-from tests.support.timed_runs import TimedRun, make_pictures, side_by_side, where
+from tests.support.timed_runs import TimedRun, make_images, side_by_side, where
 from tests.support.worker_group import Forker
 
 CUT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
@@ -54,7 +54,7 @@ def main() -> int:
             ending.callback(forker.close)
         count = (WARM + chosen.steps + 1) * chosen.batch_size + 8
         fields: dict[str, Any] = {
-            "dataset": str(make_pictures(Path(name) / "data", count, chosen.image_size, ".bmp")),
+            "dataset": str(make_images(Path(name) / "data", count, chosen.image_size, ".bmp")),
             "model": chosen.model,
             "image_size": chosen.image_size,
             "batch_size": chosen.batch_size,
@@ -96,7 +96,7 @@ def main() -> int:
     )
     medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, values in rates.items():
-        print(f"{name}: {medians[name]:.1f} pictures/s ({', '.join(f'{value:.1f}' for value in values)})")
+        print(f"{name}: {medians[name]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")
     second = medians["side by side"] / medians["alone"]
     print(f"side by side over alone: {second:.3f}")
     met = True

@@ -82,7 +82,7 @@ def tutorial_rank(rank: int, data: str, steps: int, store: str) -> None:
     from tests.support.sides import Setting
     from tests.support.tutorials import ddp_loop
 
-    setting = Setting(data=data, model="resnet18", size=SIZE, batch=BATCH, classes=2, pictures=0, seconds=0.0)
+    setting = Setting(data=data, model="resnet18", size=SIZE, batch=BATCH, classes=2, images=0, seconds=0.0)
     for done in ddp_loop(setting, rank, WORLD, store):
         if done == steps:
             break
@@ -97,11 +97,11 @@ def main() -> int:
     print(
         f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}; Python {facts['python']}, torch {facts['torch']}"
     )
-    pictures = sum(path.is_file() for path in (chosen.data / "train").rglob("*"))
+    images = sum(path.is_file() for path in (chosen.data / "train").rglob("*"))
     with tempfile.TemporaryDirectory(prefix="fp") as folder:
         results = {
             "Footplate": footplate(chosen.data, chosen.epochs, folder),
-            "the tutorial's script": tutorial(chosen.data, chosen.epochs * (pictures // BATCH), folder),
+            "the tutorial's script": tutorial(chosen.data, chosen.epochs * (images // BATCH), folder),
         }
     for name, (most, shares) in results.items():
         parts = ", ".join(f"{process} {bytes_ / 2**20:.0f}" for process, bytes_ in shares.items())

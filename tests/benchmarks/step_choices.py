@@ -29,8 +29,8 @@ from engine.strategies.speed import Rehearsal
 from engine.supervisor.environment import usable_cores
 from engine.system import linux
 from engine.tasks import TASKS
-from engine.training.autotune import FORMATS, SHARE, Trials
-from tests.support.lessons import class_of_picture
+from engine.training.autotune import FORMATS, SHARE, Autotuner
+from tests.support.dataset_infos import class_of_image
 from tests.support.timed_runs import where
 
 AIM = 0.95
@@ -55,7 +55,7 @@ def passes(job: Job, device: str, threads: int, shape: tuple[int, int, int], rou
         strategy, own = strategy_for(job, device, count), msgspec.structs.replace(job, memory_format=name)
         model = TASKS["classification"].build_model(job, 10, shape[0])
         model.to(strategy.device).to(memory_format=FORMATS[name])
-        rehearsals.append((count, Rehearsal(strategy, own, model, class_of_picture(), shape)))
+        rehearsals.append((count, Rehearsal(strategy, own, model, class_of_image(), shape)))
     for _ in range(rounds + 1):
         for (count, rehearsal), taken in zip(rehearsals, seconds.values(), strict=True):
             torch.set_num_threads(count)
@@ -84,12 +84,12 @@ def main() -> int:
         strategy = strategy_for(job, device, threads)
         strategy.setup()
         told: list[Chosen] = []
-        trials = Trials(strategy, class_of_picture(), shape, steps=chosen.steps, tell=told.append)
+        trials = Autotuner(strategy, class_of_image(), shape, steps=chosen.steps, tell=told.append)
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
         begun = time.perf_counter()
         settled = trials.decide(job, model, {})
-        strategy.wrap(model, class_of_picture(), shape, ResolvedJob(settled))
+        strategy.wrap(model, class_of_image(), shape, ResolvedJob(settled))
         trials.compile()
         cost_s = time.perf_counter() - begun
         ways = passes(msgspec.structs.replace(settled, compile="off"), device, threads, shape, chosen.rounds)

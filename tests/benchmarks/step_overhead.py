@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import Stepper
-from tests.support.lessons import class_of_picture
+from tests.support.dataset_infos import class_of_image
 
 AIM = 0.01
-SIZE, PICTURES, CLASSES = 64, 32, 10
+SIZE, IMAGES, CLASSES = 64, 32, 10
 
 
 def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
@@ -52,14 +52,14 @@ def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None
 def footplates(
     inputs: torch.Tensor, targets: torch.Tensor, on_not_finite: Literal["stop", "skip"] = "stop"
 ) -> Callable[[], None]:
-    job = Job(model="resnet18", image_size=SIZE, batch_size=PICTURES, schedule="none", on_not_finite=on_not_finite)
+    job = Job(model="resnet18", image_size=SIZE, batch_size=IMAGES, schedule="none", on_not_finite=on_not_finite)
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
-    strategy.wrap(resnet18(num_classes=CLASSES), class_of_picture(), (3, SIZE, SIZE), ResolvedJob(job))
-    updater = Updater(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
-    stepper = Stepper(strategy, updater, print, lambda: False)
-    batch = Batch(inputs, targets, PICTURES, 0.0)
+    strategy.wrap(resnet18(num_classes=CLASSES), class_of_image(), (3, SIZE, SIZE), ResolvedJob(job))
+    optimizer_step = OptimizerStep(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
+    stepper = Stepper(strategy, optimizer_step, print, lambda: False)
+    batch = Batch(inputs, targets, IMAGES, 0.0)
 
     def step() -> None:
         stepper.step(batch, 1)
@@ -74,7 +74,7 @@ def main() -> int:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    inputs, targets = torch.randn(PICTURES, 3, SIZE, SIZE), torch.randint(0, CLASSES, (PICTURES,))
+    inputs, targets = torch.randn(IMAGES, 3, SIZE, SIZE), torch.randint(0, CLASSES, (IMAGES,))
     sides = {
         "torch": torchs_own(inputs, targets),
         "Footplate": footplates(inputs, targets),

@@ -79,9 +79,9 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
     for name in ("add", "take"):
         timed(trainer.Tally, name, "telling")
     for name in ("save", "finish"):
-        timed(checkpointer.Saver, name, "checkpoints")
+        timed(checkpointer.Checkpointer, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
-    ends_with(checkpointer.Saver, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
+    ends_with(checkpointer.Checkpointer, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
     marks = 0
     mark = stopwatch.Stopwatch.mark
 
@@ -130,7 +130,7 @@ def silent(spec: WorkerSpec, channel: socket.socket) -> int:
     from engine.training.worker import run
 
     trainer.REPORT_S = float("inf")
-    replace(checkpointer.Saver, save=lambda *_, **__: None)
+    replace(checkpointer.Checkpointer, save=lambda *_, **__: None)
     replace(stopwatch.Stopwatch, resume=lambda _: None)
     return counted(spec, channel, run, {})
 

@@ -2,9 +2,9 @@
 
 MNIST with mnist_cnn, 3 epochs, and hymenoptera with resnet18 at 64 px from scratch, 10 epochs; three seeds each. Theirs
 is the tutorials' loop (`tests/support/tutorials.py`) with the same optimizer and cosine schedule, ours a run with the
-job's defaults; both report the share of right answers on the validation pictures after the last epoch. The exit code is
+job's defaults; both report the share of right answers on the validation images after the last epoch. The exit code is
 1 where the means differ by more than noise explains: two standard errors of the difference, from the spread over the
-seeds and from the number of validation pictures.
+seeds and from the number of validation images.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ def compare(name: str, job: Job, setting: Setting, *, forker: Forker, folder: Pa
     """Prints both sides' accuracies; whether their means are within noise."""
     theirs: list[float] = []
     own: list[float] = []
-    pictures = 0
+    images = 0
     for seed in range(seeds):
         validation = ours(forker, msgspec.structs.replace(job, seed=seed), folder / f"{name}-{seed}")
-        pictures = validation.pictures
+        images = validation.images
         own.append(validation.measures["top1"])
         theirs.append(apart(trained, setting, job.epochs, seed))
         print(f"  seed {seed}: ours {own[-1]:.2%}, theirs {theirs[-1]:.2%}", flush=True)
     mean_own, mean_theirs = statistics.mean(own), statistics.mean(theirs)
-    # Both are measured on the same pictures, each of which is right or wrong by a chance of about the mean.
-    of_pictures = sum(mean * (1 - mean) / pictures for mean in (mean_own, mean_theirs))
+    # Both are measured on the same images, each of which is right or wrong by a chance of about the mean.
+    of_images = sum(mean * (1 - mean) / images for mean in (mean_own, mean_theirs))
     of_seeds = sum(statistics.variance(values) / seeds for values in (own, theirs)) if seeds > 1 else 0.0
-    noise = STANDARD_ERRORS * math.sqrt(of_seeds + of_pictures / seeds)
+    noise = STANDARD_ERRORS * math.sqrt(of_seeds + of_images / seeds)
     within = abs(mean_own - mean_theirs) <= noise
     told = f"ours {mean_own:.2%}, theirs {mean_theirs:.2%}, noise {noise:.2%}"
     print(f"{name}, mean of {seeds} seeds: {told}: {'within noise' if within else 'DIFFERENT'}", flush=True)
@@ -106,14 +106,14 @@ def main() -> int:
         ending.callback(forker.close)
         if chosen.only != "hymenoptera":
             setting = Setting(
-                data=tutorials.unpack_mnist(chosen.datasets / "mnist", folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, pictures=60_000,
+                data=tutorials.unpack_mnist(chosen.datasets / "mnist", folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, images=60_000,
                 seconds=0.0,
             )  # fmt: skip
             job = Job(dataset=str(chosen.datasets / "mnist"), model="mnist_cnn", batch_size=64, epochs=3)
             met &= compare("mnist", job, setting, forker=forker, folder=folder, seeds=chosen.seeds)
         if chosen.only != "mnist":
             data = chosen.datasets / "hymenoptera"
-            setting = Setting(data=str(data), model="resnet18", size=64, batch=32, classes=2, pictures=244, seconds=0.0)
+            setting = Setting(data=str(data), model="resnet18", size=64, batch=32, classes=2, images=244, seconds=0.0)
             job = Job(dataset=str(data), model="resnet18", image_size=64, epochs=10)
             met &= compare("hymenoptera", job, setting, forker=forker, folder=folder, seeds=chosen.seeds)
     return 0 if met else 1

@@ -4,10 +4,10 @@
 
 Prints the whole table of speeds; the exit code is 1 where an aim is missed. In every round all sides take turns (in the
 opposite order every other round), each in a fresh process forked from one that has imported torch; a ratio is the
-median over the rounds of the ratios within one. Rates are pictures per second of training, in the first epoch and after
+median over the rounds of the ratios within one. Rates are images per second of training, in the first epoch and after
 it, for `--seconds` each.
 
-- Footplate: a run of its workers with the job's defaults. Its cache of decoded pictures is empty at the start.
+- Footplate: a run of its workers with the job's defaults. Its cache of decoded images is empty at the start.
 - pure: `sides.pure`, the same model, batch, optimizer, and what Footplate chose for threads, memory format, precision
   and compilation, stepping on a batch that lies on the device.
 - the others: `tutorials`, with PyTorch's own number of threads. timm and Lightning are left out where they are missing,
@@ -50,7 +50,7 @@ from engine.tasks import TASKS
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, gpu_name
 from tests.support.sides import Rates, Setting, apart
-from tests.support.timed_runs import WatchedRun, make_pictures, where
+from tests.support.timed_runs import WatchedRun, make_images, where
 from tests.support.worker_group import Forker
 
 DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
@@ -88,7 +88,7 @@ class Comparison:
         return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
 
     def print(self) -> None:
-        print(f"\n{self.title}\n  {'':22}{'first epoch':>12}{'after it':>12}  pictures/s, medians (least to most)")
+        print(f"\n{self.title}\n  {'':22}{'first epoch':>12}{'after it':>12}  images/s, medians (least to most)")
         for name, rates in self.rates.items():
             first, later = [each.first for each in rates], [each.later for each in rates]
             spread = f"  ({min(later):,.1f} to {max(later):,.1f})"
@@ -173,7 +173,7 @@ class Bench:
     def mnist(self) -> None:
         source = self.chosen.datasets / "mnist"
         setting = Setting(
-            data=tutorials.unpack_mnist(source, self._folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, pictures=60_000,
+            data=tutorials.unpack_mnist(source, self._folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, images=60_000,
             seconds=self.chosen.seconds,
         )  # fmt: skip
         job = Job(dataset=str(source), model="mnist_cnn", batch_size=64)
@@ -185,7 +185,7 @@ class Bench:
             aim, why = AIM * limit, f", {AIM} of pure's {limit:.2f}"
         self.verdicts.add("of the tutorial's loop", found.ratio(OURS, [TUTORIAL], _later), aim, why)
 
-    def pictures(
+    def images(
         self,
         name: str,
         data: Path,
@@ -203,16 +203,16 @@ class Bench:
         on_gpu = device == "cuda"
         aim = GPU_AIM if on_gpu else AIM
         setting = Setting(
-            data=str(data), model=model, size=size, batch=batch, pictures=len(files), seconds=self.chosen.seconds,
+            data=str(data), model=model, size=size, batch=batch, images=len(files), seconds=self.chosen.seconds,
             classes=sum(path.is_dir() for path in (data / "train").iterdir()),
             device=device, precision="bf16" if on_gpu else "fp32",
         )  # fmt: skip
-        # Many epochs, so that few pictures are enough for the seconds asked for.
+        # Many epochs, so that few images are enough for the seconds asked for.
         job = Job(
             dataset=str(data), model=model, image_size=size, batch_size=batch, epochs=200,
             devices=(self.chosen.gpu if on_gpu else "cpu",), **fields,
         )  # fmt: skip
-        title = f"{name}, {len(files):,} pictures, {model} at {size} px, batch {batch}, {device}"
+        title = f"{name}, {len(files):,} images, {model} at {size} px, batch {batch}, {device}"
         others = {} if self.chosen.pure else from_folders(device)
         found = self._compare(title, job, setting, others)
         self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), aim)
@@ -232,9 +232,9 @@ class Bench:
         splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
         setting = Setting(
             data=job.dataset, model=job.model, size=TASKS[job.task].image_size(job), batch=job.batch_size,
-            classes=len(splits.classes), pictures=len(splits.train), seconds=self.chosen.seconds, job=job,
+            classes=len(splits.classes), images=len(splits.train), seconds=self.chosen.seconds, job=job,
         )  # fmt: skip
-        title = f"{name}, {job.task}, {len(splits.train)} pictures, {job.model} at {setting.size} px, batch {job.batch_size}, CPU"
+        title = f"{name}, {job.task}, {len(splits.train)} images, {job.model} at {setting.size} px, batch {job.batch_size}, CPU"
         found = self._compare(title, job, setting, {})
         self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), TASK_AIM)
 
@@ -262,7 +262,7 @@ class Bench:
                 found.rates[name].append(rates)
                 if watch is not None:
                     found.gpu[name].append(watch.during(rates.window))
-                print(f"  round {number + 1}, {name}: {rates.first:,.1f}, {rates.later:,.1f} pictures/s", flush=True)
+                print(f"  round {number + 1}, {name}: {rates.first:,.1f}, {rates.later:,.1f} images/s", flush=True)
         found.print()
         return found
 
@@ -278,17 +278,17 @@ class Bench:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--quick", action="store_true", help="one round of 5 s, 400 made pictures, 64 px alone")
-    parser.add_argument("--pure", action="store_true", help="folders of pictures against bare steps alone")
+    parser.add_argument("--quick", action="store_true", help="one round of 5 s, 400 made images, 64 px alone")
+    parser.add_argument("--pure", action="store_true", help="folders of images against bare steps alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--pictures", type=int, default=5000, help="made for the part “made”")
+    parser.add_argument("--images", type=int, default=5000, help="made for the part “made”")
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 160])
     parser.add_argument("--datasets", type=Path, default=DATASETS)
     parser.add_argument("--gpu", default="0", help="the GPU's UUID or index")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.rounds, chosen.seconds, chosen.pictures, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
+        chosen.rounds, chosen.seconds, chosen.images, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
     print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.rounds} rounds of {chosen.seconds:g} s")
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ending:
         folder = Path(name)
@@ -300,18 +300,18 @@ def main() -> int:
             bench.mnist()
         if "hymenoptera" in chosen.only:
             for size in chosen.sizes:
-                bench.pictures("hymenoptera", chosen.datasets / "hymenoptera", size)
+                bench.images("hymenoptera", chosen.datasets / "hymenoptera", size)
         if "made" in chosen.only:
-            made = make_pictures(folder / "made", chosen.pictures + 200, 500, held_out=200, distinct=250)
+            made = make_images(folder / "made", chosen.images + 200, 500, held_out=200, distinct=250)
             for size in chosen.sizes:
-                bench.pictures("made", made, size)
+                bench.images("made", made, size)
         for dataset, job in TASK_JOBS.items():
             if dataset in chosen.only:
                 bench.of_task(dataset, job)
         if "gpu" in chosen.only and torch.cuda.is_available():
             print(f"\n{gpu_name()}")
-            like_imagenet = make_pictures(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
-            bench.pictures("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
+            like_imagenet = make_images(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
+            bench.images("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
     met = bench.verdicts.met
     for part, script in SCRIPTS.items():
         if part in chosen.only:

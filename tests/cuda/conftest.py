@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.contract.job import Job
-from tests.engine.conftest import make_pictures
+from tests.engine.conftest import make_images
 from tests.support.cuda_stub import CudaMachine, CudaStub, why_not
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -54,13 +54,13 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """72 pictures to train on and 21 to validate on."""
-    return make_pictures(tmp_path_factory.mktemp("pictures"), {"train": 24, "val": 7})
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """72 images to train on and 21 to validate on."""
+    return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 
 @pytest.fixture
-def job(pictures: Path) -> Callable[..., Job]:
+def job(images: Path) -> Callable[..., Job]:
     """A small job on the first so many GPUs; what is given replaces its fields.
 
     It shows no predictions: classes that are read from a GPU that computes nothing are none.
@@ -68,7 +68,7 @@ def job(pictures: Path) -> Callable[..., Job]:
 
     def make(machine: CudaMachine, **fields: Any) -> Job:
         values: dict[str, Any] = {
-            "dataset": str(pictures),
+            "dataset": str(images),
             "model": "mnist_cnn",
             "image_size": 16,
             "batch_size": 12,

@@ -15,7 +15,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.data.loading.staging import DeviceSlot
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import on_cpu
 
 
@@ -112,8 +112,8 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
     def sum_over_shards(value: torch.Tensor) -> torch.Tensor:
         return value.to(device, copy=True).to(value.device)
 
-    updater = Updater([("weights", weights)], job, 10, device, sum_over_shards)
-    updater.zero_grad()
+    optimizer_step = OptimizerStep([("weights", weights)], job, 10, device, sum_over_shards)
+    optimizer_step.zero_grad()
     weights.grad = torch.full((4,), float("inf"))
-    updater.step()
+    optimizer_step.step()
     return weights.tolist()

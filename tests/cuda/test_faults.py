@@ -20,7 +20,7 @@ UNSPECIFIED_LAUNCH_FAILURE = 719
 def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
     machine: Machine, job: Make, start: Start
 ) -> None:
-    """Seventy pictures at once do not fit, a quarter of them does."""
+    """Seventy images at once do not fit, a quarter of them does."""
     fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32"}
     roomy = machine(memory_mib=16384)
     start(roomy, job(roomy, **fields)).completed()

@@ -172,10 +172,10 @@ def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take
 
 
 @pytest.mark.long
-def test_that_the_terminal_trains_on_gpus_by_their_numbers(use: Use, pictures: Path) -> None:
+def test_that_the_terminal_trains_on_gpus_by_their_numbers(use: Use, images: Path) -> None:
     host = use(2)
     answer = terminal.footplate(
-        "train", str(pictures), "--model", "mnist_cnn", "--image-size", "16", "--epochs", "1", "--devices", "1,0",
+        "train", str(images), "--model", "mnist_cnn", "--image-size", "16", "--epochs", "1", "--devices", "1,0",
         "--strategy", "dp", "--predictions", "0",
     )  # fmt: skip
     assert answer.code == 0, answer

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
 
 def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
     machine: Machine,
-    pictures: Path,
+    images: Path,
     open_window: Callable[[], MainWindow],  # noqa: F811
     qtbot: QtBot,
     monkeypatch: pytest.MonkeyPatch,
@@ -32,7 +32,7 @@ def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
     window = open_window()
     assert window.workspace is not None
     qtbot.waitUntil(lambda: window.workspace.devices.selection() == host.uuids[:1], timeout=SOON_MS)
-    chosen = {"dataset": str(pictures), "model": "mnist_cnn", "predictions": 0, "image_size": 16, "strategy": "ddp"}
+    chosen = {"dataset": str(images), "model": "mnist_cnn", "predictions": 0, "image_size": 16, "strategy": "ddp"}
     for field, value in chosen.items():
         window.form.rows[field].set_value(value)
     window.workspace.devices.set_selection(host.uuids)

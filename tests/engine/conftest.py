@@ -18,8 +18,8 @@ CLASSES = ("blue", "green", "red")
 SIDE = 16
 
 
-def make_pictures(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
-    """An ImageFolder of noisy pictures, each class with a colour of its own."""
+def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
+    """An ImageFolder of noisy images, each class with a colour of its own."""
     random = np.random.default_rng(0)
     for split, count in per_class.items():
         for number, name in enumerate(classes):
@@ -40,18 +40,18 @@ def forker() -> Iterator[Forker]:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """72 pictures to train on and 21 to validate on."""
-    return make_pictures(tmp_path_factory.mktemp("pictures"), {"train": 24, "val": 7})
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """72 images to train on and 21 to validate on."""
+    return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 
 @pytest.fixture
-def job(pictures: Path) -> Callable[..., Job]:
+def job(images: Path) -> Callable[..., Job]:
     """A small job on the CPU; what is given replaces its fields, and `cpus` is the number of devices."""
 
     def make(cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {
-            "dataset": str(pictures),
+            "dataset": str(images),
             "model": "mnist_cnn",
             "image_size": SIDE,
             "batch_size": 12,

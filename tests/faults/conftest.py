@@ -13,7 +13,7 @@ import pytest
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from engine.system import paths
-from tests.engine.supervisor.supervised import make_pictures
+from tests.engine.supervisor.supervised import make_images
 from tests.faults.damage import STEPWISE, Gate, mount, unmount
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
 from tests.support.consent import agreed
@@ -39,9 +39,9 @@ def starter() -> Iterator[Starter]:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """48 pictures to train on and 12 to validate on."""
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 images to train on and 12 to validate on."""
+    return make_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def allowed(tmp_path: Path) -> Allowed:
 
 
 @pytest.fixture
-def job(pictures: Path, model_file: Path) -> Make:
+def job(images: Path, model_file: Path) -> Make:
     """A job on the CPU that is the same training to the bit however often it is made; what is given replaces fields.
 
     It has 6 steps an epoch and a checkpoint after every step.
@@ -72,7 +72,7 @@ def job(pictures: Path, model_file: Path) -> Make:
 
     def make(strategy: str = "single", cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {
-            "dataset": str(pictures),
+            "dataset": str(images),
             "model": str(model_file),
             "model_file_sha256": agreed(model_file),
             "image_size": 28,

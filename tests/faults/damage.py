@@ -41,13 +41,13 @@ class Net(nn.Module):
         self.head = nn.Linear(32, classes)
         self.steps = 0
 
-    def forward(self, pictures):
+    def forward(self, images):
         if self.training:
             self.steps += 1
             print("step", self.steps, flush=True)
             while GATE.exists() and int(GATE.read_text()) < self.steps:
                 time.sleep(0.005)
-        return self.head(self.stem(pictures))
+        return self.head(self.stem(images))
 
 
 def build_model(num_classes):

@@ -124,14 +124,14 @@ class Net(nn.Module):
         self.head = nn.Linear(32, classes)
         self.steps = 0
 
-    def forward(self, pictures):
+    def forward(self, images):
         self.steps += self.training
         if self.training:
             ask("training")
             ask(f"step{self.steps}")
         elif self.steps:  # a strategy tries what it makes of the model beforehand, in no training
             ask("validating")
-        return self.head(self.stem(pictures))
+        return self.head(self.stem(images))
 
 
 def build_model(num_classes):
@@ -144,7 +144,7 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Has `MODEL` do something at a moment: "building"; "decoding" a picture; in a forward pass "training" or
+    """Has `MODEL` do something at a moment: "building"; "decoding" an image; in a forward pass "training" or
     "validating", or in that of a process's fifth step "step5"; or once a checkpoint has been written
     "syncing.last.pt.part", "renaming.best.pt.part" and the like."""
 
@@ -153,7 +153,7 @@ class Hold:
 
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
         """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which waits in native code besides; "crash"
-        natively, or "crash_once"; or "throw" a BufferError into the thread that reads pictures ahead."""
+        natively, or "crash_once"; or "throw" a BufferError into the thread that reads images ahead."""
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
         self._asked.with_suffix(".part").write_text(f"{moment} {rank} {what}")

@@ -218,7 +218,7 @@ def test_that_another_user_can_neither_read_nor_steer_a_run_nor_plant_anything(
     assert supervisor is not None
     place = supervisor.endpoint.removeprefix("unix:")
     folder, runtime = run.folder.path, Path(place).parent
-    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "pictures", compiled]
+    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "images", compiled]
     to_list = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, *kept]
     to_read = [path for path in paths.home().rglob("*") if path.is_file() and path.name != "open"]
     assert {run.last, run.folder.job_file, run.folder.events_file, folder / "notes.json"} < set(to_read)
@@ -458,13 +458,13 @@ def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_un
     assert asked.model_file_sha256 == digest
 
 
-def test_that_a_job_file_does_not_agree_for_the_user(job: Make, pictures: Path, tmp_path: Path) -> None:
+def test_that_a_job_file_does_not_agree_for_the_user(job: Make, images: Path, tmp_path: Path) -> None:
     fields = allowed_file(tmp_path)
     ran = change(tmp_path / "net.py")
     digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
     file = tmp_path / "job.toml"
     file.write_text(f'model = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\nimage_size = 28\n')
-    words = [sys.executable, str(ROOT / "footplate.py"), "train", str(pictures), "--job", str(file)]
+    words = [sys.executable, str(ROOT / "footplate.py"), "train", str(images), "--job", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode
     assert "net.py is a program that has not been allowed to run yet." in done.stderr

@@ -1,4 +1,4 @@
-"""Pictures that vanish, change or cannot be read any more while a real run trains on them."""
+"""Images that vanish, change or cannot be read any more while a real run trains on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.events import Failed, Restarting, Warned
-from tests.engine.supervisor.supervised import make_pictures
+from tests.engine.supervisor.supervised import make_images
 from tests.faults.conftest import Begin, Make, Whole
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
@@ -26,7 +26,7 @@ Standing = Callable[..., RealRun]
 
 @pytest.fixture
 def standing(job: Make, begin: Begin, gate: Gate, stepwise: dict[str, str]) -> Standing:
-    """A run that stands still after its first epoch, which has gone through all pictures."""
+    """A run that stands still after its first epoch, which has gone through all images."""
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)
@@ -41,31 +41,31 @@ def warnings(run: RealRun) -> list[str]:
     return [event.message for event in run.all(Warned) if event.code == "unreadable_picture"]
 
 
-def vanish(picture: Path) -> None:
-    picture.unlink()
+def vanish(image: Path) -> None:
+    image.unlink()
 
 
-def spoil(picture: Path) -> None:
-    picture.write_bytes(picture.read_bytes()[:40])
+def spoil(image: Path) -> None:
+    image.write_bytes(image.read_bytes()[:40])
 
 
-def become_a_folder(picture: Path) -> None:
-    picture.unlink()
-    picture.mkdir()
+def become_a_folder(image: Path) -> None:
+    image.unlink()
+    image.mkdir()
 
 
 LOST = {
     vanish: "it is not there (a broken link, or removed meanwhile)",
-    spoil: "it is not a picture that can be read",
+    spoil: "it is not an image that can be read",
     become_a_folder: "it is",
 }
 
 
 @pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
-def test_that_a_picture_that_is_lost_is_named_once_and_another_takes_its_place(
+def test_that_an_image_that_is_lost_is_named_once_and_another_takes_its_place(
     standing: Standing, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
 ) -> None:
-    dataset = make_pictures(tmp_path / "own")
+    dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache="off")
     befalls(dataset / "train/dark/3.png")
     gate.open()
@@ -76,13 +76,13 @@ def test_that_a_picture_that_is_lost_is_named_once_and_another_takes_its_place(
 
 
 @pytest.mark.long
-def test_that_a_picture_that_is_changed_is_read_as_it_is_then(
+def test_that_an_image_that_is_changed_is_read_as_it_is_then(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole
 ) -> None:
-    dataset = make_pictures(tmp_path / "own")
+    dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache="off")
-    for picture in (dataset / "train/dark").iterdir():
-        Image.new("L", (28, 28), 255).save(picture)
+    for image in (dataset / "train/dark").iterdir():
+        Image.new("L", (28, 28), 255).save(image)
     gate.open()
     run.completed()
     assert warnings(run) == []
@@ -93,10 +93,10 @@ def test_that_a_picture_that_is_changed_is_read_as_it_is_then(
 
 
 @pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
-def test_that_pictures_that_are_kept_need_no_files_any_more(
+def test_that_images_that_are_kept_need_no_files_any_more(
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, cache: str
 ) -> None:
-    dataset = make_pictures(tmp_path / "own")
+    dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache=cache)
     dataset.rename(tmp_path / "elsewhere")
     gate.open()
@@ -113,7 +113,7 @@ def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once
     standing: Standing, gate: Gate, tmp_path: Path, whole: Whole, left: str
 ) -> None:
     """An empty folder is what a disk leaves that is taken off."""
-    dataset = make_pictures(tmp_path / "own")
+    dataset = make_images(tmp_path / "own")
     run = standing(dataset, picture_cache="off")
     dataset.rename(tmp_path / "elsewhere")
     if left == "an empty folder":
@@ -139,7 +139,7 @@ def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once
 
 
 def make_idx(folder: Path) -> Path:
-    """48 pictures to train on and 12 to validate on, as MNIST's files."""
+    """48 images to train on and 12 to validate on, as MNIST's files."""
     folder.mkdir()
     for name, count in (("train", 48), ("t10k", 12)):
         labels = np.arange(count, dtype=np.uint8) % 2

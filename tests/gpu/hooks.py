@@ -26,9 +26,9 @@ from engine.contract.devices import is_gpu
 from engine.contract.worker import WorkerSpec
 from engine.strategies import base, rank_times
 from engine.training import worker
-from engine.training.autotune import Trials
+from engine.training.autotune import Autotuner
 from engine.training.oom_retry import Stepper
-from engine.training.trainer import Loop
+from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
@@ -66,19 +66,19 @@ def count_waits(spec: WorkerSpec) -> None:
     _leave(spec, places)
     if not is_gpu(spec.devices[0]):
         return
-    adjust, train = Loop._adjust, Loop._train
+    adjust, train = Trainer._adjust, Trainer._train
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
             places[_place()] += 1
             _leave(spec, places)
 
-    def watched(self: Loop) -> None:
+    def watched(self: Trainer) -> None:
         if self.step >= FIRST - 1:
             torch.cuda.set_sync_debug_mode("warn")
         adjust(self)
 
-    def trained(self: Loop, epoch: int, done: int) -> tuple[int, bool]:
+    def trained(self: Trainer, epoch: int, done: int) -> tuple[int, bool]:
         try:
             return train(self, epoch, done)
         finally:
@@ -86,7 +86,7 @@ def count_waits(spec: WorkerSpec) -> None:
 
     warnings.simplefilter("always")
     warnings.showwarning = note
-    Loop._adjust, Loop._train = watched, trained  # type: ignore[method-assign]
+    Trainer._adjust, Trainer._train = watched, trained  # type: ignore[method-assign]
 
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
@@ -191,13 +191,13 @@ def count_launches(spec: WorkerSpec) -> None:
     _around_each_step(wrap)
     if mode := os.environ.get(MODE):
 
-        def compile_it(self: Trials, rehearsal: Any, model: nn.Module) -> None:
+        def compile_it(self: Autotuner, rehearsal: Any, model: nn.Module) -> None:
             if not self._compiled(rehearsal, model, mode):
                 raise RuntimeError(f"it cannot be compiled: {self._error}")
             self._decide("compile", "on", "the proof asks for it")
 
-        Trials._against_compiling = lambda _: ""  # type: ignore[method-assign]
-        Trials._try_compiling = compile_it  # type: ignore[method-assign]
+        Autotuner._against_compiling = lambda _: ""  # type: ignore[method-assign]
+        Autotuner._try_compiling = compile_it  # type: ignore[method-assign]
 
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:

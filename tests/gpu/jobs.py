@@ -11,7 +11,7 @@ from PIL import Image
 
 import resources
 from engine.contract.job import Job
-from tests.engine.conftest import make_pictures
+from tests.engine.conftest import make_images
 from tests.support.clouds import make_clouds
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
@@ -40,7 +40,7 @@ def with_labels(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
-    return make_pictures(folder, {split: count // 3 for split, count in counts.items()})
+    return make_images(folder, {split: count // 3 for split, count in counts.items()})
 
 
 def with_edges(folder: Path, counts: dict[str, int]) -> Path:

@@ -116,9 +116,9 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], Mai
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     """A folder that at least exists."""
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     folder.mkdir()
     return folder
 

@@ -74,9 +74,9 @@ def test_that_a_checked_button_shows_its_other_icon(scheme: pytest.MonkeyPatch) 
 
 def test_that_an_icon_is_sharp_on_a_screen_of_two_pixels_to_one() -> None:
     icon = icons.icon("stop", "error")
-    picture = icon.pixmap(QSize(16, 16), 2.0)
-    assert picture.size() == SIZE
-    assert picture.devicePixelRatio() == 2.0
+    image = icon.pixmap(QSize(16, 16), 2.0)
+    assert image.size() == SIZE
+    assert image.devicePixelRatio() == 2.0
     painted = QImage(SIZE, QImage.Format.Format_ARGB32_Premultiplied)
     painted.setDevicePixelRatio(2.0)
     painted.fill(Qt.GlobalColor.transparent)

@@ -1,4 +1,4 @@
-"""Pictures of filled rectangles, with their boxes written down in every way."""
+"""Images of filled rectangles, with their boxes written down in every way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rectangle(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A picture's height and width, and what is in it; what lies behind covers what lies before."""
+    """An image's height and width, and what is in it; what lies behind covers what lies before."""
 
     height: int
     width: int
@@ -83,9 +83,9 @@ def kitti_txt(drawn: Drawn, *, name_of: Callable[[str], str] = str, more: Sequen
     return "\n".join([*lines, *more])
 
 
-def coco_json(pictures: Mapping[str, Drawn], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
+def coco_json(images: Mapping[str, Drawn], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
     entries, annotations = [], []
-    for number, (stem, drawn) in enumerate(pictures.items(), 10):
+    for number, (stem, drawn) in enumerate(images.items(), 10):
         entries.append(
             {"id": number, "file_name": file_name.format(stem), "width": drawn.width, "height": drawn.height}
         )
@@ -113,40 +113,40 @@ def value_of(name: str) -> str:
     return {"dog": "5", "cat": "2"}[name]
 
 
-# A dataset in each way, with the same pictures
+# A dataset in each way, with the same images
 
 
 def voc(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"JPEGImages/{stem}.png", drawn)
             text(root / f"Annotations/{stem}.xml", voc_xml(drawn))
-        text(root / f"ImageSets/Main/{split}.txt", "\n".join(pictures))
+        text(root / f"ImageSets/Main/{split}.txt", "\n".join(images))
     return root
 
 
 def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"{split}/{stem}.png", drawn)
             text(root / f"{split}/{stem}.xml", voc_xml(drawn, size=False))
     return root
 
 
 def coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"{split}2017/{stem}.png", drawn)
-        text(root / f"annotations/instances_{split}2017.json", json.dumps(coco_json(pictures)))
+        text(root / f"annotations/instances_{split}2017.json", json.dumps(coco_json(images)))
     return root
 
 
 def coco_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
+    for split, images in splits.items():
         folder = root / {"val": "valid"}.get(split, split)
-        for stem, drawn in pictures.items():
+        for stem, drawn in images.items():
             draw(folder / f"{stem}.png", drawn)
-        content = coco_json(pictures)
+        content = coco_json(images)
         content["categories"] = [
             {"id": 0, "name": "pets", "supercategory": "none"},
             *({**each, "supercategory": "pets"} for each in content["categories"]),
@@ -156,8 +156,8 @@ def coco_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path
 
 
 def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)
             text(root / f"labels/{split}/{stem}.txt", yolo_txt(drawn))
     text(
@@ -168,8 +168,8 @@ def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
 
 
 def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"images/{split}2017/{stem}.png", drawn)
             text(root / f"labels/{split}2017/{stem}.txt", yolo_txt(drawn))
     text(root / "classes.txt", "cat\ndog\n")
@@ -177,9 +177,9 @@ def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
 
 
 def yolo_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
+    for split, images in splits.items():
         folder = root / {"val": "valid"}.get(split, split)
-        for stem, drawn in pictures.items():
+        for stem, drawn in images.items():
             draw(folder / f"images/{stem}.png", drawn)
             text(folder / f"labels/{stem}.txt", yolo_txt(drawn))
     text(root / "data.yaml", "train: ../train/images\nval: ../valid/images\nnc: 2\nnames: ['cat', 'dog']\n")
@@ -187,40 +187,40 @@ def yolo_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path
 
 
 def yolo_darknet(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"obj_train_data/{stem}.png", drawn)
             text(root / f"obj_train_data/{stem}.txt", yolo_txt(drawn))
-        text(root / f"{split}.txt", "\n".join(f"data/obj_train_data/{stem}.png" for stem in pictures))
+        text(root / f"{split}.txt", "\n".join(f"data/obj_train_data/{stem}.png" for stem in images))
     text(root / "obj.names", "cat\ndog\n")
     return root
 
 
 def kitti(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, pictures in splits.items():
-        for stem, drawn in pictures.items():
+    for split, images in splits.items():
+        for stem, drawn in images.items():
             draw(root / f"training/image_2/{stem}.png", drawn)
             text(root / f"training/label_2/{stem}.txt", kitti_txt(drawn))
-        text(root / f"ImageSets/{split}.txt", "\n".join(pictures))
+        text(root / f"ImageSets/{split}.txt", "\n".join(images))
     return root
 
 
-def arcgis_voc(root: Path, pictures: Mapping[str, Drawn]) -> Path:
-    for stem, drawn in pictures.items():
+def arcgis_voc(root: Path, images: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         text(root / f"labels/{stem}.xml", voc_xml(drawn, name_of=value_of))
     return arcgis_definition(root, "PASCAL_VOC_rectangles").parent
 
 
-def arcgis_kitti(root: Path, pictures: Mapping[str, Drawn]) -> Path:
-    for stem, drawn in pictures.items():
+def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         text(root / f"labels/{stem}.txt", kitti_txt(drawn, name_of=value_of))
     return arcgis_definition(root, "KITTI_rectangles").parent
 
 
-def arcgis_rcnn(root: Path, pictures: Mapping[str, Drawn]) -> Path:
-    for stem, drawn in pictures.items():
+def arcgis_rcnn(root: Path, images: Mapping[str, Drawn]) -> Path:
+    for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         for name in CLASSES:
             own = [each for each in drawn.rectangles if each.name == name]

@@ -1,4 +1,4 @@
-"""Small pictures with the edges in them, made on the spot: bright discs on noise, and their rims."""
+"""Small images with the edges in them, made on the spot: bright discs on noise, and their rims."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: 
     for split, count in counts.items():
         for number in range(count):
             pixels, mask = disc(side, seed := seed + 1)
-            picture = folder / "images" / split / f"{number:03}.png"
-            picture.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(picture)
+            image = folder / "images" / split / f"{number:03}.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(image)
             edges = rim(mask)
             if matlab:
                 half = edges.copy()

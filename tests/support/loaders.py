@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 
 
-def loader_of(pictures: PictureSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
-    """A loader to be closed; what is given replaces its settings. A picture that it cannot read fails the test."""
+def loader_of(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
+    """A loader to be closed; what is given replaces its settings. An image that it cannot read fails the test."""
     settings: dict[str, Any] = {
         "size": 16,
         "channels": 3,
@@ -24,4 +24,4 @@ def loader_of(pictures: PictureSet, sampler: GlobalBatchSampler, **given: Any) -
         "device": torch.device("cpu"),
         "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
     }
-    return BatchLoader(pictures, sampler, **settings | given)
+    return BatchLoader(images, sampler, **settings | given)

@@ -1,4 +1,4 @@
-"""Small pictures with masks, made on the spot: bright discs on noise."""
+"""Small images with masks, made on the spot: bright discs on noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A picture uint8 [side, side, 3] with a red or a green disc on it, and its mask uint8 [side, side]: 0, 1 or 2."""
+    """An image uint8 [side, side, 3] with a red or a green disc on it, and its mask uint8 [side, side]: 0, 1 or 2."""
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
     rows, columns = np.mgrid[:side, :side]

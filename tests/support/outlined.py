@@ -1,4 +1,4 @@
-"""Small pictures with COCO's JSON, made on the spot: bright discs on noise, with their boxes and outlines."""
+"""Small images with COCO's JSON, made on the spot: bright discs on noise, with their boxes and outlines."""
 
 from __future__ import annotations
 

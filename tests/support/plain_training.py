@@ -128,15 +128,15 @@ def _validate(model: nn.Module, val: BatchLoader) -> tuple[float, float]:
 
 def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
     task = TASKS[job.task]
-    pictures = splits.train if training else splits.val
+    images = splits.train if training else splits.val
     mean, std = task.normalisation(job, splits.channels)
 
     def unreadable(path: str, reason: str) -> None:
         raise AssertionError(f"{path}: {reason}")
 
     return BatchLoader(
-        pictures,
-        GlobalBatchSampler(len(pictures), job.batch_size, 0, 1, RandomStreams(job.seed), shuffle=training),
+        images,
+        GlobalBatchSampler(len(images), job.batch_size, 0, 1, RandomStreams(job.seed), shuffle=training),
         size=task.image_size(job),
         channels=splits.channels,
         augmentation="none",

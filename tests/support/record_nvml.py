@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from engine.contract.devices import Gpu, Shown
+from engine.contract.devices import Gpu, SnapshotRequest
 from engine.gpus.nvml.nvml_reader import NvmlReader
 
 Values = dict[str, Any]
@@ -89,9 +89,9 @@ MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 def main() -> None:
     """Prints the profile of every GPU that NVML lists."""
     reader = NvmlReader()
-    reader.read(Shown())
+    reader.read(SnapshotRequest())
     time.sleep(0.5)
-    told = {gpu.uuid: gpu for gpu in reader.read(Shown())}
+    told = {gpu.uuid: gpu for gpu in reader.read(SnapshotRequest())}
     print(f"driver_version={pynvml.nvmlSystemGetDriverVersion()}")
     print(f"cuda_version={pynvml.nvmlSystemGetCudaDriverVersion_v2()}")
     for index in range(pynvml.nvmlDeviceGetCount()):

@@ -22,12 +22,12 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.transforms.device_transforms import Normalisation
 from engine.system import linux
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides train alike: `model` on pictures of [channels, size, size], `pictures` of them in an epoch.
+    """What all sides train alike: `model` on images of [channels, size, size], `images` of them in an epoch.
 
     `threads`, `memory_format`, `precision` and `compiled` are what Footplate chose; only `pure` goes by them on the CPU.
     """
@@ -37,7 +37,7 @@ class Setting:
     size: int
     batch: int
     classes: int
-    pictures: int
+    images: int
     seconds: float
     channels: int = 3
     device: str = "cpu"
@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rates:
-    """Pictures per second of training: in the first epoch of a fresh process, and from then on, in `window`.
+    """Images per second of training: in the first epoch of a fresh process, and from then on, in `window`.
 
     `window` is by `time.monotonic`, which all processes share.
     """
@@ -63,7 +63,7 @@ class Rates:
 
 
 class Meter:
-    """Counts pictures against the clock. The first epoch counts for `seconds` at most, what follows for that long."""
+    """Counts images against the clock. The first epoch counts for `seconds` at most, what follows for that long."""
 
     def __init__(self, setting: Setting) -> None:
         self.enough = False
@@ -72,12 +72,12 @@ class Meter:
         self._first: float | None = None
         self._later = 0.0
         self._window = (0.0, 0.0)
-        self._pictures = 0
+        self._images = 0
         self._begun = self._now()
 
-    def tick(self, pictures: int) -> None:
+    def tick(self, images: int) -> None:
         """A step is done, or asked of the device."""
-        self._pictures += pictures
+        self._images += images
         if time.monotonic() - self._begun >= self._seconds:
             self._lap()
 
@@ -91,12 +91,12 @@ class Meter:
 
     def _lap(self) -> None:
         now = self._now()
-        rate = self._pictures / (now - self._begun)
+        rate = self._images / (now - self._begun)
         if self._first is None:
             self._first = rate
         else:
             self._later, self._window, self.enough = rate, (self._begun, now), True
-        self._pictures, self._begun = 0, now
+        self._images, self._begun = 0, now
 
     def _now(self) -> float:
         if self._device.type == "cuda":
@@ -131,8 +131,8 @@ def pure(setting: Setting) -> Rates:
 
 
 def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Steps on `loss` of so many pictures of a batch, as many as an epoch has."""
-    whole, rest = divmod(setting.pictures, setting.batch)
+    """Steps on `loss` of so many images of a batch, as many as an epoch has."""
+    whole, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * whole or [rest]
     meter = Meter(setting)
     while not meter.enough:
@@ -152,7 +152,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
     task = TASKS[job.task]
     formats = task.entry.formats
     splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
-    objective = task.objective(job, Lesson(splits.classes, splits.channels))
+    objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     size = task.image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
     pixels = torch.stack(loaded).to(setting.device)
@@ -168,7 +168,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
 
     def loss(size: int) -> Tensor:
         with autocast(setting):
-            outputs = model(inputs[:size], *objective.told(targets[:size]))
+            outputs = model(inputs[:size], *objective.extra_inputs(targets[:size]))
         return objective.loss(outputs.float(), targets[:size]).mean()
 
     return _stepping(setting, optimizer, loss)

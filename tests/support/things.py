@@ -1,4 +1,4 @@
-"""Pictures with bright things on them and a table of how many there are, made on the spot."""
+"""Images with bright things on them and a table of how many there are, made on the spot."""
 
 from __future__ import annotations
 

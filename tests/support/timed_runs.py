@@ -1,4 +1,4 @@
-"""What the benchmarks of whole runs share: made pictures, a run that is timed and ended, two of them side by side."""
+"""What the benchmarks of whole runs share: made images, a run that is timed and ended, two of them side by side."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def where() -> str:
     return f"{cpu_name()}, {usable_cores()} cores, {platform.platform()}; {', '.join(versions)}"
 
 
-def make_pictures(
+def make_images(
     folder: Path, count: int, side: int, suffix: str = ".jpg", *, held_out: int = 8, distinct: int | None = None
 ) -> Path:
-    """An ImageFolder of two classes: `count` square pictures of `side` px, of which `held_out` are for validation.
+    """An ImageFolder of two classes: `count` square images of `side` px, of which `held_out` are for validation.
 
     JPEGs are smooth noise of quality 90, so that they decode like photographs; the bytes of a BMP need no decoding.
     Past the first `distinct`, files are links to those before.
@@ -55,7 +55,7 @@ def make_pictures(
 
 
 class TimedRun:
-    """A run of `job`, timed over `steps` steps after the first `warm` and then ended. `rate` is pictures per second."""
+    """A run of `job`, timed over `steps` steps after the first `warm` and then ended. `rate` is images per second."""
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, warm: int, steps: int) -> None:
         self.group = WorkerGroup(forker, job, folder, every_step=True)
@@ -86,7 +86,7 @@ class WatchedRun:
     choices: dict[str, Chosen]
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, seconds: float) -> None:
-        self._steps_per_epoch = self._train_pictures = 0
+        self._steps_per_epoch = self._train_images = 0
         self._batch_size = job.batch_size
         self._epoch, self._epoch_began = 0, 0.0
         self._first: float | None = None
@@ -97,10 +97,10 @@ class WatchedRun:
             group.read(lambda _, message: self._heard(message) >= seconds, 3600)
         finally:
             group.close()
-        pictures, spent = self._done
+        images, spent = self._done
         if self._first is None or not spent:
             raise SystemExit(group.logs() or str(group.messages[-3:]))
-        self.rates = Rates(self._first, pictures / spent, self._window)
+        self.rates = Rates(self._first, images / spent, self._window)
         self.choices = {chosen.field: chosen for chosen in group.of(Chosen)}
 
     def _heard(self, message: Any) -> float:
@@ -108,24 +108,24 @@ class WatchedRun:
         now = time.monotonic()
         match message:
             case Planned():
-                self._steps_per_epoch, self._train_pictures = message.steps_per_epoch, message.train_pictures
+                self._steps_per_epoch, self._train_images = message.steps_per_epoch, message.train_images
             case EpochStarted():
                 self._epoch, self._epoch_began = message.epoch, now
             case StepMetrics():
                 done = message.step - (self._epoch - 1) * self._steps_per_epoch
                 whole = done == self._steps_per_epoch
-                pictures = min(done * self._batch_size, self._train_pictures)  # an incomplete last batch is left out
-                return self._trained(pictures, now, whole=whole)
+                images = min(done * self._batch_size, self._train_images)  # an incomplete last batch is left out
+                return self._trained(images, now, whole=whole)
         return 0.0
 
-    def _trained(self, pictures: int, now: float, *, whole: bool) -> float:
-        """`pictures` of the present epoch are through."""
+    def _trained(self, images: int, now: float, *, whole: bool) -> float:
+        """`images` of the present epoch are through."""
         if self._epoch == 1:
             if whole:
-                self._first = pictures / (now - self._epoch_began)
+                self._first = images / (now - self._epoch_began)
             return 0.0
         before, spent = self._closed
-        self._done = before + pictures, spent + now - self._epoch_began
+        self._done = before + images, spent + now - self._epoch_began
         self._window = self._window[0] or self._epoch_began, now
         if whole:
             self._closed = self._done

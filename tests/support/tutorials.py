@@ -81,7 +81,7 @@ def mnist_loop(setting: Setting) -> Rates:
 
 
 def folder_loop(setting: Setting, workers: int) -> Rates:
-    """ImageFolder decoded by PIL, one picture at a time; the loss is read at every step, as the tutorial does."""
+    """ImageFolder decoded by PIL, one image at a time; the loss is read at every step, as the tutorial does."""
     model = plain_model(setting).to(setting.device)
     optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
     running_loss = 0.0
@@ -198,7 +198,7 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 
 
 def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
-    """Pictures per second of all ranks together, over `steps` steps after the first `warm`."""
+    """Images per second of all ranks together, over `steps` steps after the first `warm`."""
     torch.set_num_threads(1)
     begun = 0.0
     for done in ddp_loop(setting, rank, world, store):

@@ -30,7 +30,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, settled_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
-from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, PlaceCosts, assemble, measure_place
+from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_place
 from engine.system.format import counted
 from engine.tasks import TASKS
 
@@ -71,9 +71,9 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
     laid = layout(job, entry)
     try:
         traces = trace(model)
-        pictures = max(1, job.batch_size // (laid.replicas * job.accumulation * (laid.microbatches or 1)))
+        images = max(1, job.batch_size // (laid.replicas * job.accumulation * (laid.microbatches or 1)))
         size = TASKS[job.task].image_size(job)
-        shape = (pictures, channels, size, size)
+        shape = (images, channels, size, size)
         places = _places(job, model, traces, shape=shape, group=laid.group, progress=progress)
         travel = max((_seconds_per_byte(one, other) for one, other in _neighbours(job, laid.group)), default=0.0)
         return assemble(model, traces, job=job, layout=laid, places=places, travel=travel)
@@ -83,7 +83,7 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
 
 
 def _model(job: Job) -> tuple[nn.Module, int]:
-    """The job's model with fresh weights, and the channels of its pictures."""
+    """The job's model with fresh weights, and the channels of its images."""
     classes, channels = NO_DIGITS if job.model == MNIST_CNN else NO_DATASET
     try:
         if job.dataset:
@@ -99,13 +99,13 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 
 def _places(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: Told
-) -> list[PlaceCosts]:
+) -> list[CutPointCosts]:
     """The costs at each of the `group` places; a device that is at several is measured once.
 
     `shape` is a microbatch's.
     """
     distinct = list(dict.fromkeys(job.devices[:group]))
-    costs: dict[str, PlaceCosts] = {}
+    costs: dict[str, CutPointCosts] = {}
     for number, name in enumerate(distinct):
         what = f"Measuring on GPU {number + 1} of {len(distinct)}" if is_gpu(name) else "Measuring on the CPU"
 
@@ -131,16 +131,16 @@ def _places(
             # A user's own computation may fail in any way, and BatchNorm cannot learn from a single value.
             if not job.model_is_file and not isinstance(error, ValueError):
                 raise
-            message = f"The model {job.model} fails on {_pictures(shape)}: {type(error).__name__}: {error}."
-            remedy = "Use fewer microbatches, a larger batch size or larger pictures."
+            message = f"The model {job.model} fails on {_images(shape)}: {type(error).__name__}: {error}."
+            remedy = "Use fewer microbatches, a larger batch size or larger images."
             raise Refused(
                 Problem("model", message, f"Correct the file. {remedy}" if job.model_is_file else remedy)
             ) from error
     return [costs[name] for name in job.devices[:group]]
 
 
-def _pictures(shape: tuple[int, ...]) -> str:
-    return f"a microbatch of {counted(shape[0], 'picture')} of {shape[-1]} px"
+def _images(shape: tuple[int, ...]) -> str:
+    return f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
 
 
 def _torch_device(job: Job, name: str) -> torch.device:

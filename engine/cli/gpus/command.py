@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from engine.cli import children
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import say
-from engine.contract.devices import Nvml, Shown, Snapshot
+from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from engine.gpus import sentences
 
 INTERVAL_S = 1.0
@@ -62,7 +62,7 @@ def _print_csv(options: argparse.Namespace) -> None:
 
     say(csv_lines.header())
     trouble = Trouble()
-    for snapshot in _snapshots(options, Shown(processes=False)):
+    for snapshot in _snapshots(options, SnapshotRequest(processes=False)):
         trouble.consider(snapshot.nvml)
         say(*csv_lines.lines(snapshot))
 
@@ -98,7 +98,7 @@ def _serve(port: int, interval_s: float) -> int:
     with metrics:
         say(f"Metrics at {metrics.url} until Ctrl-C.", to=sys.stderr)
         trouble = Trouble()
-        for snapshot in children.snapshots(interval_s=interval_s, shown=Shown(processes=False)):
+        for snapshot in children.snapshots(interval_s=interval_s, shown=SnapshotRequest(processes=False)):
             metrics.put(snapshot)
             trouble.consider(snapshot.nvml)
     return COMPLETED
@@ -127,12 +127,12 @@ class Trouble:
         self._told = trouble
 
 
-def _snapshots(options: argparse.Namespace, shown: Shown) -> Iterator[Snapshot]:
+def _snapshots(options: argparse.Namespace, shown: SnapshotRequest) -> Iterator[Snapshot]:
     return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, shown=shown)
 
 
-def _on_table(options: argparse.Namespace) -> Shown:
-    return Shown(activity=options.details)
+def _on_table(options: argparse.Namespace) -> SnapshotRequest:
+    return SnapshotRequest(activity=options.details)
 
 
 def _interval(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Which store the decoded pictures of a split get, and why."""
+"""Which store the decoded images of a split get, and why."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import psutil
 
 from engine.data.cache.cache_space import CacheRefused, shown_bytes
-from engine.data.cache.cached_images import CachedPictures
+from engine.data.cache.cached_images import CachedImages
 from engine.data.cache.store import InMemory, Mapped, Store
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.decoding.images import VERSION
 
 KEEP_LIMIT_BYTES = 1 << 30
@@ -19,31 +19,31 @@ OnChosen = Callable[[str, str], None]
 """Takes what was chosen ("disk", "memory", "file" or "off") and why, as a sentence."""
 
 
-def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_chosen: OnChosen) -> Store | None:
-    """The place for the pictures of a split as `where` says ("auto", "memory", "disk" or "off"); None for nowhere.
+def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen: OnChosen) -> Store | None:
+    """The place for the images of a split as `where` says ("auto", "memory", "disk" or "off"); None for nowhere.
 
-    Auto keeps the pictures of a folder on disk: that serves later runs and all workers of this one, and once read it
+    Auto keeps the images of a folder on disk: that serves later runs and all workers of this one, and once read it
     is as fast as memory, which is the choice where the disk refuses and they fit. What takes no decoding but resizing
     never goes to disk. `on_chosen` is called at once, and again should the disk fail later.
     """
-    whole = pictures.whole(size, channels)
+    whole = images.whole(size, channels)
     if whole is not None:
-        on_chosen("file", "The pictures lie in one file as they are wanted, which is mapped.")
+        on_chosen("file", "The images lie in one file as they are wanted, which is mapped.")
         return Mapped(*whole)
-    planes = channels + pictures.planes
-    needed = len(pictures) * planes * size * size
+    planes = channels + images.planes
+    needed = len(images) * planes * size * size
     refusal = ""
-    if where in ("auto", "disk") and pictures.files:
+    if where in ("auto", "disk") and images.files:
 
         def fail(reason: str) -> None:
-            on_chosen("off", f"The cache takes no more pictures: {reason}. Those not in it are decoded in every epoch.")
+            on_chosen("off", f"The cache takes no more images: {reason}. Those not in it are decoded in every epoch.")
 
         try:
-            cache = CachedPictures(
-                pictures.folder,
-                pictures.files,
-                beside=pictures.beside,
-                kind=pictures.kind,
+            cache = CachedImages(
+                images.folder,
+                images.files,
+                beside=images.beside,
+                kind=images.kind,
                 size=size,
                 channels=planes,
                 version=VERSION,
@@ -56,13 +56,13 @@ def open_store(pictures: PictureSet, size: int, channels: int, where: str, on_ch
             on_chosen("disk", f"Decoded once, for all workers and for later runs: {place}.")
             return cache
     if where == "off":
-        on_chosen("off", "Pictures are decoded in every epoch, as asked for.")
+        on_chosen("off", "Images are decoded in every epoch, as asked for.")
         return None
     free = psutil.virtual_memory().available
     limit = free // 2 if where == "memory" else min(KEEP_LIMIT_BYTES, free // 8)
     if needed <= limit:
         on_chosen("memory", f"{refusal}Decoded once, for this run: {shown_bytes(needed)} for each worker.")
-        return InMemory(len(pictures), size, planes)
+        return InMemory(len(images), size, planes)
     too_large = f"Memory has no room for {shown_bytes(needed)} ({shown_bytes(limit)} at most)"
-    on_chosen("off", f"{refusal}{too_large}, so that pictures are decoded in every epoch.")
+    on_chosen("off", f"{refusal}{too_large}, so that images are decoded in every epoch.")
     return None

@@ -1,4 +1,4 @@
-"""The folder where decoded pictures are kept between runs: its sets, how much it may hold, what is removed first.
+"""The folder where decoded images are kept between runs: its sets, how much it may hold, what is removed first.
 
 A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a shared
 lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the folder's own lock
@@ -30,11 +30,11 @@ INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
 
 class CacheRefused(Exception):  # noqa: N818 - it is an answer
-    """Pictures cannot be kept on disk; the text says why, as half a sentence."""
+    """Images cannot be kept on disk; the text says why, as half a sentence."""
 
 
-class About(msgspec.Struct, frozen=True):
-    """What a set holds: the pictures of the folder `dataset`, uint8 [channels, size, size] each."""
+class CacheInfo(msgspec.Struct, frozen=True):
+    """What a set holds: the images of the folder `dataset`, uint8 [channels, size, size] each."""
 
     dataset: str
     size: int
@@ -45,7 +45,7 @@ class CachedSet(msgspec.Struct, frozen=True):
     """A set as it lies there. `reserved_bytes` is what it comes to once it is full, `used_at` in seconds since 1970."""
 
     folder: Path
-    about: About
+    about: CacheInfo
     reserved_bytes: int
     used_bytes: int
     used_at: float
@@ -53,7 +53,7 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 def root() -> Path:
     """Where the sets are."""
-    return paths.cache_folder() / "pictures"
+    return paths.cache_folder() / "images"
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def sets() -> list[CachedSet]:
     for about in root().glob(f"*/{ABOUT}"):
         try:
             index, pixels = (about.with_name(name).stat() for name in (INDEX, PIXELS))
-            told = msgspec.json.decode(about.read_bytes(), type=About)
+            told = msgspec.json.decode(about.read_bytes(), type=CacheInfo)
         except (OSError, msgspec.MsgspecError):
             continue  # removed at this moment, or not ours
         size = (index.st_size + pixels.st_size, 512 * (index.st_blocks + pixels.st_blocks))

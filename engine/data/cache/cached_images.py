@@ -1,8 +1,8 @@
-"""Decoded pictures of one dataset at one size on disk, shared by runs and by the workers of a run.
+"""Decoded images of one dataset at one size on disk, shared by runs and by the workers of a run.
 
 `pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row: whose
-picture it is, of which state of its file, and a checksum. A picture gets its row under a lock; a row is written by
-whoever decodes its picture first, pixels before record, and never again. So neither a crash, nor another run at the same
+image it is, of which state of its file, and a checksum. An image gets its row under a lock; a row is written by
+whoever decodes its image first, pixels before record, and never again. So neither a crash, nor another run at the same
 time, nor a file that has changed can make anybody take what is not whole and current: what record, file and checksum do
 not agree on is decoded again, into another row. Torch-free.
 """
@@ -29,7 +29,7 @@ from engine.data.cache.cache_space import (
     ABOUT,
     INDEX,
     PIXELS,
-    About,
+    CacheInfo,
     CacheRefused,
     alone,
     hold,
@@ -47,8 +47,8 @@ RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), 
 _POSITIVE = (1 << 63) - 1
 
 
-class CachedPictures(Store):
-    """The cache of the pictures `files`, all below `folder`; from any thread, but for `close`. Of each a second file may lie
+class CachedImages(Store):
+    """The cache of the images `files`, all below `folder`; from any thread, but for `close`. Of each a second file may lie
     `beside` it, which what is kept is made of, too; `kind` tells apart what is made of the same files in other ways.
 
     `on_failure(reason)` is called once, when nothing more can be written; what is there can still be read.
@@ -88,7 +88,7 @@ class CachedPictures(Store):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
                 undo.callback(remove, self.folder)
-            (self.folder / ABOUT).write_bytes(msgspec.json.encode(About(shown(folder), size, channels)))
+            (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(shown(folder), size, channels)))
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)
             hold(self._index_file)
@@ -105,7 +105,7 @@ class CachedPictures(Store):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Whether the sample's picture is there, whole, and of its file as it is now."""
+        """Whether the sample's image is there, whole, and of its file as it is now."""
         try:
             state = self._state_of(sample)
         except OSError:
@@ -119,7 +119,7 @@ class CachedPictures(Store):
         return False
 
     def put(self, sample: int, pixels: Bytes) -> bool:
-        """Keeps the picture that `find` has not found, uint8 [C, s, s]. False where it could not be kept."""
+        """Keeps the image that `find` has not found, uint8 [C, s, s]. False where it could not be kept."""
         state = self._states.pop(sample, None)
         if state is None or self._failed:
             return False
@@ -139,12 +139,12 @@ class CachedPictures(Store):
         return True
 
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copies pictures that `find` has found or `put` has kept to `out`, uint8 [n, C, s, s]."""
+        """Copies images that `find` has found or `put` has kept to `out`, uint8 [n, C, s, s]."""
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
     def _state_of(self, sample: int) -> tuple[int, int]:
-        """The bytes of a picture's file and when it was changed; of two files together, what changes with either."""
+        """The bytes of an image's file and when it was changed; of two files together, what changes with either."""
         info = os.stat(self._files[sample])
         if not self._beside:
             return info.st_size, info.st_mtime_ns
@@ -204,7 +204,7 @@ class CachedPictures(Store):
 
 
 def filled_rows(folder: Path) -> int:
-    """How many pictures the set in `folder` holds."""
+    """How many images the set in `folder` holds."""
     return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
 
 

@@ -1,4 +1,4 @@
-"""Where the decoded pictures of a split stay for the epochs to come. Torch-free."""
+"""Where the decoded images of a split stay for the epochs to come. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Pictures by their place in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
+    """Images by their place in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
 
     complete = False
-    """Whether all pictures are there from the beginning."""
+    """Whether all images are there from the beginning."""
 
     @abstractmethod
     def find(self, sample: int) -> bool:
-        """Whether the picture is kept from before; to be asked before it is put."""
+        """Whether the image is kept from before; to be asked before it is put."""
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes) -> bool:
-        """Keeps a picture that was not found; False where it could not be kept."""
+        """Keeps an image that was not found; False where it could not be kept."""
 
     @abstractmethod
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copies pictures that are kept to `out`, uint8 [n, C, s, s]."""
+        """Copies images that are kept to `out`, uint8 [n, C, s, s]."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
         """Gives back what it holds; nothing can be asked of it afterwards."""
 
 
 class Mapped(Store):
-    """Pictures that lie in one file as they are wanted: uint8 [rows, C, s, s], and the row of each (None where all
+    """Images that lie in one file as they are wanted: uint8 [rows, C, s, s], and the row of each (None where all
     of them are in order)."""
 
     complete = True
@@ -53,7 +53,7 @@ class Mapped(Store):
 
 
 class InMemory(Store):
-    """Pictures in this process's memory."""
+    """Images in this process's memory."""
 
     def __init__(self, count: int, size: int, channels: int) -> None:
         # Memory is taken from the system as it is written to, not here.

@@ -1,4 +1,4 @@
-"""Pictures with boxes, and pictures in which every thing is outlined, as tensors."""
+"""Images with boxes, and images in which every thing is outlined, as tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.data.datasets.images import PictureSet, UnreadablePicture, is_gone, lost
+from engine.data.datasets.images import ImageSet, UnreadableImage, is_gone, lost
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
 from engine.data.decoding.letterbox import box_plane
@@ -30,8 +30,8 @@ LEAST_LEFT = 0.25
 Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes are cut."""
 
 
-class _WholePictures(PictureSet):
-    """Pictures as files, whole within a square."""
+class _WholeImages(ImageSet):
+    """Images as files, whole within a square."""
 
     mirror = True
 
@@ -44,23 +44,23 @@ class _WholePictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
-            return torch.from_numpy(self._completed(index, picture, sides))
+            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            return torch.from_numpy(self._completed(index, image, sides))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
-            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     @abstractmethod
-    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
-        """`picture`, uint8 [C, size, size], with its planes; `sides` are the height and width of its file's."""
+    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """`image`, uint8 [C, size, size], with its planes; `sides` are the height and width of its file's."""
 
 
-class BoxedPictures(_WholePictures):
-    """Pictures with boxes.
+class BoxedImages(_WholeImages):
+    """Images with boxes.
 
-    Of each picture `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's class,
-    and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n pictures has m boxes. Rows of the class
+    Of each image `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's class,
+    and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n images has m boxes. Rows of the class
     PADDING are no boxes.
     """
 
@@ -89,7 +89,7 @@ class BoxedPictures(_WholePictures):
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has become in the
-        picture as it lies, and cut at its edges. What is left too little of becomes padding."""
+        image as it lies, and cut at its edges. What is left too little of becomes padding."""
         if placement is None:
             rows[..., :4] *= size
             return rows
@@ -109,15 +109,15 @@ class BoxedPictures(_WholePictures):
         """Boxes of each class, but for those that are to be ignored."""
         return torch.bincount(self._counted, minlength=classes).tolist()
 
-    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
-            raise Unfit(f"it has {sides[1]} x {sides[0]} pixels, and its boxes are of a picture of {width} x {height}")
-        return picture
+            raise Unfit(f"it has {sides[1]} x {sides[0]} pixels, and its boxes are of an image of {width} x {height}")
+        return image
 
 
-class InstancePictures(_WholePictures):
-    """Pictures in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each pixel,
+class InstanceImages(_WholeImages):
+    """Images in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each pixel,
     from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
 
     A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these planes;
@@ -134,7 +134,7 @@ class InstancePictures(_WholePictures):
         self._sources = split.sources
 
     def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """By the same share as boxes, of the pixels that a thing would have had in the picture as it lies."""
+        """By the same share as boxes, of the pixels that a thing would have had in the image as it lies."""
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
         gone = counts[1] < LEAST_LEFT * grown[:, None] * counts[0]
@@ -148,10 +148,10 @@ class InstancePictures(_WholePictures):
             counts += np.bincount(source.labels(), minlength=classes)
         return counts.tolist()
 
-    def _completed(self, index: int, picture: Bytes, sides: tuple[int, int]) -> Bytes:
+    def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
-        size = picture.shape[-1]
-        return np.concatenate([picture, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
+        size = image.shape[-1]
+        return np.concatenate([image, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
 
 
 def _areas(edges: Tensor) -> Tensor:
@@ -167,11 +167,11 @@ def _pixels_of_each(numbers: Tensor) -> Tensor:
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
-    """Those of all boxes, float32 [k, 6], as BoxedPictures has them."""
-    pictures = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
-    height, width = split.sizes[pictures].T.astype(np.float64)
+    """Those of all boxes, float32 [k, 6], as BoxedImages has them."""
+    images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
+    height, width = split.sizes[images].T.astype(np.float64)
     longer = np.maximum(height, width)
-    # The picture's long side takes the whole square, and lies in its middle.
+    # The image's long side takes the whole square, and lies in its middle.
     offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
     boxes = (split.boxes + offsets) / longer[:, None]
     return np.column_stack([boxes, split.labels, split.ignored]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Pictures with the edges in them, as the loader takes them."""
+"""Images with the edges in them, as the loader takes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.data.datasets.images import MaskedPictures, PictureSet, UnreadablePicture, is_gone, lost
+from engine.data.datasets.images import ImageSet, MaskedImages, UnreadableImage, is_gone, lost
 from engine.data.decoding.edges import OUTSIDE, Drawn, lay_edges, read_edges
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
@@ -20,8 +20,8 @@ from engine.data.formats.edges import EdgeSplit
 from engine.data.splits import shown
 
 
-class EdgedPictures(PictureSet):
-    """Pictures whole within a square; the two planes behind their channels are those of `lay_edges`. Around a picture its
+class EdgedImages(ImageSet):
+    """Images whole within a square; the two planes behind their channels are those of `lay_edges`. Around an image its
     outermost pixels go on, since black would make edges of its borders."""
 
     mirror = True
@@ -40,45 +40,43 @@ class EdgedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             drawn = self._drawn(index)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
-                raise Unfit(
-                    f"its edges are of another size ({of_edges} pixels, the picture has {sides[1]} x {sides[0]})"
-                )
-            return torch.from_numpy(np.concatenate([_continued(picture, sides), lay_edges(drawn, size)]))
+                raise Unfit(f"its edges are of another size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})")
+            return torch.from_numpy(np.concatenate([_continued(image, sides), lay_edges(drawn, size)]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
-            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def _drawn(self, index: int) -> Drawn:
         return read_edges(self.beside[index], read_image(self.beside[index]))
 
 
-class EdgesOfMasks(EdgedPictures):
-    """Pictures with masks, taken for edges. Of two classes the second is what is an edge, as in tiles on which lines were
+class EdgesOfMasks(EdgedImages):
+    """Images with masks, taken for edges. Of two classes the second is what is an edge, as in tiles on which lines were
     drawn; of more, an edge is where one ends and another begins. Pixels of no class are no edges."""
 
-    def __init__(self, pictures: MaskedPictures, classes: int) -> None:
-        self.targets = pictures.targets
-        self.folder, self.files, self.beside = pictures.folder, pictures.files, pictures.beside
-        self.kind = f"{EdgedPictures.kind}, of {classes} classes, {pictures.kind}"
-        self.bands = pictures.bands
-        self._pictures = pictures
+    def __init__(self, images: MaskedImages, classes: int) -> None:
+        self.targets = images.targets
+        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
+        self.bands = images.bands
+        self._images = images
         self._lines = classes == 2
 
     def _drawn(self, index: int) -> Drawn:
-        plane = self._pictures.class_plane(index)
+        plane = self._images.class_plane(index)
         return Drawn((plane == 1 if self._lines else _ends(plane))[None])
 
 
-def _continued(picture: Bytes, sides: tuple[int, int]) -> Bytes:
-    """A picture [c, size, size] as `decode_whole` lays one of these sides, its outermost pixels going on around it."""
-    size = picture.shape[-1]
+def _continued(image: Bytes, sides: tuple[int, int]) -> Bytes:
+    """An image [c, size, size] as `decode_whole` lays one of these sides, its outermost pixels going on around it."""
+    size = image.shape[-1]
     top, left, tall, wide = boxed(*sides, size)
-    inside = picture[:, top : top + tall, left : left + wide]
+    inside = image[:, top : top + tall, left : left + wide]
     around = ((0, 0), (top, size - top - tall), (left, size - left - wide))
     return np.pad(inside, around, mode="edge")
 

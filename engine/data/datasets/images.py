@@ -1,4 +1,4 @@
-"""The pictures of a split, each as a uint8 tensor of the size asked for."""
+"""The images of a split, each as a uint8 tensor of the size asked for."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, MaskSplit,
 from engine.data.transforms.device_transforms import Placement
 
 
-class UnreadablePicture(Exception):  # noqa: N818 - it describes the picture
-    """A picture cannot be decoded. `path` is fit to print; `reason` in plain words."""
+class UnreadableImage(Exception):  # noqa: N818 - it describes the image
+    """An image cannot be decoded. `path` is fit to print; `reason` in plain words."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -42,40 +42,40 @@ class DatasetError(Exception):
         super().__init__(" ".join(map(str, self.problems)))
 
 
-class PictureSet(ABC):
-    """A split. `targets` is [N, ...], a row for each picture: int64 [N] of classes where each has one; a split whose pictures
-    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored picture means
+class ImageSet(ABC):
+    """A split. `targets` is [N, ...], a row for each image: int64 [N] of classes where each has one; a split whose images
+    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored image means
     the same."""
 
     targets: Tensor
     mirror: bool
     folder = ""
-    """The dataset's folder, where the pictures are files in it."""
+    """The dataset's folder, where the images are files in it."""
     files: Sequence[str] = ()
-    """The path of each picture, where it is a file of its own."""
+    """The path of each image, where it is a file of its own."""
     beside: Sequence[str] = ()
-    """The path of a second file that each picture is made of, where there is one: its mask."""
+    """The path of a second file that each image is made of, where there is one: its mask."""
     kind = ""
-    """What else than its files decides what becomes of a picture."""
+    """What else than its files decides what becomes of an image."""
     bands: Bands | None = None
     """How the bands of its TIFFs become channels, where they are of bands."""
     planes = 0
-    """How many planes a picture has behind its channels, of what is to be learnt of each pixel; moved with it."""
+    """How many planes an image has behind its channels, of what is to be learnt of each pixel; moved with it."""
     outside: tuple[int, ...] = ()
-    """What each plane has where there is no picture."""
+    """What each plane has where there is no image."""
     continued = False
-    """Whether a picture's outermost pixels go on around it, where others are black."""
+    """Whether an image's outermost pixels go on around it, where others are black."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """What to call the picture in a message."""
+        """What to call the image in a message."""
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """The picture as uint8 [channels + planes, size, size]. Raises UnreadablePicture; DatasetError where all are gone."""
+        """The image as uint8 [channels + planes, size, size]. Raises UnreadableImage; DatasetError where all are gone."""
 
     def targets_of(self, samples: Labels) -> Tensor:
         """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent of them."""
@@ -117,17 +117,17 @@ class PictureSet(ABC):
         return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_together(self, indices: Labels, size: int, channels: int) -> Bytes | None:
-        """Several pictures, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
+        """Several images, uint8 [n, channels, size, size], where none can be unreadable and all at once is faster."""
         return None
 
     def whole(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Pictures that lie in one file as they are wanted, mapped: uint8 [rows, channels, size, size], and the row of
-        each picture (None where picture i is row i)."""
+        """Images that lie in one file as they are wanted, mapped: uint8 [rows, channels, size, size], and the row of
+        each image (None where image i is row i)."""
         return None
 
 
-class FilePictures(PictureSet):
-    """Pictures as files, decoded when asked for."""
+class FileImages(ImageSet):
+    """Images as files, decoded when asked for."""
 
     mirror = True
 
@@ -145,11 +145,11 @@ class FilePictures(PictureSet):
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
-            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
 
-class MaskedPictures(PictureSet):
-    """Pictures with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
+class MaskedImages(ImageSet):
+    """Images with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
 
     mirror = True
     planes = 1
@@ -163,7 +163,7 @@ class MaskedPictures(PictureSet):
         self._code = code
 
     def told_by(self, code: MaskCode) -> Self:
-        """The same pictures and masks, the values of which mean what `code` says."""
+        """The same images and masks, the values of which mean what `code` says."""
         other = copy.copy(self)
         other.kind, other._code = repr(code), code
         return other
@@ -179,7 +179,7 @@ class MaskedPictures(PictureSet):
             try:
                 plane = self.class_plane(place)
             except Exception:
-                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+                continue  # a decoder may raise nearly anything; whoever loads the image names it
             counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
         return counts[:classes].tolist()
 
@@ -188,16 +188,16 @@ class MaskedPictures(PictureSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         try:
-            picture, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
+            image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             plane = self.class_plane(index)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
-                raise Unfit(f"its mask is of another size ({mask} pixels, the picture has {sides[1]} x {sides[0]})")
-            return torch.from_numpy(np.concatenate([picture, box_plane(plane, size, NO_CLASS)[None]]))
+                raise Unfit(f"its mask is of another size ({mask} pixels, the image has {sides[1]} x {sides[0]})")
+            return torch.from_numpy(np.concatenate([image, box_plane(plane, size, NO_CLASS)[None]]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
-            raise UnreadablePicture(self.path(index), describe_failure(error)) from error
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
 
 def is_gone(folder: str) -> bool:
@@ -217,8 +217,8 @@ def lost(folder: str) -> DatasetError:
     return DatasetError([wrong(message, "Put it back, then go on with the run.")])
 
 
-class IdxPictures(PictureSet):
-    """Pictures in one idx file; mirrored digits are other signs, so they are never mirrored."""
+class IdxImages(ImageSet):
+    """Images in one idx file; mirrored digits are other signs, so they are never mirrored."""
 
     mirror = False
 
@@ -230,7 +230,7 @@ class IdxPictures(PictureSet):
 
     def path(self, index: int) -> str:
         row = index if self._rows is None else int(self._rows[index])
-        return f"{self._name} picture {row}"
+        return f"{self._name} image {row}"
 
     def _numbers(self) -> Iterable[npt.NDArray[Any]]:
         yield self.targets.numpy()

@@ -1,4 +1,4 @@
-"""Pictures with any number of labels each, as the loader takes them."""
+"""Images with any number of labels each, as the loader takes them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.data.datasets.images import FilePictures
+from engine.data.datasets.images import FileImages
 from engine.data.formats.labels_table import LabelSplit
 
 
-class LabelledPictures(FilePictures):
-    """`targets` are float32 [N, C], 1 for each label that a picture has."""
+class LabelledImages(FileImages):
+    """`targets` are float32 [N, C], 1 for each label that an image has."""
 
     def __init__(self, split: LabelSplit, folder: str) -> None:
         self.targets = torch.from_numpy(split.labels).float()
@@ -19,6 +19,6 @@ class LabelledPictures(FilePictures):
         self.files = split.files
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """How many pictures have each label."""
+        """How many images have each label."""
         counts: list[float] = self.targets.sum(0).tolist()
         return counts

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.contract.problems import Problem, errors
-from engine.data.datasets.boxed_images import BoxedPictures, InstancePictures
-from engine.data.datasets.edge_images import EdgedPictures
-from engine.data.datasets.images import DatasetError, FilePictures, IdxPictures, MaskedPictures, PictureSet
-from engine.data.datasets.labelled_images import LabelledPictures
+from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
+from engine.data.datasets.edge_images import EdgedImages
+from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, MaskedImages
+from engine.data.datasets.labelled_images import LabelledImages
 from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
@@ -19,10 +19,10 @@ from engine.data.decoding.reading import folder_channels
 from engine.data.decoding.tiff import learn_bands
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
-from engine.data.formats.idx import open_idx_pictures
+from engine.data.formats.idx import open_idx_images
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import PICTURES_BY_CLASS, recognise, why_not
+from engine.data.formats.registry import IMAGES_BY_CLASS, recognise, why_not
 from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
 from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
@@ -30,18 +30,18 @@ from engine.system.regular_files import UnusableFile
 
 @dataclass(frozen=True)
 class Splits:
-    """A dataset opened for training. `channels` is 1 where all pictures are grey and 3 where they are of colours;
-    `statistics` are the pictures' own where the channels are others, which no model has been trained with."""
+    """A dataset opened for training. `channels` is 1 where all images are grey and 3 where they are of colours;
+    `statistics` are the images' own where the channels are others, which no model has been trained with."""
 
     classes: tuple[str, ...]
     channels: int
     format: str
-    train: PictureSet | SampleSet
-    val: PictureSet | SampleSet
+    train: ImageSet | SampleSet
+    val: ImageSet | SampleSet
     statistics: Statistics | None = None
 
 
-def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Splits:
+def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Splits:
     """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
     folder = os.path.expanduser(folder)
     found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
@@ -59,16 +59,16 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
     bands = learn_bands(folder, getattr(splits.train, "files", ()))
     if bands is None:
         return splits
-    for pictures in (splits.train, splits.val):
-        assert isinstance(pictures, PictureSet)
-        pictures.bands = bands
-        pictures.kind += repr(bands)
+    for images in (splits.train, splits.val):
+        assert isinstance(images, ImageSet)
+        images.bands = bands
+        images.kind += repr(bands)
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
     return replace(splits, channels=bands.count, statistics=statistics)
 
 
-def _opened(found: Recognised, make: Callable[[Any], PictureSet]) -> Splits:
-    """A folder of files, of each of whose splits `make` makes the pictures."""
+def _opened(found: Recognised, make: Callable[[Any], ImageSet]) -> Splits:
+    """A folder of files, of each of whose splits `make` makes the images."""
     train: Any = found.train
     val: Any = found.val
     channels = folder_channels(train.files, val.files)
@@ -78,7 +78,7 @@ def _opened(found: Recognised, make: Callable[[Any], PictureSet]) -> Splits:
 def _open_masks(found: Recognised, folder: str) -> Splits:
     code = found.code
     assert code is not None
-    return _opened(found, lambda split: MaskedPictures(split, code, folder))
+    return _opened(found, lambda split: MaskedImages(split, code, folder))
 
 
 def _open_idx(found: Recognised, folder: str) -> Splits:
@@ -88,10 +88,10 @@ def _open_idx(found: Recognised, folder: str) -> Splits:
     for split in (found.train, found.val):
         assert isinstance(split, IdxSplit)
         if split.images not in opened:
-            opened[split.images] = open_idx_pictures(split, problems)
+            opened[split.images] = open_idx_images(split, problems)
         pixels = opened[split.images]
         if pixels is not None:
-            halves.append(IdxPictures(split, pixels))
+            halves.append(IdxImages(split, pixels))
     if errors(problems) or len(halves) != 2:
         raise DatasetError(errors(problems))
     return Splits(found.classes, 1, found.format, halves[0], halves[1])
@@ -106,12 +106,12 @@ def _open_points(found: Recognised, folder: str) -> Splits:
 
 
 OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {
-    FileSplit: lambda found, folder: _opened(found, lambda split: FilePictures(split, folder)),
+    FileSplit: lambda found, folder: _opened(found, lambda split: FileImages(split, folder)),
     MaskSplit: _open_masks,
-    BoxSplit: lambda found, folder: _opened(found, lambda split: BoxedPictures(split, folder)),
-    InstanceSplit: lambda found, folder: _opened(found, lambda split: InstancePictures(split, folder)),
-    EdgeSplit: lambda found, folder: _opened(found, lambda split: EdgedPictures(split, folder)),
-    LabelSplit: lambda found, folder: _opened(found, lambda split: LabelledPictures(split, folder)),
+    BoxSplit: lambda found, folder: _opened(found, lambda split: BoxedImages(split, folder)),
+    InstanceSplit: lambda found, folder: _opened(found, lambda split: InstanceImages(split, folder)),
+    EdgeSplit: lambda found, folder: _opened(found, lambda split: EdgedImages(split, folder)),
+    LabelSplit: lambda found, folder: _opened(found, lambda split: LabelledImages(split, folder)),
     IdxSplit: _open_idx,
     PointSplit: _open_points,
 }

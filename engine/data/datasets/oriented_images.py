@@ -1,4 +1,4 @@
-"""Pictures whose masks are of lines, with the direction of the lines beside the classes of the pixels."""
+"""Images whose masks are of lines, with the direction of the lines beside the classes of the pixels."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.orientation import DIRECTIONS, STEP, VERSION, orientation_plane
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.transforms.device_transforms import Placement
 
 
-class OrientedPictures(PictureSet):
-    """Masked pictures with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
-    asked for, and kept with the picture. Targets are int64 [n, 2, size, size]."""
+class OrientedImages(ImageSet):
+    """Masked images with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
+    asked for, and kept with the image. Targets are int64 [n, 2, size, size]."""
 
     planes = 2
     outside = (NO_CLASS, NO_CLASS)
 
-    def __init__(self, pictures: PictureSet) -> None:
-        self.targets = pictures.targets
-        self.mirror = pictures.mirror
-        self.folder, self.files, self.beside = pictures.folder, pictures.files, pictures.beside
-        self.kind = f"{pictures.kind} orientation {VERSION}"
-        self._pictures = pictures
+    def __init__(self, images: ImageSet) -> None:
+        self.targets = images.targets
+        self.mirror = images.mirror
+        self.folder, self.files, self.beside = images.folder, images.files, images.beside
+        self.kind = f"{images.kind} orientation {VERSION}"
+        self._images = images
 
     def path(self, index: int) -> str:
-        return self._pictures.path(index)
+        return self._images.path(index)
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        pixels = self._pictures.load(index, size, channels)
+        pixels = self._images.load(index, size, channels)
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """As its base; lines run as they do in the picture as it lies, so that in a mirrored one they rise where they fell."""
+        """As its base; lines run as they do in the image as it lies, so that in a mirrored one they rise where they fell."""
         assert planes is not None
         targets = planes.long()
         if placement is not None:
@@ -44,7 +44,7 @@ class OrientedPictures(PictureSet):
         return targets
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        return self._pictures.class_counts(classes)
+        return self._images.class_counts(classes)
 
 
 def _moved_directions(linear: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import psutil
 import torch
 
-from engine.data.datasets.images import UnreadablePicture, is_gone, lost
+from engine.data.datasets.images import UnreadableImage, is_gone, lost
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
@@ -107,14 +107,14 @@ class PointBlocks(SampleSet):
     def load(self, index: int, epoch: int) -> Sample:
         cloud, part, share = map(int, self._shares[index])
         if cloud in self._broken:
-            raise UnreadablePicture(self.path(index), self._broken[cloud])
+            raise UnreadableImage(self.path(index), self._broken[cloud])
         try:
             read = self._read(cloud)
         except Exception as error:  # a broken file may raise nearly anything in a reader
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
             self._broken[cloud] = describe_failure(error)
-            raise UnreadablePicture(self.path(index), self._broken[cloud]) from error
+            raise UnreadableImage(self.path(index), self._broken[cloud]) from error
         rows, own = self._drawn(read, cloud, part, share, epoch if self.training else 0)
         places, features = read.places[rows], read.features[rows]
         places = places - places.mean(0)

@@ -1,4 +1,4 @@
-"""Samples that are no pictures of one size: point clouds, or what a user's own class gives."""
+"""Samples that are no images of one size: point clouds, or what a user's own class gives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from engine.data.datasets.images import UnreadablePicture
+from engine.data.datasets.images import UnreadableImage
 from engine.data.randomness import RandomStreams
 
 Sample = tuple[Tensor, Tensor]
@@ -40,7 +40,7 @@ class SampleSet(ABC):
     def load(self, index: int, epoch: int) -> Sample:
         """The sample on the CPU, as it is in `epoch`; called by several threads at once.
 
-        Raises UnreadablePicture for a sample that cannot be used, DatasetError where all are gone.
+        Raises UnreadableImage for a sample that cannot be used, DatasetError where all are gone.
         """
 
     def identity(self) -> Iterator[bytes | memoryview]:
@@ -55,7 +55,7 @@ class SampleSet(ABC):
         for index in range(len(self)):
             try:
                 _, target = self.load(index, 0)
-            except UnreadablePicture:
+            except UnreadableImage:
                 continue  # the loader names it
             if not target.is_floating_point():
                 there = target[(target >= 0) & (target < classes)].long()

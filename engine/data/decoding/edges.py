@@ -1,4 +1,4 @@
-"""What annotators drew as edges, read from a file and laid as a picture is laid for a model. Torch-free."""
+"""What annotators drew as edges, read from a file and laid as an image is laid for a model. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""What a pixel outside of the picture is in a plane of shares: it is neither learnt nor measured."""
+"""What a pixel outside of the image is in a plane of shares: it is neither learnt nor measured."""
 FULL = 254
 """The share of a pixel that all annotators drew."""
 AGREED = 0.3
 """A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the same in
-Liu et al. 2017). A picture of edges is taken for what one annotator drew by it."""
+Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
 MOST_ANNOTATORS = 8
-"""So many annotators of a picture are kept apart for the measures, one bit each; of all others the share alone is kept."""
+"""So many annotators of an image are kept apart for the measures, one bit each; of all others the share alone is kept."""
 _MEANT_BLACK = 0.5
-"""Edges that take more of a picture than this are black on white."""
+"""Edges that take more of an image than this are black on white."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The edges of one picture. `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or
+    """The edges of one image. `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or
     None where it is the layers' mean."""
 
     layers: Planes
@@ -57,8 +57,8 @@ class Drawn:
 
 
 def read_edges(path: str, content: bytes) -> Drawn:
-    """The edges in a file of BSDS500 (.mat) or in a picture, white on black. Raises Unfit, or what a decoder raises."""
-    return _of_matlab(content) if path.lower().endswith(".mat") else _of_picture(content)
+    """The edges in a file of BSDS500 (.mat) or in an image, white on black. Raises Unfit, or what a decoder raises."""
+    return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
 
 
 def _of_matlab(content: bytes) -> Drawn:
@@ -79,23 +79,23 @@ def _of_matlab(content: bytes) -> Drawn:
             raise Unfit(f"its annotators drew on too large an image ({' x '.join(map(str, layer.shape))} pixels)")
         layers.append(np.asarray(layer.astype(bool).toarray() if issparse(layer) else layer) > 0)
     if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
-        raise Unfit("its annotators drew on pictures of different sizes")
+        raise Unfit("its annotators drew on images of different sizes")
     return Drawn(np.stack(layers))
 
 
-def _of_picture(content: bytes) -> Drawn:
+def _of_image(content: bytes) -> Drawn:
     with decode_header(content) as image:
         if image.mode.startswith("I"):
-            raise Unfit("edges are a picture of 8 bits, and this one has more")
+            raise Unfit("edges are an image of 8 bits, and this one has more")
         share = np.asarray(image.convert("L"))
     return Drawn((share > AGREED * 255)[None], share)
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """uint8 [2, size, size], laid as `decode_whole` lays the picture: each pixel's share of the annotators (0 to `FULL`, and
+    """uint8 [2, size, size], laid as `decode_whole` lays the image: each pixel's share of the annotators (0 to `FULL`, and
     `OUTSIDE` around), and one bit for each of the first annotators who drew it, their lines thinned.
 
-    Where the picture shrinks, a pixel is an edge that has one among its own, so that no line is lost or broken.
+    Where the image shrinks, a pixel is an edge that has one among its own, so that no line is lost or broken.
     """
     layers = _resized(drawn.layers, size)
     if drawn.share is None:

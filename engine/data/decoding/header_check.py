@@ -1,4 +1,4 @@
-"""Whether a file is a whole picture, as far as its first and last bytes tell: some hundred times as fast as decoding."""
+"""Whether a file is a whole image, as far as its first and last bytes tell: some hundred times as fast as decoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.data.decoding.reading import MAX_PIXELS
 HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
-"""Of a JPEG before its picture begins; more are there to keep a reader busy."""
+"""Of a JPEG before its image begins; more are there to keep a reader busy."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """A FIFO is not waited for; that it has no end to be read shows as for all that is no regular file."""
 
@@ -61,7 +61,7 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
             height, width = struct.unpack_from(">HH", head, at - start + 5)
             return int(height * width)
         at += 2 + int.from_bytes(head[at - start + 2 : at - start + 4])
-        if at + 9 > start + len(head):  # behind metadata, often with a small picture of their own
+        if at + 9 > start + len(head):  # behind metadata, often with a small image of their own
             start = os.lseek(descriptor, at, os.SEEK_SET)
             head = os.read(descriptor, HEAD_BYTES)
     return 0

@@ -1,4 +1,4 @@
-"""From a picture file's content to uint8 pixels of the size asked for."""
+"""From an image file's content to uint8 pixels of the size asked for."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ VERSION = 1
 REDUCING_GAP = 3
 """A large JPEG is decoded at a half, a quarter or an eighth of its scale where that still holds so many times the size
 asked for. From this gap up, Pillow's documentation of `Image.resize` finds the result nearly indistinguishable from that
-of the whole picture; measured on photographs, a gap of 2 differs by 2.3 levels of 255 on average, 3 by 1.6."""
+of the whole image; measured on photographs, a gap of 2 differs by 2.3 levels of 255 on average, 3 by 1.6."""
 
 SCRATCH_BYTES = 16 << 20
-"""What a thread keeps to decode into; a picture that takes more gets memory of its own."""
+"""What a thread keeps to decode into; an image that takes more gets memory of its own."""
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
 """Markers of JPEG's segments: that of Exif and XMP, and the last before the pixels."""
@@ -44,7 +44,7 @@ _UPRIGHT = {
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
-    """The picture upright, its middle, as uint8 [channels, size, size]; transparency is dropped. Where `bands` are given,
+    """The image upright, its middle, as uint8 [channels, size, size]; transparency is dropped. Where `bands` are given,
     TIFFs have them for channels.
 
     Releases the GIL for nearly all of the time, and leaves torch's intra-op threads alone. Raises Unfit, or nearly
@@ -57,35 +57,35 @@ def decode(content: bytes, size: int, channels: int, bands: Bands | None = None)
 
 
 def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None = None) -> tuple[Bytes, tuple[int, int]]:
-    """The picture upright and whole within a square: uint8 [channels, size, size], and its own height and width.
+    """The image upright and whole within a square: uint8 [channels, size, size], and its own height and width.
 
     As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for `decode`.
     """
     pixels = _of_any(content, channels) if bands is None else _of_bands(content, channels, bands)
     height, width = pixels.shape[:2]
-    picture = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
+    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
     if (tall, wide) != (height, width):
-        picture = functional.interpolate(picture, (tall, wide), mode="bilinear", antialias=True)
+        image = functional.interpolate(image, (tall, wide), mode="bilinear", antialias=True)
     out = np.zeros((channels, size, size), np.uint8)
-    out[:, top : top + tall, left : left + wide] = picture[0].numpy()
+    out[:, top : top + tall, left : left + wide] = image[0].numpy()
     return out, (height, width)
 
 
-def fit(picture: Tensor, size: int) -> Tensor:
+def fit(image: Tensor, size: int) -> Tensor:
     """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out.
 
     The result may be a view: copying it here would wake torch's threads, of which the training has need.
     """
-    height, width = picture.shape[-2:]
+    height, width = image.shape[-2:]
     if (height, width) != (size, size):
         scale = size / min(height, width)
         target = (max(size, round(height * scale)), max(size, round(width * scale)))
         if target != (height, width):
-            picture = functional.interpolate(picture, target, mode="bilinear", antialias=True)
+            image = functional.interpolate(image, target, mode="bilinear", antialias=True)
         top, left = (target[0] - size) // 2, (target[1] - size) // 2
-        picture = picture[..., top : top + size, left : left + size]
-    return picture
+        image = image[..., top : top + size, left : left + size]
+    return image
 
 
 def _decode_jpeg(content: bytes, size: int, channels: int) -> Bytes | None:
@@ -108,7 +108,7 @@ def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
         if height * width > MAX_PIXELS or colours in ("CMYK", "YCCK"):
             return None
-        # Only these scales have vectorised code; those between take longer than the whole picture.
+        # Only these scales have vectorised code; those between take longer than the whole image.
         scale = next((s for s in (8, 4, 2) if min(height, width) >= s * REDUCING_GAP * size), 1)
         height, width = -(-height // scale), -(-width // scale)
         pixels: Bytes = simplejpeg.decode_jpeg(
@@ -127,7 +127,7 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Memory for `count` bytes until the thread's next picture: fresh memory would cost a third of the decoding."""
+    """Memory for `count` bytes until the thread's next image: fresh memory would cost a third of the decoding."""
     if count > SCRATCH_BYTES:
         return None
     scratch: Bytes | None = getattr(_of_thread, "scratch", None)
@@ -152,7 +152,7 @@ def _decode_any(content: bytes, size: int, channels: int) -> Bytes:
 
 
 def _of_any(content: bytes, channels: int) -> Bytes:
-    """The picture upright as uint8 [h, w, channels], or [h, w] where that is 1."""
+    """The image upright as uint8 [h, w, channels], or [h, w] where that is 1."""
     with decode_header(content) as image:
         upright = ImageOps.exif_transpose(image)
     return _levels(upright, channels)
@@ -178,8 +178,8 @@ def _levels(image: Image.Image, channels: int) -> Bytes:
 
 def _fit(pixels: Bytes, size: int) -> Bytes:
     """uint8 [h, w, C] or [h, w] as [C, size, size]."""
-    picture = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
-    fitted: Bytes = fit(picture[None], size)[0].numpy()
+    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
+    fitted: Bytes = fit(image[None], size)[0].numpy()
     return fitted
 
 

@@ -1,4 +1,4 @@
-"""Where a picture lies that is whole within a square. Torch-free."""
+"""Where an image lies that is whole within a square. Torch-free."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from engine.data.decoding.idx import Bytes
 
 
 def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Where a picture lies within a square of `size`: top, left, height, width. Its long side takes the whole of it."""
+    """Where an image lies within a square of `size`: top, left, height, width. Its long side takes the whole of it."""
     scale = size / max(height, width)
     tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
     return (size - tall) // 2, (size - wide) // 2, tall, wide
 
 
 def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
-    """A plane of classes, uint8 [h, w], as `decode_whole` lays its picture: the class nearest to the middle of each pixel
+    """A plane of classes, uint8 [h, w], as `decode_whole` lays its image: the class nearest to the middle of each pixel
     (as Pillow's NEAREST takes it), and `around` outside."""
     height, width = plane.shape
     top, left, tall, wide = boxed(height, width, size)

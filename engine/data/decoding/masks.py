@@ -1,4 +1,4 @@
-"""Masks: pictures whose pixels tell a class each. What their values mean, and how they are read. Torch-free."""
+"""Masks: images whose pixels tell a class each. What their values mean, and how they are read. Torch-free."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Meaning:
 
 
 def read_values(content: bytes) -> Values:
-    """A mask's values [h, w] as whole numbers: those of a palette's or a grey picture's pixels, 0xRRGGBB of a colour one's.
+    """A mask's values [h, w] as whole numbers: those of a palette's or a grey image's pixels, 0xRRGGBB of a colour one's.
 
     Raises Unfit, or what Pillow raises.
     """
@@ -157,7 +157,7 @@ def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
         try:
             values = read_values(read_image(masks[place]))
         except Exception:
-            continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            continue  # a decoder may raise nearly anything; whoever loads the image names it
         colours |= bool(values.max(initial=0) > 0xFFFF)
         found.update(values_in(values)[:_MOST_VALUES].tolist())
         if len(found) >= _MOST_VALUES:

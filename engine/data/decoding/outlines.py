@@ -1,4 +1,4 @@
-"""Outlines of things in pictures: polygons and run lengths, as COCO keeps them, and the pixels within. Torch-free."""
+"""Outlines of things in images: polygons and run lengths, as COCO keeps them, and the pixels within. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 MOST_CROSSINGS = 1 << 22
-"""Times that a polygon may cross the rows of its picture: outlines that people draw do so some thousand times."""
+"""Times that a polygon may cross the rows of its image: outlines that people draw do so some thousand times."""
 _MOST_BITS = 40
 
 
@@ -27,7 +27,7 @@ class OutlineError(ValueError):
 
 
 class Window(NamedTuple):
-    """A part of a picture, and which of its pixels belong to a thing."""
+    """A part of an image, and which of its pixels belong to a thing."""
 
     top: int
     left: int
@@ -35,7 +35,7 @@ class Window(NamedTuple):
 
     @property
     def part(self) -> tuple[slice, slice]:
-        """The rows and columns of the picture that it is."""
+        """The rows and columns of the image that it is."""
         height, width = self.pixels.shape
         return slice(self.top, self.top + height), slice(self.left, self.left + width)
 
@@ -53,7 +53,7 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """The pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs` in a picture of `size` (height,
+    """The pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs` in an image of `size` (height,
     width)."""
 
     polygons: tuple[Points, ...] = ()
@@ -73,16 +73,16 @@ class Outline:
         return window.left, window.top, window.left + width, window.top + height
 
     def window(self, height: int, width: int) -> Window | None:
-        """The smallest part of a picture of that size that holds all of it; None where it holds no pixel.
+        """The smallest part of an image of that size that holds all of it; None where it holds no pixel.
 
-        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of a picture of
+        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of an image of
         another size.
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
             return _joined(windows)
         if self.size != (height, width):
-            sizes = f"{self.size[1]} x {self.size[0]} pixels, the picture has {width} x {height}"
+            sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
             raise OutlineError(f"an outline in it is of another size ({sizes})")
         inside = np.repeat(np.arange(len(self.runs)) % 2 == 1, self.runs)
         return cut_out(inside.reshape(width, height).T)
@@ -100,7 +100,7 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
         if not 0 <= pixels <= MAX_PIXELS:
             raise OutlineError(f"an outline in it is of {pixels:,} pixels, which is too large")
         if any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
-            raise OutlineError("an outline in it has runs that do not fill its picture")
+            raise OutlineError("an outline in it has runs that do not fill its image")
         runs = np.array(counts, np.int64)
         return Outline(runs=runs, size=found.size)
     polygons = tuple(np.array(each[: len(each) // 2 * 2]).reshape(-1, 2) for each in found if len(each) >= 6)
@@ -123,7 +123,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
     )
     counts = last_row - first_row
     if counts.sum() > MOST_CROSSINGS:
-        raise OutlineError(f"an outline in it crosses the rows of its picture {counts.sum():,} times")
+        raise OutlineError(f"an outline in it crosses the rows of its image {counts.sum():,} times")
     sides = np.repeat(np.arange(len(polygon)), counts)
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
     x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
@@ -136,7 +136,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
 
 
 def cut_out(inside: Mask) -> Window | None:
-    """The smallest part of a picture, bool [h, w], that holds all its pixels; None where there are none."""
+    """The smallest part of an image, bool [h, w], that holds all its pixels; None where there are none."""
     rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
     if not len(rows):
         return None
@@ -171,7 +171,7 @@ def _unpacked(text: str) -> list[int]:
         value |= (bits & 0x1F) << shift
         shift += 5
         if shift > _MOST_BITS:
-            raise OutlineError("an outline in it holds a run that is longer than any picture")
+            raise OutlineError("an outline in it holds a run that is longer than any image")
         if bits & 0x20:
             continue
         if bits & 0x10:

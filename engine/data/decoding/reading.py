@@ -1,4 +1,4 @@
-"""How the files of a dataset are opened, and what can be told of pictures without torch: whether they are grey, too large, or
+"""How the files of a dataset are opened, and what can be told of images without torch: whether they are grey, too large, or
 why they cannot be read.
 
 A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image` here, or by
@@ -26,7 +26,7 @@ from engine.data.splits import shown, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_PIXELS = 178_956_970
-"""Larger pictures are passed over: it is where Pillow suspects a decompression bomb, twice its MAX_IMAGE_PIXELS."""
+"""Larger images are passed over: it is where Pillow suspects a decompression bomb, twice its MAX_IMAGE_PIXELS."""
 
 MOST_IMAGE_BYTES = 2 << 30
 """Of a file that holds one image: room for the largest that is decoded, with six bands of 16 bits."""
@@ -36,13 +36,13 @@ MOST_TABLE_BYTES = 512 << 20
 """Of a text file that tells of all images: ten million lines of fifty letters."""
 
 HEADERS = 512
-"""Pictures of a split that are opened to tell grey from colour; where a million are grey, opening all takes a minute."""
+"""Images of a split that are opened to tell grey from colour; where a million are grey, opening all takes a minute."""
 
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
 def quieten_pillow() -> None:
-    """Keeps Pillow's remarks on odd metadata and large pictures off the terminal, for the whole process.
+    """Keeps Pillow's remarks on odd metadata and large images off the terminal, for the whole process.
 
     Not `warnings.catch_warnings`: it is not safe with threads.
     """
@@ -119,7 +119,7 @@ def open_image(path: str) -> Iterator[Image.Image]:
 
 
 def decode_header(content: bytes) -> Image.Image:
-    """The picture in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
+    """The image in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
     if not content:
         raise Unfit("it is empty")
     image = Image.open(BytesIO(content))
@@ -131,17 +131,17 @@ def decode_header(content: bytes) -> Image.Image:
 def check_kind(image: Image.Image) -> None:
     """Raises Unfit for PostScript, which is a program: Pillow would have Ghostscript run it."""
     if image.format == "EPS":
-        raise Unfit("it is PostScript, not a picture")
+        raise Unfit("it is PostScript, not an image")
 
 
 def check_size(image: Image.Image) -> None:
-    """Raises Unfit for an opened picture that is too large to be decoded."""
+    """Raises Unfit for an opened image that is too large to be decoded."""
     if image.width * image.height > MAX_PIXELS:
         raise Unfit(f"it is too large ({image.width:,} x {image.height:,} pixels)")
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Whether an opened picture is grey by its header (and palette)."""
+    """Whether an opened image is grey by its header (and palette)."""
     if image.mode == "P" and image.palette is not None:
         levels = np.frombuffer(bytes(image.palette.palette), np.uint8)
         bands = len(image.palette.mode)
@@ -152,7 +152,7 @@ def is_grey(image: Image.Image) -> bool:
 
 _PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (Image.DecompressionBombError, f"it is too large (over {MAX_PIXELS:,} pixels)"),
-    (UnidentifiedImageError, "it is not a picture that can be read"),
+    (UnidentifiedImageError, "it is not an image that can be read"),
     (PermissionError, "it may not be read (permission denied)"),
     (FileNotFoundError, "it is not there (a broken link, or removed meanwhile)"),
     (MemoryError, "there is not enough memory to decode it"),
@@ -162,7 +162,7 @@ _SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why a picture cannot be read, in plain words."""
+    """Why an image cannot be read, in plain words."""
     text = str(error)
     if isinstance(error, Unfit | UnusableFile):
         return text
@@ -178,9 +178,9 @@ def describe_failure(error: BaseException) -> str:
 
 
 def folder_channels(*splits: Sequence[str]) -> int:
-    """1 if every picture that can be opened is grey, else 3; stops at the first that is not.
+    """1 if every image that can be opened is grey, else 3; stops at the first that is not.
 
-    Of each split at most `HEADERS` pictures are opened, evenly spread.
+    Of each split at most `HEADERS` images are opened, evenly spread.
     """
     quieten_pillow()
     channels: int | None = None
@@ -191,5 +191,5 @@ def folder_channels(*splits: Sequence[str]) -> int:
                     return 3
                 channels = 1
         except Exception:
-            continue  # a decoder may raise nearly anything; whoever decodes the picture will name it
+            continue  # a decoder may raise nearly anything; whoever decodes the image will name it
     return channels or 3

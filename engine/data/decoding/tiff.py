@@ -1,6 +1,6 @@
-"""TIFFs that are no pictures for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
+"""TIFFs that are no images for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
 
-Satellites and microscopes give them. Their bands become the channels of a picture, of 8 bits each as all others: the range
+Satellites and microscopes give them. Their bands become the channels of an image, of 8 bits each as all others: the range
 that a band's values are in over the whole dataset is stretched to 0..255, so that what is dark in one file stays dark.
 """
 
@@ -79,7 +79,7 @@ def is_tiff(content: bytes) -> bool:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """How the TIFFs among `files`, in the dataset's `folder`, become pictures; None where there are none, or none that need
+    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that need
     it. By what ArcGIS tells of its bands, else by some of the files."""
     tiffs = [path for row in spread_evenly(len(files), HEADERS) if (path := files[row]).lower().endswith(ENDINGS)]
     counts = {path: count for path in tiffs if (count := _special_bands(path)) is not None}
@@ -123,7 +123,7 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """The picture at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first three
+    """The image at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first three
     are shown, or the first, each stretched to its own range.
 
     Raises UnusableFile and what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
@@ -166,7 +166,7 @@ class _ShownTiff(ImageFile.ImageFile):
 
 
 def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """What of a file is the picture, and the order of its axes: its first page, or all of a stack's. Raises Unfit for one of
+    """What of a file is the image, and the order of its axes: its first page, or all of a stack's. Raises Unfit for one of
     more pages than a stack may have: tifffile would read all of them, which may overlap, by the hour."""
     page = file.pages.first
     if len(file.pages) > MOST_BANDS:
@@ -186,7 +186,7 @@ def _read(source: Any) -> tuple[Values, float | None]:
         part, axes = _series(file)
         sizes = dict(zip(axes, part.shape, strict=True))
         if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
-            raise Unfit(f"it is not one picture ({' x '.join(map(str, part.shape))})")
+            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
         if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
             bands = f" in {sizes['S']} bands" if "S" in sizes else ""
             raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
@@ -216,7 +216,7 @@ def _number(tag: TiffTag | None) -> float | None:
 
 
 def _special_bands(path: str) -> int | None:
-    """How many bands a file has where it is no picture for people; None for one that is, and one that cannot be read."""
+    """How many bands a file has where it is no image for people; None for one that is, and one that cannot be read."""
     from tifffile import TiffFile
 
     _quieten()
@@ -227,7 +227,7 @@ def _special_bands(path: str) -> int | None:
             kind = part.dtype
             pillows = file.pages.first.photometric in _PILLOWS
     except Exception:
-        return None  # a broken file may raise nearly anything; whoever decodes the picture names it
+        return None  # a broken file may raise nearly anything; whoever decodes the image names it
     if kind is None or kind.kind not in "uifb" or pillows or count > MOST_BANDS:
         return None
     return count if kind not in (np.uint8, np.bool_) or count not in (1, 3) else None
@@ -239,7 +239,7 @@ def _some_values(path: str) -> Values | None:
         with open_regular(path) as stream:
             values, no_data = _read(stream)
     except Exception:
-        return None  # a decoder may raise nearly anything; whoever loads the picture names it
+        return None  # a decoder may raise nearly anything; whoever loads the image names it
     return _without(_some(values), no_data)
 
 

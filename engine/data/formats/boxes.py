@@ -1,4 +1,4 @@
-"""Pictures with boxes around what is in them, as every way of writing them down gives them. Torch-free."""
+"""Images with boxes around what is in them, as every way of writing them down gives them. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, counted, first, warn
 
 MOST_BOXES = 1000
-"""Boxes of one picture that are used; of more the largest. Every picture's row of targets is as long as the longest."""
+"""Boxes of one image that are used; of more the largest. Every image's row of targets is as long as the longest."""
 TOLERANCE = 1.0
-"""Pixels by which a box may reach out of its picture without its being told: some tools count edges from 1."""
+"""Pixels by which a box may reach out of its image without its being told: some tools count edges from 1."""
 LEAST = 1e-3
 """Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
 THREADS = 4
@@ -31,7 +31,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 class Box(NamedTuple):
-    """A box: its edges from the left and the top of its picture, in pixels or in fractions of its sides.
+    """A box: its edges from the left and the top of its image, in pixels or in fractions of its sides.
 
     `label` is its class. An `ignored` one (crowds, what is difficult) is neither learnt nor counted as missed.
     """
@@ -46,7 +46,7 @@ class Box(NamedTuple):
 
 @dataclass
 class Marked:
-    """One picture as its annotation tells of it. `size` is its height and width, None where that is not told; `fractions`
+    """One image as its annotation tells of it. `size` is its height and width, None where that is not told; `fractions`
     where boxes are given in fractions of it."""
 
     path: str
@@ -57,7 +57,7 @@ class Marked:
 
 @dataclass
 class Annotations:
-    """What a folder's annotations hold: the pictures by "train", "val" and "test", or by "" where there are no splits."""
+    """What a folder's annotations hold: the images by "train", "val" and "test", or by "" where there are no splits."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[Marked]]
@@ -66,9 +66,9 @@ class Annotations:
 
 @dataclass(frozen=True, eq=False)
 class BoxSplit:
-    """Pictures as files, with the boxes in each.
+    """Images as files, with the boxes in each.
 
-    `sizes` is int64 [n, 2], heights and widths, 0 where a picture cannot be read. Those of picture i are rows `bounds[i]` to
+    `sizes` is int64 [n, 2], heights and widths, 0 where an image cannot be read. Those of image i are rows `bounds[i]` to
     `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some area), of `labels`, int64
     [k], and of `ignored`, bool [k].
     """
@@ -82,11 +82,11 @@ class BoxSplit:
     made: bool = False
 
     def of(self, place: int) -> slice:
-        """The rows of a picture's boxes."""
+        """The rows of an image's boxes."""
         return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> BoxSplit:
-        """The pictures for which `which`, bool [n], is true."""
+        """The images for which `which`, bool [n], is true."""
         counts = np.diff(self.bounds)
         rows = np.repeat(which, counts)
         return BoxSplit(
@@ -100,25 +100,25 @@ class BoxSplit:
         )
 
 
-def gather(pictures: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSplit:
-    """The pictures of one split, their boxes within them and cleared of those that cannot be learnt from."""
-    sizes = picture_sizes(pictures)
-    paths = [picture.path for picture in pictures]
-    boxes = [box for picture in pictures for box in picture.boxes]
-    of = np.repeat(np.arange(len(paths)), [len(picture.boxes) for picture in pictures])
+def gather(images: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSplit:
+    """The images of one split, their boxes within them and cleared of those that cannot be learnt from."""
+    sizes = image_sizes(images)
+    paths = [image.path for image in images]
+    boxes = [box for image in images for box in image.boxes]
+    of = np.repeat(np.arange(len(paths)), [len(image.boxes) for image in images])
     labels = np.array([box.label for box in boxes], np.int64)
     ignored = np.array([box.ignored for box in boxes], bool)
     drawn = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
     sides = np.tile(sizes[of][:, ::-1], 2).astype(np.float64)
-    drawn *= np.where(np.array([picture.fractions for picture in pictures], bool)[of, None], sides, 1)
+    drawn *= np.where(np.array([image.fractions for image in images], bool)[of, None], sides, 1)
     within = np.clip(drawn, 0, sides)
     # Not as what is smaller: what is no number is not to pass either.
     fine = (within[:, 2:] - within[:, :2] > LEAST).all(1)
     beyond = np.concatenate([-drawn[:, :2], drawn[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
-    # A picture that cannot be read is told of by whoever tries.
+    # An image that cannot be read is told of by whoever tries.
     readable = sides.all(1)
-    faults.empty += [paths[picture] for picture in of[~fine & readable].tolist()]
-    faults.outside += [paths[picture] for picture in of[fine & beyond].tolist()]
+    faults.empty += [paths[image] for image in of[~fine & readable].tolist()]
+    faults.outside += [paths[image] for image in of[fine & beyond].tolist()]
     chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
     firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
     places = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
@@ -133,18 +133,18 @@ def gather(pictures: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSp
 def _largest(
     of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
-    """Which boxes are used: of each picture the largest, by the picture that each is `of`."""
+    """Which boxes are used: of each image the largest, by the image that each is `of`."""
     kept = np.ones(len(of), bool)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    for picture in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MOST_BOXES).tolist():
-        faults.crowded.append(paths[picture])
-        rows = np.flatnonzero(of == picture)
+    for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MOST_BOXES).tolist():
+        faults.crowded.append(paths[image])
+        rows = np.flatnonzero(of == image)
         kept[rows[np.argsort(-areas[rows], kind="stable")[MOST_BOXES:]]] = False
     return kept
 
 
 class BoxFaults:
-    """What is wrong with the boxes of a folder: counted, and told once for each kind with the first pictures' names."""
+    """What is wrong with the boxes of a folder: counted, and told once for each kind with the first images' names."""
 
     def __init__(self) -> None:
         self.empty: list[str] = []
@@ -157,31 +157,31 @@ class BoxFaults:
             message = f"{counted(self.empty, 'box', 'boxes')} of no area, in {first(self.empty)}."
             found.append(warn(message, "They are left out; draw them anew, or remove them from the annotations."))
         if self.outside:
-            message = f"{counted(self.outside, 'box', 'boxes')} reaching out of the picture, in {first(self.outside)}."
-            found.append(warn(message, "They are cut at its edges; see whether the annotations are of other pictures."))
+            message = f"{counted(self.outside, 'box', 'boxes')} reaching out of the image, in {first(self.outside)}."
+            found.append(warn(message, "They are cut at its edges; see whether the annotations are of other images."))
         if self.crowded:
-            message = f"{counted(self.crowded, 'picture')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
-            found.append(warn(message, "The largest boxes are used; cut such pictures into tiles to learn from all."))
+            message = f"{counted(self.crowded, 'image')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
+            found.append(warn(message, "The largest boxes are used; cut such images into tiles to learn from all."))
         return found
 
 
-def picture_sizes(pictures: Sequence[Marked]) -> Sizes:
+def image_sizes(images: Sequence[Marked]) -> Sizes:
     """Heights and widths, int64 [n, 2]: those that the annotations tell, else what the files' headers say; 0 where there is
     neither."""
     quieten_pillow()
-    told = [picture.size or (0, 0) for picture in pictures]
+    told = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in told]
     sizes = np.array(fit, np.int64).reshape(-1, 2)
     untold = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
-        read = pool.map(upright_size, [pictures[place].path for place in untold])
+        read = pool.map(upright_size, [images[place].path for place in untold])
         for place, size in zip(untold, read, strict=True):
             sizes[place] = size or (0, 0)
     return sizes
 
 
 def upright_size(path: str) -> tuple[int, int] | None:
-    """Height and width of a picture when it is turned upright, from its header; None where it cannot be read."""
+    """Height and width of an image when it is turned upright, from its header; None where it cannot be read."""
     try:
         with open_to_show(path) as image:
             return size_upright(image)
@@ -190,7 +190,7 @@ def upright_size(path: str) -> tuple[int, int] | None:
 
 
 def size_upright(image: Image.Image) -> tuple[int, int]:
-    """Height and width of an opened picture when it is turned upright. Raises Unfit for one that is too large."""
+    """Height and width of an opened image when it is turned upright. Raises Unfit for one that is too large."""
     check_size(image)
     turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
     return image.size if turned else image.size[::-1]

@@ -1,4 +1,4 @@
-"""Folders of pictures with boxes, in whatever way they are written down. Torch-free."""
+"""Folders of images with boxes, in whatever way they are written down. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.data.formats.yolo import find_yolo
 from engine.data.splits import Recognised, shown, wrong
 
 LAYOUT = (
-    "Give a folder with pictures and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or KITTI, as "
+    "Give a folder with images and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or KITTI, as "
     "ArcGIS and Roboflow export them, too."
 )
 
@@ -33,7 +33,7 @@ READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (_read
 
 
 def recognise_boxes(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
     found = next((each for read in READERS if (each := read(folder, folders)) is not None), None)
     if found is None:
         return None

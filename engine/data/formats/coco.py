@@ -22,7 +22,7 @@ from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 PLACES = ("annotations", "annotation", "labels")
 LOOKED_AT = 20
-"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one a picture."""
+"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one an image."""
 _FOLDERS = ("images", "data", "jpegimages", "imgs", "img")
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 _OVERLAP = max(map(len, _KEYS))
@@ -34,7 +34,7 @@ REMEDY = "Write the file anew, as COCO's data format has it."
 Key = int | str
 
 
-class _Picture(msgspec.Struct):
+class _Image(msgspec.Struct):
     id: Key
     file_name: str
     width: float | None = None
@@ -56,7 +56,7 @@ class _Annotation(msgspec.Struct):
 
 
 class _Content(msgspec.Struct):
-    images: list[_Picture]
+    images: list[_Image]
     annotations: list[_Annotation]
     categories: list[_Category]
 
@@ -66,7 +66,7 @@ _DECODER = msgspec.json.Decoder(_Content)
 
 @dataclass(frozen=True, eq=False)
 class Outlined:
-    """One picture and the outlines in it: each a class, COCO's `segmentation` as JSON, and whether it is a crowd."""
+    """One image and the outlines in it: each a class, COCO's `segmentation` as JSON, and whether it is a crowd."""
 
     path: str
     size: tuple[int, int] | None
@@ -94,7 +94,7 @@ class CocoFiles:
         problems = list(self.problems)
         splits: dict[str, list[Marked]] = {}
         boxless: list[str] = []
-        for split, path, picture, marks in self._pictures(problems):
+        for split, path, image, marks in self._images(problems):
             found = []
             for each in marks:
                 edges = _edges(each)
@@ -102,7 +102,7 @@ class CocoFiles:
                     boxless.append(path)
                     continue
                 found.append(Box(*edges, self.categories[each.category_id], bool(each.iscrowd)))
-            splits.setdefault(split, []).append(Marked(path, found, _size(picture)))
+            splits.setdefault(split, []).append(Marked(path, found, _size(image)))
         if boxless:
             message = f"{counted(boxless, 'object')} with neither a box nor an outline, in {first(boxless)}."
             problems.append(warn(message, "They are left out; draw them, or remove them from the annotations."))
@@ -114,7 +114,7 @@ class CocoFiles:
         splits: dict[str, list[Outlined]] = {}
         boxed: list[str] = []
         some = False
-        for split, path, picture, marks in self._pictures(problems):
+        for split, path, image, marks in self._images(problems):
             found = []
             for each in marks:
                 if _is_outline(each.segmentation):
@@ -122,36 +122,36 @@ class CocoFiles:
                 else:
                     boxed.append(path)
             some |= bool(found)
-            splits.setdefault(split, []).append(Outlined(path, _size(picture), tuple(found)))
+            splits.setdefault(split, []).append(Outlined(path, _size(image), tuple(found)))
         if boxed:
             message = f"{counted(boxed, 'object')} without an outline, in {first(boxed)}."
             problems.append(warn(message, "They are left out; draw outlines, or choose the task Object detection."))
         return (splits if some else {}), problems
 
-    def _pictures(self, problems: list[Problem]) -> Iterator[tuple[str, str, _Picture, list[_Annotation]]]:
-        """Split, path, picture and annotations of each picture that is there; tells of those that are not, and of annotations
+    def _images(self, problems: list[Problem]) -> Iterator[tuple[str, str, _Image, list[_Annotation]]]:
+        """Split, path, image and annotations of each image that is there; tells of those that are not, and of annotations
         that belong to nothing."""
         missing: list[str] = []
         lost: list[str] = []
         for split, file in self.opened.items():
-            by_picture: dict[Key, list[_Annotation]] = {picture.id: [] for picture in file.content.images}
+            by_image: dict[Key, list[_Annotation]] = {image.id: [] for image in file.content.images}
             for each in file.content.annotations:
-                if each.image_id in by_picture and each.category_id in self.categories:
-                    by_picture[each.image_id].append(each)
+                if each.image_id in by_image and each.category_id in self.categories:
+                    by_image[each.image_id].append(each)
                 else:
                     lost.append(file.path)
             find = _Finder(self.folder, file.path, split)
-            for picture in sorted(file.content.images, key=lambda picture: picture.file_name):
-                path = find(picture.file_name)
+            for image in sorted(file.content.images, key=lambda image: image.file_name):
+                path = find(image.file_name)
                 if path is None:
-                    missing.append(picture.file_name)
+                    missing.append(image.file_name)
                 else:
-                    yield split, path, picture, by_picture[picture.id]
+                    yield split, path, image, by_image[image.id]
         if missing:
-            message = f"{counted(missing, 'picture')} named in the annotations but not in the folder: {first(missing)}."
+            message = f"{counted(missing, 'image')} named in the annotations but not in the folder: {first(missing)}."
             problems.append(warn(message, "They are left out; put them beside the annotations, or into images."))
         if lost:
-            message = f"{counted(lost, 'annotation')} of a picture or a category that is not listed, in {first(lost)}."
+            message = f"{counted(lost, 'annotation')} of an image or a category that is not listed, in {first(lost)}."
             problems.append(warn(message, "They are left out; write the file anew."))
 
 
@@ -186,7 +186,7 @@ def _why(error: Exception) -> str:
 
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
-    """JSON files in the places where they lie: in a folder of annotations, or beside the pictures."""
+    """JSON files in the places where they lie: in a folder of annotations, or beside the images."""
     places = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
     for place in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in places)):
         paths = [os.path.join(place, name) for name in endings(place, ".json")]
@@ -248,13 +248,13 @@ def _split_of(path: str) -> str:
 
 
 class _Finder:
-    """Finds pictures by the names in a file: from its folder, from the dataset's, or from where pictures of its split are."""
+    """Finds images by the names in a file: from its folder, from the dataset's, or from where images of its split are."""
 
     def __init__(self, folder: str, file: str, split: str) -> None:
         beside = os.path.dirname(file)
         roots = list(dict.fromkeys([beside, folder]))
         roots += [os.path.join(root, name) for root in roots if (name := named(subfolders(root), _FOLDERS))]
-        # Of a file for all splits the pictures may lie in any folder, as CVAT's do in images/default.
+        # Of a file for all splits the images may lie in any folder, as CVAT's do in images/default.
         inner = [os.path.join(root, name) for root in roots for name in subfolders(root) if split in name.lower()]
         deeper = [os.path.join(root, name) for root in inner if (name := named(subfolders(root), _FOLDERS))]
         self._roots = list(dict.fromkeys([*inner, *deeper, *roots]))
@@ -279,8 +279,8 @@ class _Finder:
         return self._there[folder]
 
 
-def _size(picture: _Picture) -> tuple[int, int] | None:
-    height, width = picture.height or 0, picture.width or 0
+def _size(image: _Image) -> tuple[int, int] | None:
+    height, width = image.height or 0, image.width or 0
     return (int(height), int(width)) if 1 <= min(height, width) <= max(height, width) <= MAX_PIXELS else None
 
 

@@ -1,4 +1,4 @@
-"""Folders of pictures and of the edges in them, in the spellings in which people keep them. Torch-free."""
+"""Folders of images and of the edges in them, in the spellings in which people keep them. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ KIND = Kind(
     deep=True,
 )
 _WITHIN = ("", "data", "BSDS500/data", "edges")
-"""Where in the folder the pictures and edges may lie: BSDS500 has them in data, BIPED in edges."""
+"""Where in the folder the images and edges may lie: BSDS500 has them in data, BIPED in edges."""
 LAYOUT = (
     "Give a folder with images and edges (or BSDS500's groundTruth), each with train and val folders if there are such; "
-    "edges are pictures, white on black, or BSDS500's .mat files."
+    "edges are images, white on black, or BSDS500's .mat files."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Pictures and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew."""
+    """Images and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew."""
 
     files: Sequence[str]
     edges: Sequence[str]
@@ -46,13 +46,13 @@ class EdgeSplit:
 
 
 def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The pictures and edges in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and edges in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = _pairs(folder, folders)
     if not pairs:
         return None
     problems: list[Problem] = []
     splits = {name: _joined(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of pictures and of edges, but none of them belong together for training."
+    nothing = f"{shown(folder)} has folders of images and of edges, but none of them belong together for training."
     halves = train_and_val(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
     )
@@ -63,7 +63,7 @@ def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, se
 
 
 def _pairs(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """The folders of pictures and of their edges by split, or by "" where there are no splits."""
+    """The folders of images and of their edges by split, or by "" where there are no splits."""
     for within in _WITHIN:
         place = os.path.join(folder, within) if within else folder
         if not within or os.path.isdir(place):
@@ -74,21 +74,21 @@ def _pairs(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
 
 
 def _joined(pair: Pair, problems: list[Problem]) -> EdgeSplit:
-    """Each picture with its edges, in the order of the pictures' names. Adds what has no counterpart to `problems`."""
+    """Each image with its edges, in the order of the images' names. Adds what has no counterpart to `problems`."""
     joined = join(pair, KIND)
     if joined.alone:
         problems.append(
             warn(
-                f"{counted(joined.alone, 'picture')} in {shown(pair.pictures)} without edges: {first(joined.alone)}.",
+                f"{counted(joined.alone, 'image')} in {shown(pair.images)} without edges: {first(joined.alone)}.",
                 "They are left out; add their edges under the same names.",
             )
         )
     if joined.spare:
         problems.append(
             warn(
-                f"{counted(joined.spare, 'file')} of edges in {shown(pair.annotations)} without a picture: "
+                f"{counted(joined.spare, 'file')} of edges in {shown(pair.annotations)} without an image: "
                 f"{first(joined.spare)}.",
-                "They are not used; give picture and edges the same name.",
+                "They are not used; give image and edges the same name.",
             )
         )
-    return EdgeSplit([picture for picture, _ in joined.both], [edges for _, edges in joined.both])
+    return EdgeSplit([image for image, _ in joined.both], [edges for _, edges in joined.both])

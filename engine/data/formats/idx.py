@@ -53,7 +53,7 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
         remedy = "Use label files that belong together."
         problems.append(wrong(f"Class {label} is in the validation labels, but training has none of it.", remedy))
     for label in np.setdiff1d(known, val).tolist():
-        problems.append(warn(f"Class {label} has no pictures for validation, so it is never validated."))
+        problems.append(warn(f"Class {label} has no images for validation, so it is never validated."))
     val_labels = np.searchsorted(known, val).astype(np.int64)
     halves = (IdxSplit(files.train_images, labels), IdxSplit(files.val_images, val_labels))
     return Recognised("idx", classes, *halves, tuple(problems))
@@ -79,7 +79,7 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
         array = read_idx(path)
         if array.ndim != dimensions or 0 in array.shape[1:]:
             shape = " x ".join(map(str, array.shape))
-            raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'pictures x rows x columns'}")
+            raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'images x rows x columns'}")
     except IdxError as error:
         problems.append(wrong(f"{name} cannot be used: {error}.", "Fetch the file again."))
     except UnusableFile as error:
@@ -93,15 +93,15 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
     return None
 
 
-def open_idx_pictures(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
-    """The idx file's pictures, uint8 [N, rows, columns], or None with the reason added to `problems`."""
+def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
+    """The idx file's images, uint8 [N, rows, columns], or None with the reason added to `problems`."""
     pixels = _read_or_explain(split.images, 3, problems)
     if pixels is None:
         return None
     needed = len(split.labels) if split.rows is None else None
     if needed is not None and len(pixels) != needed:
         name = shown(os.path.basename(split.images))
-        message = f"{name} holds {len(pixels):,} pictures, but there are {needed:,} labels."
+        message = f"{name} holds {len(pixels):,} images, but there are {needed:,} labels."
         problems.append(wrong(message, "Use image and label files that belong together."))
         return None
     return pixels

@@ -1,4 +1,4 @@
-"""Folders of pictures, one folder per class, in the spellings in which people keep them. Torch-free."""
+"""Folders of images, one folder per class, in the spellings in which people keep them. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ SPLIT_NAMES = {
 }
 
 
-def is_picture(name: str) -> bool:
+def is_image(name: str) -> bool:
     return name[name.rfind(".") :].lower() in EXTENSIONS
 
 
 class _Class(NamedTuple):
-    """A class folder: its pictures, and what is no picture by its name, folder by folder."""
+    """A class folder: its images, and what is no image by its name, folder by folder."""
 
     label: int
-    pictures: list[Listing]
+    images: list[Listing]
     strays: list[Listing]
 
 
 def _list_class(folder: str, label: int) -> _Class:
     found = _Class(label, [], [])
     for place, names in walk(folder):
-        pictures: list[str] = []
+        images: list[str] = []
         strays: list[str] = []
         for name in names:
-            (pictures if is_picture(name) else strays).append(name)
-        found.pictures.append(Listing.of(place, pictures))
+            (images if is_image(name) else strays).append(name)
+        found.images.append(Listing.of(place, images))
         found.strays.append(Listing.of(place, strays))
     return found
 
 
 def _split_folders(folder: str, folders: Sequence[str], problems: list[Problem]) -> dict[str, str]:
-    """The folders that are splits. One that holds pictures but no folders is a class of that name instead."""
+    """The folders that are splits. One that holds images but no folders is a class of that name instead."""
     found: dict[str, str] = {}
     for split, names in SPLIT_NAMES.items():
         fitting = [name for name in folders if name.lower() in names and subfolders(os.path.join(folder, name))]
@@ -70,7 +70,7 @@ def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: flo
     train_at = os.path.join(folder, splits["train"])
     names = subfolders(train_at)
     listed = _list_classes(train_at, names)
-    problems += _judge_classes(names, _without_pictures(listed, names), splits["train"])
+    problems += _judge_classes(names, _without_images(listed, names), splits["train"])
     classes = tuple(map(shown, names))
     if "val" not in splits and "test" not in splits:
         return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
@@ -78,14 +78,14 @@ def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: flo
         problems.append(
             warn(
                 f"There is no validation folder; {shown(splits['test'])} serves as one.",
-                "Add a val folder to keep the test pictures for a last, independent look.",
+                "Add a val folder to keep the test images for a last, independent look.",
             )
         )
     name = splits.get("val") or splits["test"]
     val_at = os.path.join(folder, name)
     val_names = subfolders(val_at)
     val_listed = _list_classes(val_at, names, only=val_names)
-    problems += _compare_classes(names, val_names, _without_pictures(val_listed, names), name)
+    problems += _compare_classes(names, val_names, _without_images(val_listed, names), name)
     return Recognised("imagefolder", classes, _as_split(listed), _as_split(val_listed), tuple(problems))
 
 
@@ -93,14 +93,14 @@ def _without_split(folder: str, folders: Sequence[str], val_fraction: float, see
     if not folders:
         return nothing(_no_folders(folder))
     listed = _list_classes(folder, folders)
-    empty = _without_pictures(listed, folders)
+    empty = _without_images(listed, folders)
     if len(empty) == len(folders):
-        message = f"None of the {len(folders)} folders in {shown(folder)} holds a picture."
-        return nothing(wrong(message, f"Pictures are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
-    # A folder beside the classes that holds no pictures at all (notes, scripts) is no class.
+        message = f"None of the {len(folders)} folders in {shown(folder)} holds an image."
+        return nothing(wrong(message, f"Images are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
+    # A folder beside the classes that holds no images at all (notes, scripts) is no class.
     names = [name for name in folders if name not in empty]
-    problems = [warn(f"Folder {shown(name)} holds no pictures and is not used as a class.") for name in empty]
-    kept = (each for each in listed if _has_pictures(each))
+    problems = [warn(f"Folder {shown(name)} holds no images and is not used as a class.") for name in empty]
+    kept = (each for each in listed if _has_images(each))
     listed = [each._replace(label=label) for label, each in enumerate(kept)]
     if len(names) == 1:
         inside = os.path.join(folder, names[0])
@@ -116,12 +116,12 @@ def _without_split(folder: str, folders: Sequence[str], val_fraction: float, see
 def _no_folders(folder: str) -> Problem:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if visible(entry.name)]
-    pictures = sum(map(is_picture, names))
+    images = sum(map(is_image, names))
     if not names:
         return wrong(f"{shown(folder)} is empty.")
-    if pictures:
-        return wrong(f"{shown(folder)} holds pictures ({pictures}) but no folders that tell their classes.")
-    return wrong(f"{shown(folder)} holds neither folders of pictures nor idx files.")
+    if images:
+        return wrong(f"{shown(folder)} holds images ({images}) but no folders that tell their classes.")
+    return wrong(f"{shown(folder)} holds neither folders of images nor idx files.")
 
 
 def _list_classes(folder: str, names: Sequence[str], only: list[str] | None = None) -> list[_Class]:
@@ -130,27 +130,27 @@ def _list_classes(folder: str, names: Sequence[str], only: list[str] | None = No
     return [_list_class(os.path.join(folder, name), label) for label, name in enumerate(names) if name in present]
 
 
-def _without_pictures(listed: list[_Class], names: Sequence[str]) -> list[str]:
-    return [names[each.label] for each in listed if not _has_pictures(each)]
+def _without_images(listed: list[_Class], names: Sequence[str]) -> list[str]:
+    return [names[each.label] for each in listed if not _has_images(each)]
 
 
-def _has_pictures(each: _Class) -> bool:
-    return any(listing.length for listing in each.pictures)
+def _has_images(each: _Class) -> bool:
+    return any(listing.length for listing in each.images)
 
 
 def _as_split(listed: list[_Class]) -> FileSplit:
-    counts = [sum(listing.length for listing in each.pictures) for each in listed]
+    counts = [sum(listing.length for listing in each.images) for each in listed]
     labels = np.repeat(np.array([each.label for each in listed], np.int64), counts)
-    files = Files.of(listing for each in listed for listing in each.pictures)
+    files = Files.of(listing for each in listed for listing in each.images)
     return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
 
 
 def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[Problem]:
     where = f" in {shown(place)}" if place else ""
     if len(empty) == len(names):
-        return [wrong(f"None of the {len(names)} folders{where} holds a picture.")]
+        return [wrong(f"None of the {len(names)} folders{where} holds an image.")]
     found = [
-        wrong(f"The class folder {shown(name)}{where} holds no pictures.", "Add pictures to it, or remove it.")
+        wrong(f"The class folder {shown(name)}{where} holds no images.", "Add images to it, or remove it.")
         for name in empty
     ]
     if len(names) == 1:
@@ -167,13 +167,13 @@ def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str
     found = []
     for name in val_names:
         if name not in known:
-            remedy = "Add pictures of it for training, or remove it."
+            remedy = "Add images of it for training, or remove it."
             found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but training has none of it.", remedy))
     for name in names:
         if name not in validated:
-            found.append(warn(f"Class {shown(name)} has no pictures in {shown(place)}, so it is never validated."))
+            found.append(warn(f"Class {shown(name)} has no images in {shown(place)}, so it is never validated."))
     if not known & validated:
-        found.append(wrong(f"{shown(place)} holds no pictures of any class.", f"Add some, or remove {shown(place)}."))
+        found.append(wrong(f"{shown(place)} holds no images of any class.", f"Add some, or remove {shown(place)}."))
     return found
 
 
@@ -188,12 +188,12 @@ def _divided(
 ) -> Recognised:
     """The dataset with validation drawn from its only split."""
     whole = _as_split(listed)
-    pictures = (listing for each in listed for listing in each.pictures if listing.length)
-    keys = (key for listing in pictures for key in listing.below(folder))
+    images = (listing for each in listed for listing in each.images if listing.length)
+    keys = (key for listing in images for key in listing.below(folder))
     chosen = draw_validation(keys, whole.labels, val_fraction, seed)
     if len(chosen) and not chosen.any():
-        message = "With one picture per class, none can be kept for validation."
-        problems = [*problems, wrong(message, "Add pictures, or a val folder.")]
+        message = "With one image per class, none can be kept for validation."
+        problems = [*problems, wrong(message, "Add images, or a val folder.")]
     return Recognised(
         "imagefolder",
         classes,

@@ -1,4 +1,4 @@
-"""Folders of pictures in which every single thing is outlined, in the ways in which people keep them. Torch-free."""
+"""Folders of images in which every single thing is outlined, in the ways in which people keep them. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from engine.data.decoding.outlines import Points
 from engine.data.decoding.reading import read_image
 from engine.data.formats.coco import CocoFiles, find_coco
 from engine.data.formats.folders import subfolders
-from engine.data.formats.imagefolder import is_picture
+from engine.data.formats.imagefolder import is_image
 from engine.data.formats.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.formats.maskfolder import find_masks, join_masks
-from engine.data.formats.pairing import PICTURES, classes_of, named
+from engine.data.formats.pairing import IMAGES, classes_of, named
 from engine.data.formats.splitting import train_and_val
 from engine.data.formats.yolo import BOX, Row, find_yolo
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
 LAYOUT = (
-    "Give a folder with pictures and COCO's JSON with outlines, or YOLO's text files with them; or with images and masks, in "
+    "Give a folder with images and COCO's JSON with outlines, or YOLO's text files with them; or with images and masks, in "
     "which each thing has a number of its own; or ArcGIS's RCNN masks."
 )
 LOOKED_AT = 20
@@ -32,7 +32,7 @@ Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
 
 
 def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The pictures and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
     coco = find_coco(folder, folders)
     found = _classed(folder, folders) or (
         _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders) or _polygons(folder, folders)
@@ -102,7 +102,7 @@ def _most_in_one(masks: Sequence[str]) -> int:
         try:
             values = values_in(read_values(read_image(path)))
         except Exception:
-            continue  # a decoder may raise nearly anything; whoever loads the picture names it
+            continue  # a decoder may raise nearly anything; whoever loads the image names it
         most = max(most, int(np.count_nonzero(values)))
     return most
 
@@ -124,35 +124,35 @@ def _outlined(coco: CocoFiles | None) -> Found | None:
 
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """What is to be told of pictures with more instances than are used."""
+    """What is to be told of images with more instances than are used."""
     if not crowded:
         return []
-    message = f"{counted(crowded, 'picture')} with more than {MOST_INSTANCES} instances: {first(crowded)}."
-    return [warn(message, "The largest are used; cut such pictures into tiles to learn from all.")]
+    message = f"{counted(crowded, 'image')} with more than {MOST_INSTANCES} instances: {first(crowded)}."
+    return [warn(message, "The largest are used; cut such images into tiles to learn from all.")]
 
 
 def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
-    """ArcGIS's RCNN masks: images, and in labels a folder for each class with a mask for each picture that shows it."""
-    inputs, labels = named(folders, PICTURES), named(folders, ("labels",))
+    """ArcGIS's RCNN masks: images, and in labels a folder for each class with a mask for each image that shows it."""
+    inputs, labels = named(folders, IMAGES), named(folders, ("labels",))
     if inputs is None or labels is None:
         return None
     inputs, labels = os.path.join(folder, inputs), os.path.join(folder, labels)
-    by_class = {name: _pictures(os.path.join(labels, name)) for name in subfolders(labels)}
+    by_class = {name: _images(os.path.join(labels, name)) for name in subfolders(labels)}
     by_class = {name: masks for name, masks in by_class.items() if masks}
-    pictures = _pictures(inputs)
-    if not any(stem in pictures for masks in by_class.values() for stem in masks):
+    images = _images(inputs)
+    if not any(stem in images for masks in by_class.values() for stem in masks):
         return None
     classes, places = classes_of(folder, by_class)
     problems: list[Problem] = []
-    spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in pictures]
+    spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
     if spare:
-        message = f"{counted(spare, 'mask')} without a picture: {first(spare)}."
-        problems.append(warn(message, "They are not used; give picture and mask the same name."))
+        message = f"{counted(spare, 'mask')} without an image: {first(spare)}."
+        problems.append(warn(message, "They are not used; give image and mask the same name."))
     sources = [
         NumberedMasks([(masks[stem], places[name]) for name, masks in by_class.items() if stem in masks])
-        for stem in pictures
+        for stem in images
     ]
-    return classes, {"": InstanceSplit(list(pictures.values()), sources)}, problems
+    return classes, {"": InstanceSplit(list(images.values()), sources)}, problems
 
 
 def _polygons(folder: str, folders: Sequence[str]) -> Found | None:
@@ -162,9 +162,9 @@ def _polygons(folder: str, folders: Sequence[str]) -> Found | None:
         return None
     splits = {
         name: InstanceSplit(
-            [path for path, _ in pictures], [Polygons([_polygon(row) for row in rows]) for _, rows in pictures]
+            [path for path, _ in images], [Polygons([_polygon(row) for row in rows]) for _, rows in images]
         )
-        for name, pictures in files.splits.items()
+        for name, images in files.splits.items()
     }
     return files.classes, splits, list(files.problems)
 
@@ -176,8 +176,8 @@ def _polygon(row: Row) -> tuple[int, Points]:
     return row.label, np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 
 
-def _pictures(folder: str) -> dict[str, str]:
-    """The pictures in a folder by their names without endings, in their order."""
+def _images(folder: str) -> dict[str, str]:
+    """The images in a folder by their names without endings, in their order."""
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if is_picture(entry.name) and not entry.name.startswith("."))
+        names = sorted(entry.name for entry in entries if is_image(entry.name) and not entry.name.startswith("."))
     return {os.path.splitext(name)[0]: os.path.join(folder, name) for name in names}

@@ -1,4 +1,4 @@
-"""Pictures in which every single thing is outlined: where the outlines come from, and how they become planes. Torch-free."""
+"""Images in which every single thing is outlined: where the outlines come from, and how they become planes. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.data.decoding.reading import Unfit, open_image, read_image
 from engine.data.splits import MaskCode, shown
 
 MOST_INSTANCES = 255
-"""Instances of one picture that are used, as many as a byte can number; of more the largest."""
+"""Instances of one image that are used, as many as a byte can number; of more the largest."""
 
 MOST_PAINTED = 1 << 28
 MOST_LAYERS = 4
@@ -30,7 +30,7 @@ MOST_NUMBERS = 0xFFFF
 
 
 class Instance(NamedTuple):
-    """One thing in a picture: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
+    """One thing in an image: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
     learnt nor counted as missed."""
 
     window: Window
@@ -44,16 +44,16 @@ class Instance(NamedTuple):
 
 
 class Source(Protocol):
-    """Where the instances of one picture come from."""
+    """Where the instances of one image come from."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Those of the picture, which has that size. Raises Unfit, OutlineError, or what a decoder raises."""
+        """Those of the image, which has that size. Raises Unfit, OutlineError, or what a decoder raises."""
 
     def labels(self) -> list[int]:
         """The class of each, but for those that are to be ignored; without what cannot be read."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """The heights and widths of the pictures that they are of, as far as they tell. May raise what a decoder raises."""
+        """The heights and widths of the images that they are of, as far as they tell. May raise what a decoder raises."""
 
     def state(self) -> bytes:
         """What changes where the instances do."""
@@ -61,7 +61,7 @@ class Source(Protocol):
 
 class Outlines:
     """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the height and
-    the width that it tells of the picture."""
+    the width that it tells of the image."""
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
         self._outlines = tuple(outlines)
@@ -71,7 +71,7 @@ class Outlines:
         if self._size not in (None, (height, width)):
             assert self._size is not None
             raise Unfit(
-                f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the picture has {width} x {height})"
+                f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the image has {width} x {height})"
             )
         found = []
         painted = 0
@@ -94,7 +94,7 @@ class Outlines:
 
 
 class Polygons:
-    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the picture, each of a class."""
+    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the image, each of a class."""
 
     def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
         self._polygons = tuple(polygons)
@@ -121,7 +121,7 @@ class Polygons:
 
 
 class NumberedMasks:
-    """Pictures of the same size in which each instance's pixels have a value of their own, 0 where there is none; one picture
+    """Images of the same size in which each instance's pixels have a value of their own, 0 where there is none; one image
     for each class that there is."""
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
@@ -138,7 +138,7 @@ class NumberedMasks:
             try:
                 values = values_in(read_values(read_image(path)))
             except Exception:
-                continue  # a decoder may raise nearly anything; whoever loads the picture names it
+                continue  # a decoder may raise nearly anything; whoever loads the image names it
             found += [label] * int(np.count_nonzero(values))
         return found
 
@@ -150,7 +150,7 @@ class NumberedMasks:
 
 
 class ClassedMask:
-    """A picture in which each instance has a value of its own, and a second one that tells the class of each pixel by `code`,
+    """An image in which each instance has a value of its own, and a second one that tells the class of each pixel by `code`,
     its first class being that of no instance; as PASCAL VOC's SegmentationObject and SegmentationClass are."""
 
     def __init__(self, numbers: str, classes: str, code: MaskCode) -> None:
@@ -171,7 +171,7 @@ class ClassedMask:
         try:
             return [each.label for each in self.instances(*self.sizes()[0])]
         except Exception:
-            return []  # a decoder may raise nearly anything; whoever loads the picture names it
+            return []  # a decoder may raise nearly anything; whoever loads the image names it
 
     def sizes(self) -> list[tuple[int, int]]:
         return _sizes((self._numbers, self._classes))
@@ -182,19 +182,19 @@ class ClassedMask:
 
 @dataclass(frozen=True, eq=False)
 class InstanceSplit:
-    """Pictures as files, and where the instances in each come from."""
+    """Images as files, and where the instances in each come from."""
 
     files: Sequence[str]
     sources: Sequence[Source]
     made: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> InstanceSplit:
-        """The pictures for which `which`, bool [n], is true."""
+        """The images for which `which`, bool [n], is true."""
         places = np.flatnonzero(which).tolist()
         return InstanceSplit([self.files[place] for place in places], [self.sources[place] for place in places], made)
 
     def state(self) -> str:
-        """A text that changes where the instances of any picture do."""
+        """A text that changes where the instances of any image do."""
         digest = hashlib.blake2b(digest_size=12)
         for source in self.sources:
             digest.update(source.state())
@@ -252,7 +252,7 @@ def _values(path: str, size: tuple[int, int]) -> Values:
     if values.shape != size:
         raise Unfit(
             f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
-            f"picture has {size[1]} x {size[0]})"
+            f"image has {size[1]} x {size[0]})"
         )
     return values
 

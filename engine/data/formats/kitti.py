@@ -34,7 +34,7 @@ Row = tuple[str, tuple[float, float, float, float]]
 
 
 def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = _as_published(folder, folders) or find_pairs(folder, folders, TEXTS)
     if not any(_is_kitti(pair.annotations) for pair in pairs.values()):
         return None
@@ -44,21 +44,21 @@ def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
     parsed: dict[str, list[tuple[str, list[Row]]]] = {}
     for split, each in joined.items():
         parsed[split] = []
-        for picture, path in each.both:
+        for image, path in each.both:
             try:
-                parsed[split].append((picture, _parse(path)))
+                parsed[split].append((image, _parse(path)))
             except (OSError, ValueError) as error:
                 faults.append((path, describe_failure(error)))
     problems += unreadable(faults)
-    names = {name for pictures in parsed.values() for _, rows in pictures for name, _ in rows} - {DO_NOT_CARE}
+    names = {name for images in parsed.values() for _, rows in images for name, _ in rows} - {DO_NOT_CARE}
     classes, places = classes_of(folder, names)
     places[DO_NOT_CARE] = ANY_CLASS
     splits = {
         split: [
-            Marked(picture, [Box(*edges, places[name], name == DO_NOT_CARE) for name, edges in rows])
-            for picture, rows in pictures
+            Marked(image, [Box(*edges, places[name], name == DO_NOT_CARE) for name, edges in rows])
+            for image, rows in images
         ]
-        for split, pictures in parsed.items()
+        for split, images in parsed.items()
     }
     return Annotations(classes, splits, problems)
 
@@ -69,11 +69,11 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     if "training" in folders:
         root = os.path.join(folder, "training")
         folders = [*folders, *subfolders(root)]
-    pictures, about = named(folders, ("image_2",)), named(folders, ("label_2",))
-    if pictures is None or about is None:
+    images, about = named(folders, ("image_2",)), named(folders, ("label_2",))
+    if images is None or about is None:
         return {}
-    pictures, about = os.path.join(root, pictures), os.path.join(root, about)
-    return by_lists(pictures, about, os.path.join(folder, "ImageSets"), ("train", "val"))
+    images, about = os.path.join(root, images), os.path.join(root, about)
+    return by_lists(images, about, os.path.join(folder, "ImageSets"), ("train", "val"))
 
 
 def _is_kitti(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""Pictures whose labels, any number for each, stand in tables: CSV, JSON, or ArcGIS's labelled tiles. Torch-free."""
+"""Images whose labels, any number for each, stand in tables: CSV, JSON, or ArcGIS's labelled tiles. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_text, read_xml
 from engine.data.formats.folders import walk
-from engine.data.formats.imagefolder import SPLIT_NAMES, is_picture
+from engine.data.formats.imagefolder import SPLIT_NAMES, is_image
 from engine.data.splits import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 
 LAYOUT = (
-    "Give a folder of pictures with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
+    "Give a folder of images with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
     "lists labels) or a labels.json ({file: [labels]}), or with such a table for train and one for val."
 )
 FILE_COLUMNS = (
@@ -38,7 +38,7 @@ LABELLED = "label"
 _YES = frozenset({"1", "1.0", "true", "yes"})
 _NO = frozenset({"0", "0.0", "false", "no", ""})
 MOST_CELLS = 1 << 29
-"""Pictures times labels: a training takes 4 bytes for each, and every worker has them."""
+"""Images times labels: a training takes 4 bytes for each, and every worker has them."""
 _SAMPLED = 200
 """Rows by which it is told whether a column holds file names."""
 _TABLES = (".csv", ".tsv", ".json")
@@ -48,7 +48,7 @@ Truth = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class LabelSplit:
-    """Pictures as files. `labels` [N, C] says which classes each of them has."""
+    """Images as files. `labels` [N, C] says which classes each of them has."""
 
     files: Sequence[str]
     labels: Truth
@@ -56,7 +56,7 @@ class LabelSplit:
 
 
 class _Row(NamedTuple):
-    """What a table says of one picture; `split` is "" where it does not tell."""
+    """What a table says of one image; `split` is "" where it does not tell."""
 
     file: str
     labels: tuple[str, ...]
@@ -71,14 +71,14 @@ class _Table(NamedTuple):
 
 
 def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The pictures and their tables in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and their tables in `folder`, whose folders are `folders`; None where it is not of that kind."""
     tables, others = _tables(folder, folders)
     if not tables:
         return None
     problems: list[Problem] = []
     if others:
         problems.append(warn(f"There are more tables of labels, which are not used: {first(others)}."))
-    there = _Pictures(folder)
+    there = _Images(folder)
     names: dict[str, None] = {}
     labelled: dict[str, dict[str, set[str]]] = {}
     missing: list[str] = []
@@ -94,7 +94,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if missing:
         problems.append(
             warn(
-                f"{counted(missing, 'picture')} that a table names cannot be found: {first(missing)}.",
+                f"{counted(missing, 'image')} that a table names cannot be found: {first(missing)}.",
                 "They are left out.",
             )
         )
@@ -102,7 +102,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if alone:
         problems.append(
             warn(
-                f"{counted(alone, 'picture')} that no table names: {first(alone)}.",
+                f"{counted(alone, 'image')} that no table names: {first(alone)}.",
                 "They are not used; add their labels.",
             )
         )
@@ -110,27 +110,27 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     largest = max(map(len, labelled.values()), default=0)
     if largest * len(classes) > MOST_CELLS:
         message = (
-            f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} pictures, which is too much."
+            f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} images, which is too much."
         )
-        return Recognised("labels", problems=(wrong(message, "Join labels that few pictures have."),))
+        return Recognised("labels", problems=(wrong(message, "Join labels that few images have."),))
     if "val" not in labelled and "test" in labelled and "train" in labelled:
         problems.append(
             warn(
-                "There are no labels for a validation split; the test pictures serve as one.",
-                "Add one to keep the test pictures for a last, independent look.",
+                "There are no labels for a validation split; the test images serve as one.",
+                "Add one to keep the test images for a last, independent look.",
             )
         )
         labelled["val"] = labelled["test"]
     whole = labelled.get("train") or labelled.get("")
     if whole is None or not classes:
-        message = f"The tables in {shown(folder)} name no pictures with labels for training."
+        message = f"The tables in {shown(folder)} name no images with labels for training."
         return Recognised("labels", problems=(*problems, wrong(message, LAYOUT)))
     train = _split(whole, classes)
     val = _split(labelled["val"], classes) if "val" in labelled else None
     if val is None:
         train, val = _divided(train, folder, val_fraction, seed)
     if not len(val.files):
-        problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a table for val."))
+        problems.append(wrong("With so few images none can be kept for validation.", "Add some, or a table for val."))
     problems += _judge(train, val, classes)
     return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems))
 
@@ -145,7 +145,7 @@ def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSpl
 
 
 def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> tuple[LabelSplit, LabelSplit]:
-    """Of the pictures of each rarest label the given share goes to validation, so that rare ones are in both parts."""
+    """Of the images of each rarest label the given share goes to validation, so that rare ones are in both parts."""
     counts = np.append(whole.labels.sum(0), whole.labels.size + 1)
     there = np.column_stack([whole.labels, ~whole.labels.any(1)])
     rarest = np.where(there, counts, counts.max() + 1).argmin(1)
@@ -165,7 +165,7 @@ def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterat
         if never and len(split.files):
             said = "is never" if len(never) == 1 else "are never"
             yield warn(
-                f"No {title} picture has the label {first(never)}, which {said} {what}.", "Add some, or remove it."
+                f"No {title} image has the label {first(never)}, which {said} {what}.", "Add some, or remove it."
             )
 
 
@@ -221,7 +221,7 @@ def _of_lines(text: str, delimiter: str) -> _Table | None:
     if not lines:
         return None
     head = [cell.strip() for cell in lines[0]]
-    if is_picture(head[0]):
+    if is_image(head[0]):
         head, lines = ["file", *(["labels"] * (len(head) > 1))], [head, *lines]
     plain = [re.sub(r"[^a-z0-9]+", "_", cell.lower()).strip("_") for cell in head]
     rows = [[cell.strip() for cell in line] + [""] * (len(head) - len(line)) for line in lines[1:]]
@@ -255,10 +255,10 @@ def _of_lines(text: str, delimiter: str) -> _Table | None:
 
 
 def _file_column(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
-    """The column of the pictures' files: by what stands in it, else by its name, where endings are left away."""
+    """The column of the images' files: by what stands in it, else by its name, where endings are left away."""
     sample = [rows[place] for place in spread_evenly(len(rows), _SAMPLED)]
     for column in range(len(names)):
-        if sample and all(is_picture(row[column]) for row in sample):
+        if sample and all(is_image(row[column]) for row in sample):
             return column
     return next((names.index(name) for name in FILE_COLUMNS if name in names), None)
 
@@ -276,7 +276,7 @@ def _of_json(content: Any) -> _Table | None:
     """{file: labels}, or a list of {file, labels}, in which labels are a name, a list of names or {name: whether}."""
     if isinstance(content, dict):
         pairs = [{"file": file, "labels": labels} for file, labels in content.items()]
-        if not any(is_picture(file) for file in content):
+        if not any(is_image(file) for file in content):
             return None
     elif isinstance(content, list) and all(isinstance(each, dict) for each in content):
         pairs = content
@@ -322,8 +322,8 @@ def _tiles(folder: str, folders: Sequence[str]) -> Iterator[_Table]:
         yield _Table(rows, tuple(titles.values()))
 
 
-class _Pictures:
-    """The pictures in a folder, by the ways in which tables name them."""
+class _Images:
+    """The images in a folder, by the ways in which tables name them."""
 
     def __init__(self, folder: str) -> None:
         self.all: set[str] = set()
@@ -331,14 +331,14 @@ class _Pictures:
         self._names: dict[str, list[str]] = {}
         for place, names in walk(folder):
             for name in names:
-                if is_picture(name):
+                if is_image(name):
                     path = os.path.join(place, name)
                     self.all.add(path)
                     for known in {name, os.path.splitext(name)[0]}:
                         self._names.setdefault(known, []).append(path)
 
     def find(self, file: str, place: str) -> str | None:
-        """The picture that `file` in a table that lies in `place` means: by its path from there or from the folder, else by
+        """The image that `file` in a table that lies in `place` means: by its path from there or from the folder, else by
         its name, with or without its ending, where there is one of that name below `place`, or one in all."""
         file = file.replace("\\", "/")
         for root in (place, self._folder):

@@ -1,4 +1,4 @@
-"""Folders of pictures and masks, in the spellings in which people keep them. Torch-free."""
+"""Folders of images and masks, in the spellings in which people keep them. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ KIND = Kind(
     suffixes=("", "_mask", "_masks", "_label", "_labels", "_gt", "_seg", "_annotation", "_L", "-mask", "-label"),
     beside=("annot", "_annot", "_labels", "_masks", "_mask", "masks", "labels"),
 )
-"""A split's folder of masks may also lie beside that of its pictures, as CamVid's trainannot."""
+"""A split's folder of masks may also lie beside that of its images, as CamVid's trainannot."""
 LAYOUT = "Give a folder with images and masks, each with train and val folders if there are such, and masks as PNG."
 
 
 def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The pictures and masks in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and masks in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = find_masks(folder, folders)
     if not pairs:
         return None
     problems: list[Problem] = []
     splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of pictures and of masks, but none of them belong together for training."
+    nothing = f"{shown(folder)} has folders of images and of masks, but none of them belong together for training."
     halves = train_and_val(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
     )
@@ -44,29 +44,29 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
 
 
 def find_masks(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """The folders of pictures and of masks in `folder`, whose folders are `folders`: by split, or by "" where there are
+    """The folders of images and of masks in `folder`, whose folders are `folders`: by split, or by "" where there are
     none. Those of PASCAL VOC are JPEGImages and SegmentationClass, with lists of names in ImageSets/Segmentation."""
     if {"JPEGImages", "SegmentationClass"} <= set(folders):
-        pictures, masks = os.path.join(folder, "JPEGImages"), os.path.join(folder, "SegmentationClass")
-        return by_lists(pictures, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val"))
+        images, masks = os.path.join(folder, "JPEGImages"), os.path.join(folder, "SegmentationClass")
+        return by_lists(images, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val"))
     return find_pairs(folder, folders, KIND)
 
 
 def join_masks(pair: Pair, problems: list[Problem]) -> MaskSplit:
-    """Each picture with its mask, in the order of the pictures' names. Adds what has no counterpart to `problems`."""
+    """Each image with its mask, in the order of the images' names. Adds what has no counterpart to `problems`."""
     joined = join(pair, KIND)
     if joined.alone:
         problems.append(
             warn(
-                f"{counted(joined.alone, 'picture')} in {shown(pair.pictures)} without a mask: {first(joined.alone)}.",
+                f"{counted(joined.alone, 'image')} in {shown(pair.images)} without a mask: {first(joined.alone)}.",
                 "They are left out; add their masks under the same names.",
             )
         )
     if joined.spare:
         problems.append(
             warn(
-                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without a picture: {first(joined.spare)}.",
-                "They are not used; give picture and mask the same name.",
+                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without an image: {first(joined.spare)}.",
+                "They are not used; give image and mask the same name.",
             )
         )
-    return MaskSplit([picture for picture, _ in joined.both], [mask for _, mask in joined.both])
+    return MaskSplit([image for image, _ in joined.both], [mask for _, mask in joined.both])

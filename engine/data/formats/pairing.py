@@ -1,4 +1,4 @@
-"""Which folders of pictures and of files about them belong together, in the spellings in which people keep them. Torch-free."""
+"""Which folders of images and of files about them belong together, in the spellings in which people keep them. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
 from engine.data.formats.folders import subfolders
-from engine.data.formats.imagefolder import SPLIT_NAMES, is_picture
+from engine.data.formats.imagefolder import SPLIT_NAMES, is_image
 from engine.data.memory_limit import OF_ENTRY_BYTES, allow
 from engine.data.splits import counted, first, shown, warn
 
-PICTURES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
+IMAGES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
 ANNOTATIONS = ("labels", "label", "annotations", "annotation", "xmls", "xml", "label_2")
 
 
 class Kind(NamedTuple):
-    """How files of one kind about pictures are kept: their `folders`' names, and the `endings` of their own; of several about
-    one picture that of the last ending is taken. `suffixes` are what a file's name may have behind that of its picture,
-    `beside` what a folder of them may have behind the name of a split's folder of pictures, "" where they lie among these.
+    """How files of one kind about images are kept: their `folders`' names, and the `endings` of their own; of several about
+    one image that of the last ending is taken. `suffixes` are what a file's name may have behind that of its image,
+    `beside` what a folder of them may have behind the name of a split's folder of images, "" where they lie among these.
     `deep`: both may lie in folders further down."""
 
     folders: tuple[str, ...]
@@ -47,18 +47,18 @@ TEXTS = Kind(ANNOTATIONS, (".txt",), beside=("",))
 
 
 class Pair(NamedTuple):
-    """A folder of pictures and that of the files about them; `names` are those that belong to the split, without their
+    """A folder of images and that of the files about them; `names` are those that belong to the split, without their
     endings, None for all."""
 
-    pictures: str
+    images: str
     annotations: str
     names: frozenset[str] | None = None
 
 
 @dataclass
 class Joined:
-    """Pictures and the file about each, in the order of the pictures' names; `alone` are those without one, `spare` files
-    without a picture, `missing` names in a list of which there is no picture."""
+    """Images and the file about each, in the order of the images' names; `alone` are those without one, `spare` files
+    without an image, `missing` names in a list of which there is no image."""
 
     both: list[tuple[str, str]] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
@@ -80,19 +80,19 @@ def splits_of(folders: Sequence[str]) -> dict[str, str]:
 
 
 def find_pairs(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
-    """The folders of pictures and of files about them in `folder`, whose folders are `folders`: by split, or by "" where
+    """The folders of images and of files about them in `folder`, whose folders are `folders`: by split, or by "" where
     there are none."""
     return _inside(folder, folders, kind) or _by_split(folder, folders, kind) or _flat(folder, kind)
 
 
-def by_lists(pictures: str, annotations: str, lists: str, splits: Sequence[str]) -> dict[str, Pair]:
+def by_lists(images: str, annotations: str, lists: str, splits: Sequence[str]) -> dict[str, Pair]:
     """A pair of folders by lists of names in the folder `lists`, one for each of `splits`, where there is one for training:
     train.txt, or else trainval.txt."""
     names = {split: read_list(os.path.join(lists, f"{split}.txt")) for split in splits}
     if names["train"] is None:
         names["train"] = read_list(os.path.join(lists, "trainval.txt"))
-    found = {split: Pair(pictures, annotations, of_split) for split, of_split in names.items() if of_split is not None}
-    return found if "train" in found else {"": Pair(pictures, annotations)}
+    found = {split: Pair(images, annotations, of_split) for split, of_split in names.items() if of_split is not None}
+    return found if "train" in found else {"": Pair(images, annotations)}
 
 
 def endings(folder: str, ending: str) -> list[str]:
@@ -101,16 +101,16 @@ def endings(folder: str, ending: str) -> list[str]:
 
 
 def join(pair: Pair, kind: Kind) -> Joined:
-    """Each picture of a pair with the file about it."""
+    """Each image of a pair with the file about it."""
     about: dict[str, str] = {}
     for name in sorted(filter(kind.is_about, _files(pair.annotations, deep=kind.deep)), key=kind.rank):
         about[os.path.splitext(name)[0]] = name
     joined = Joined()
-    for name in sorted(filter(is_picture, _files(pair.pictures, deep=kind.deep))):
+    for name in sorted(filter(is_image, _files(pair.images, deep=kind.deep))):
         stem = os.path.splitext(name)[0]
         if pair.names is not None and stem not in pair.names:
             continue
-        path = os.path.join(pair.pictures, name)
+        path = os.path.join(pair.images, name)
         found = next((about.pop(stem + suffix) for suffix in kind.suffixes if stem + suffix in about), None)
         if found is None:
             joined.alone.append(path)
@@ -120,12 +120,12 @@ def join(pair: Pair, kind: Kind) -> Joined:
         joined.spare = [os.path.join(pair.annotations, name) for name in sorted(about.values())]
     else:
         there = {os.path.splitext(path)[0] for path in [*joined.alone, *(path for path, _ in joined.both)]}
-        joined.missing = sorted(name for name in pair.names if os.path.join(pair.pictures, name) not in there)
+        joined.missing = sorted(name for name in pair.names if os.path.join(pair.images, name) not in there)
     return joined
 
 
 def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> list[Problem]:
-    """What is to be told of pictures and files that have no counterpart."""
+    """What is to be told of images and files that have no counterpart."""
     alone: list[str] = []
     spare: list[str] = []
     missing: list[str] = []
@@ -135,14 +135,14 @@ def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> li
         missing += each.missing
     found = []
     if missing:
-        message = f"{counted(missing, 'picture')} named in a list but not in the folder: {first(missing)}."
+        message = f"{counted(missing, 'image')} named in a list but not in the folder: {first(missing)}."
         found.append(warn(message, "They are left out; put them beside the others, or take them off the list."))
     if alone and alone_left_out:
-        message = f"{counted(alone, 'picture')} without an annotation: {first(alone)}."
+        message = f"{counted(alone, 'image')} without an annotation: {first(alone)}."
         found.append(warn(message, "They are left out; add the files of their boxes under the same names."))
     if spare:
-        message = f"{counted(spare, 'annotation')} without a picture: {first(spare)}."
-        found.append(warn(message, "They are not used; give picture and annotation the same name."))
+        message = f"{counted(spare, 'annotation')} without an image: {first(spare)}."
+        found.append(warn(message, "They are not used; give image and annotation the same name."))
     return found
 
 
@@ -155,7 +155,7 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
     message = (
         f"{counted([path for path, _ in faults], 'annotation')} that cannot be read ({first([path])}: {why}{more})."
     )
-    return [warn(message, "Their pictures are left out; write the files anew.")]
+    return [warn(message, "Their images are left out; write the files anew.")]
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -180,7 +180,7 @@ def read_list(path: str) -> frozenset[str] | None:
         return None
     with judged(path):
         words = [line.split(maxsplit=1)[0] for line in text.splitlines() if line.strip()]
-        return frozenset(Path(word).stem if "/" in word or is_picture(word) else word for word in words)
+        return frozenset(Path(word).stem if "/" in word or is_image(word) else word for word in words)
 
 
 def _files(folder: str, *, deep: bool = False) -> Iterator[str]:
@@ -207,11 +207,11 @@ def _holds(folder: str, kind: Kind) -> bool:
 def _inside(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
     """images and labels, with or without folders of splits in both; of several folders like labels the first that holds such
     files."""
-    pictures = named(folders, PICTURES)
-    if pictures is None:
+    images = named(folders, IMAGES)
+    if images is None:
         return {}
-    pictures = os.path.join(folder, pictures)
-    of_pictures = splits_of(subfolders(pictures))
+    images = os.path.join(folder, images)
+    of_images = splits_of(subfolders(images))
     for name in kind.folders:
         about = named(folders, (name,))
         if about is None:
@@ -219,18 +219,18 @@ def _inside(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
         about = os.path.join(folder, about)
         of_about = splits_of(subfolders(about))
         both = {
-            split: Pair(os.path.join(pictures, of_pictures[split]), os.path.join(about, of_about[split]))
-            for split in of_pictures
+            split: Pair(os.path.join(images, of_images[split]), os.path.join(about, of_about[split]))
+            for split in of_images
             if split in of_about
         }
-        pairs = both or {"": Pair(pictures, about)}
+        pairs = both or {"": Pair(images, about)}
         if any(_holds(pair.annotations, kind) for pair in pairs.values()):
             return pairs
     return {}
 
 
 def _by_split(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
-    """train and val, each with images and labels in it, or with pictures in it and the files about them beside."""
+    """train and val, each with images and labels in it, or with images in it and the files about them beside."""
     found = {}
     for split, name in splits_of(folders).items():
         place = os.path.join(folder, name)
@@ -245,7 +245,7 @@ def _by_split(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair
 
 
 def _flat(folder: str, kind: Kind) -> dict[str, Pair]:
-    """Pictures and files about them side by side."""
-    if "" not in kind.beside or not _holds(folder, kind) or not any(map(is_picture, _files(folder))):
+    """Images and files about them side by side."""
+    if "" not in kind.beside or not _holds(folder, kind) or not any(map(is_image, _files(folder))):
         return {}
     return {"": Pair(folder, folder)}

@@ -29,13 +29,13 @@ MOST_CLASSES = 100_000
 """ImageNet in full has 22 thousand."""
 MOST_LETTERS = 255
 """As many as a folder's name may have bytes."""
-PICTURES_BY_CLASS = ("imagefolder", "idx")
+IMAGES_BY_CLASS = ("imagefolder", "idx")
 
 
 class Format(NamedTuple):
     """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders are
     `folders`, is not of that kind, which it is to tell from names. `holds` and `layout` say what such a folder holds and how
-    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of pictures by class besides."""
+    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class besides."""
 
     recognise: Callable[[str, Sequence[str], float, int], Recognised | None]
     holds: str
@@ -50,16 +50,16 @@ def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, see
 
 
 FORMATS: dict[str, Format] = {
-    "edges": Format(recognise_edges, "pictures with edges", edges.LAYOUT, "Edge detection"),
-    "masks": Format(recognise_masks, "pictures with masks", maskfolder.LAYOUT, "Semantic segmentation"),
-    "boxes": Format(recognise_boxes, "pictures with boxes", boxfolder.LAYOUT, "Object detection"),
+    "edges": Format(recognise_edges, "images with edges", edges.LAYOUT, "Edge detection"),
+    "masks": Format(recognise_masks, "images with masks", maskfolder.LAYOUT, "Semantic segmentation"),
+    "boxes": Format(recognise_boxes, "images with boxes", boxfolder.LAYOUT, "Object detection"),
     "instances": Format(
-        recognise_instances, "pictures with outlined things", instancefolder.LAYOUT, "Instance segmentation"
+        recognise_instances, "images with outlined things", instancefolder.LAYOUT, "Instance segmentation"
     ),
     "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
     "labels": Format(
         recognise_labels,
-        "pictures with a table of their labels",
+        "images with a table of their labels",
         labels_table.LAYOUT,
         "Multi-label classification",
         claims=False,
@@ -68,7 +68,7 @@ FORMATS: dict[str, Format] = {
     "idx": Format(_recognise_idx, "MNIST's idx files", splits.LAYOUT, "Image classification", claims=False),
     "imagefolder": Format(
         recognise_imagefolder,
-        "a folder of pictures for each class",
+        "a folder of images for each class",
         splits.LAYOUT,
         "Image classification",
         claims=False,
@@ -77,8 +77,8 @@ FORMATS: dict[str, Format] = {
 """By their ids, in the order in which they are tried; the last takes whatever there is for folders of classes."""
 
 
-def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = PICTURES_BY_CLASS) -> Recognised:
-    """Says what `folder` is among `formats`, from names alone (and idx labels, and what masks hold): pictures are not
+def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Recognised:
+    """Says what `folder` is among `formats`, from names alone (and idx labels, and what masks hold): images are not
     opened."""
     try:
         found = _recognised(folder, val_fraction, seed, formats)
@@ -100,7 +100,7 @@ def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem
         case FileNotFoundError():
             return wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it.")
         case NotADirectoryError():
-            return wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the pictures.")
+            return wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the images.")
         case PermissionError():
             where = shown(os.fsdecode(error.filename or folder))
             return wrong(f"{where} may not be read.", "Give yourself permission to read it, or choose another.")
@@ -131,7 +131,7 @@ def _with_circles(found: Recognised, folder: str) -> Recognised:
 
 
 def claimed_by(folder: str) -> str | None:
-    """The id of the kind of dataset that `folder` is; None where it may be pictures by class, or cannot be read.
+    """The id of the kind of dataset that `folder` is; None where it may be images by class, or cannot be read.
 
     Of several it is the first. Boxes whose things are outlined, too, are taken for instances, of which masks are a drawing.
     """

@@ -1,4 +1,4 @@
-"""Training and validation pictures from whatever splits a folder has. Torch-free."""
+"""Training and validation images from whatever splits a folder has. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.data.splits import draw_validation, warn, wrong
 
 
 class Divisible(Protocol):
-    """A split of pictures as files that can be divided."""
+    """A split of images as files that can be divided."""
 
     @property
     def files(self) -> Sequence[str]: ...
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> Self:
-        """The pictures for which `which`, bool [n], is true; `made` where the folder has no such split."""
+        """The images for which `which`, bool [n], is true; `made` where the folder has no such split."""
 
 
 Split = TypeVar("Split", bound=Divisible)
@@ -34,7 +34,7 @@ def train_and_val(
     val_fraction: float,
     seed: int,
     layout: str,
-    nothing: str = "There are annotations, but none that belong to pictures for training.",
+    nothing: str = "There are annotations, but none that belong to images for training.",
 ) -> tuple[Split, Split] | None:
     """What to train on and what to validate with, of the splits "train", "val" and "test", or "" where there are none; None
     where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`."""
@@ -42,8 +42,8 @@ def train_and_val(
     if "val" not in there and "test" in there and "train" in there:
         problems.append(
             warn(
-                "There is no validation split; the test pictures serve as one.",
-                "Add one to keep the test pictures for a last, independent look.",
+                "There is no validation split; the test images serve as one.",
+                "Add one to keep the test images for a last, independent look.",
             )
         )
         there["val"] = there["test"]
@@ -56,5 +56,5 @@ def train_and_val(
     keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
     chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
     if not chosen.any():
-        problems.append(wrong("With so few pictures none can be kept for validation.", "Add some, or a val folder."))
+        problems.append(wrong("With so few images none can be kept for validation.", "Add some, or a val folder."))
     return whole.select(~chosen, made=False), whole.select(chosen, made=True)

@@ -1,7 +1,7 @@
-"""Boxes in XML files, one for each picture, as PASCAL VOC keeps them (its development kit, section 4.1); so do labelImg, CVAT,
+"""Boxes in XML files, one for each image, as PASCAL VOC keeps them (its development kit, section 4.1); so do labelImg, CVAT,
 Roboflow and ArcGIS's PASCAL_VOC_rectangles. Torch-free.
 
-Edges are taken as they stand, counted from the picture's left and top. PASCAL's own count pixels from 1, most tools since do
+Edges are taken as they stand, counted from the image's left and top. PASCAL's own count pixels from 1, most tools since do
 not; the difference is a pixel on two sides.
 """
 
@@ -46,7 +46,7 @@ class _Parsed(NamedTuple):
 
 
 def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """The pictures and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
+    """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = _by_lists(folder, folders) or find_pairs(folder, folders, XML)
     if not any(_is_voc(pair.annotations) for pair in pairs.values()):
         return None
@@ -57,13 +57,13 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
     boxless: list[str] = []
     for split, each in joined.items():
         parsed[split] = []
-        for picture, path in each.both:
+        for image, path in each.both:
             try:
                 content = _parse(path)
             except (OSError, ValueError) as error:
                 faults.append((path, describe_failure(error)))
                 continue
-            parsed[split].append((picture, content))
+            parsed[split].append((image, content))
             boxless += [path] * content.boxless
     problems += unreadable(faults)
     if boxless:
@@ -74,11 +74,11 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
     splits = {
         split: [
             Marked(
-                picture,
+                image,
                 [Box(*each.edges, places[each.name], each.difficult) for each in content.objects],
                 content.size,
             )
-            for picture, content in contents
+            for image, content in contents
         ]
         for split, contents in parsed.items()
     }
@@ -87,11 +87,11 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
 
 def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     """JPEGImages, Annotations, and lists of names in ImageSets/Main."""
-    pictures, about = named(folders, ("jpegimages",)), named(folders, ("annotations",))
-    if pictures is None or about is None:
+    images, about = named(folders, ("jpegimages",)), named(folders, ("annotations",))
+    if images is None or about is None:
         return {}
-    pictures, about = os.path.join(folder, pictures), os.path.join(folder, about)
-    return by_lists(pictures, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
+    images, about = os.path.join(folder, images), os.path.join(folder, about)
+    return by_lists(images, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
 
 
 def _is_voc(folder: str) -> bool:

@@ -1,5 +1,5 @@
 """Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the number of
-its class, its middle and its sides in fractions of the picture; or, for outlines, their points. Torch-free."""
+its class, its middle and its sides in fractions of the image; or, for outlines, their points. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged, read_number, read_text
 from engine.data.formats.boxes import Annotations, Box, Marked
-from engine.data.formats.imagefolder import is_picture
+from engine.data.formats.imagefolder import is_image
 from engine.data.formats.pairing import (
     TEXTS,
     Joined,
@@ -31,7 +31,7 @@ LOOKED_AT = 20
 """Files of a folder that are opened to see whether they are of this kind."""
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
 BESIDE = 0.01
-"""How far out of the picture a fraction may lie before the file is taken for one of another kind."""
+"""How far out of the image a fraction may lie before the file is taken for one of another kind."""
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "test.txt", "readme.txt"}
 )
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class YoloFiles:
-    """What a folder's files hold: classes, the rows of each picture by split, and what is to be told."""
+    """What a folder's files hold: classes, the rows of each image by split, and what is to be told."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[tuple[str, list[Row]]]]
@@ -74,19 +74,19 @@ class YoloFiles:
     def boxes(self) -> Annotations:
         """The boxes, and those around outlines."""
         splits = {
-            split: [Marked(path, [row.box for row in rows], fractions=True) for path, rows in pictures]
-            for split, pictures in self.splits.items()
+            split: [Marked(path, [row.box for row in rows], fractions=True) for path, rows in images]
+            for split, images in self.splits.items()
         }
         return Annotations(self.classes, splits, list(self.problems))
 
     @property
     def outlined(self) -> bool:
         """Whether there are outlines among the rows."""
-        return any(len(row.values) > BOX for pictures in self.splits.values() for _, rows in pictures for row in rows)
+        return any(len(row.values) > BOX for images in self.splits.values() for _, rows in images for row in rows)
 
 
 def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
-    """The pictures and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Pictures
+    """The images and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Images
     without a file hold nothing."""
     about = _definition(folder)
     pairs = _by_definition(folder, about) or find_pairs(folder, folders, TEXTS) or _darknet(folder, folders)
@@ -99,7 +99,7 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
     most = -1
     for split, each in joined.items():
         splits[split] = [(path, []) for path in each.alone]
-        for picture, path in each.both:
+        for image, path in each.both:
             try:
                 with judged(path):
                     rows = parse(_lines(path))
@@ -107,7 +107,7 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
                 faults.append((path, describe_failure(error)))
                 continue
             most = max([most, *(row.label for row in rows)])
-            splits[split].append((picture, rows))
+            splits[split].append((image, rows))
         splits[split].sort(key=lambda pair: pair[0])
     problems += unreadable(faults)
     names = _names(folder, pairs, about)
@@ -142,7 +142,7 @@ def _number(word: str, line: int) -> int:
 def _fraction(word: str, line: int) -> float:
     value = read_number(word, line)
     if not -1 <= value <= 2:
-        raise Unfit(f"line {line} holds {word[:40]}, which is no fraction of the picture")
+        raise Unfit(f"line {line} holds {word[:40]}, which is no fraction of the image")
     return value
 
 
@@ -243,7 +243,7 @@ def _judged_names(names: Any, path: str) -> Any:
 
 
 def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
-    """Where data.yaml says that the pictures are; their labels lie where `images` in the path is `labels`."""
+    """Where data.yaml says that the images are; their labels lie where `images` in the path is `labels`."""
     found = {}
     for split, key in (("train", "train"), ("val", "val"), ("test", "test")):
         value = about.get(key)
@@ -260,39 +260,39 @@ def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
         if place is None:
             continue
         names = None if os.path.isdir(place) else read_list(place)
-        pictures = _folder_of_list(place, folder) if names is not None else place
-        if pictures is None:
+        images = _folder_of_list(place, folder) if names is not None else place
+        if images is None:
             continue
-        inner = os.path.join(pictures, "images")
-        pictures = inner if os.path.isdir(inner) else pictures
-        labels = _labels_of(pictures)
+        inner = os.path.join(images, "images")
+        images = inner if os.path.isdir(inner) else images
+        labels = _labels_of(images)
         if labels is not None:
-            found[split] = Pair(pictures, labels, names)
+            found[split] = Pair(images, labels, names)
     return found if "train" in found else {}
 
 
-def _labels_of(pictures: str) -> str | None:
+def _labels_of(images: str) -> str | None:
     """The folder of labels: that of the same path with the last `images` in it replaced, else the same folder."""
-    head, found, tail = pictures.rpartition(f"{os.sep}images")
+    head, found, tail = images.rpartition(f"{os.sep}images")
     if found and os.path.isdir(f"{head}{os.sep}labels{tail}"):
         return f"{head}{os.sep}labels{tail}"
-    return pictures if os.path.isdir(pictures) else None
+    return images if os.path.isdir(images) else None
 
 
 def _folder_of_list(path: str, folder: str) -> str | None:
-    """The folder of the pictures that a list names, where they all lie in one."""
+    """The folder of the images that a list names, where they all lie in one."""
     for words in map(str.split, read_text(path, MOST_TABLE_BYTES).splitlines()):
         if not words:
             continue
         for base in (os.path.dirname(path), folder):
             place = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
-            if os.path.isdir(place) and is_picture(words[0]):
+            if os.path.isdir(place) and is_image(words[0]):
                 return place
     return None
 
 
 def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """Darknet's and CVAT's: obj_train_data, with lists of its pictures beside it."""
+    """Darknet's and CVAT's: obj_train_data, with lists of its images beside it."""
     place = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
     if place is None:
         return {}

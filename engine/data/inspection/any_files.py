@@ -1,25 +1,25 @@
-"""Counts the files of a folder of which only the user's own program knows what it means, and shows some pictures among them.
+"""Counts the files of a folder of which only the user's own program knows what it means, and shows some images among them.
 Torch-free."""
 
 from __future__ import annotations
 
 from engine.contract.dataset import Example, SplitReport
 from engine.data.decoding.tiff import open_to_show
-from engine.data.formats.imagefolder import is_picture
+from engine.data.formats.imagefolder import is_image
 from engine.data.inspection.base import EXAMPLES, LeaveOut, Looked, Progress, thumbnail
 from engine.data.splits import AnySplit, Recognised, spread_evenly
 
 
 def look_through_any(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Counts the files, and shows some of the pictures among them."""
+    """Counts the files, and shows some of the images among them."""
     assert isinstance(found.train, AnySplit)
     files = found.train.files
     progress(len(files), len(files))
     looked = Looked([SplitReport("files", {}, total=len(files))])
-    pictures = [path for path in files if is_picture(path)]
-    for place in spread_evenly(len(pictures), EXAMPLES)[:EXAMPLES]:
+    images = [path for path in files if is_image(path)]
+    for place in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
         try:
-            with open_to_show(pictures[place]) as image:
+            with open_to_show(images[place]) as image:
                 looked.examples.append(Example("", "files", thumbnail(image.convert("RGB"))))
         except Exception:
             continue  # a broken file may raise nearly anything; one fewer is shown

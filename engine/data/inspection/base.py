@@ -22,7 +22,7 @@ EXAMPLE_SIDE = 384
 """The longest side of an example, in pixels."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many pictures are done, of how many."""
+"""Called with how many images are done, of how many."""
 
 LeaveOut = Callable[[str, str], None]
 """Called with the path of each file that cannot be used, and why."""
@@ -30,7 +30,7 @@ LeaveOut = Callable[[str, str], None]
 
 @dataclass
 class Looked:
-    """What a look gives besides what it tells on its way. `channels` are those of the pictures, None where it did not come
+    """What a look gives besides what it tells on its way. `channels` are those of the images, None where it did not come
     across them."""
 
     splits: list[SplitReport] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""Looks folders of pictures with boxes through: which pictures cannot be used, how many boxes of each class there are and how
-large, and what the pictures look like with them. Torch-free."""
+"""Looks folders of images with boxes through: which images cannot be used, how many boxes of each class there are and how
+large, and what the images look like with them. Torch-free."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from engine.data.splits import Recognised
 
 
 def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture of `found`, whose splits are of boxes."""
+    """Looks at every image of `found`, whose splits are of boxes."""
     splits = splits_of(found, BoxSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -40,36 +40,36 @@ def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOu
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, len(usable), "boxes")
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, example_places(objects.pictures, usable))
+            looked.examples += _examples(name, found.classes, split, example_places(objects.images, usable))
     return looked
 
 
 def _see(split: BoxSplit, sampled: set[int], place: int) -> None:
-    """Raises what a decoder raises, or Unfit, for a picture that cannot be used."""
+    """Raises what a decoder raises, or Unfit, for an image that cannot be used."""
     path, (height, width) = split.files[place], split.sizes[place].tolist()
     decode = needs_decoding(path, place, len(split.files), sampled)
     look_at(path, [(height, width)], "boxes", decode=decode)
 
 
 def _objects(split: BoxSplit, usable: Sequence[int]) -> Objects:
-    pictures = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
-    counted = np.isin(pictures, usable) & ~split.ignored
-    pictures, boxes = pictures[counted], split.boxes[counted].astype(np.float64)
+    images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
+    counted = np.isin(images, usable) & ~split.ignored
+    images, boxes = images[counted], split.boxes[counted].astype(np.float64)
     sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
-    return Objects(split.labels[counted], sides, sides / split.sizes[pictures].max(1, initial=1), pictures)
+    return Objects(split.labels[counted], sides, sides / split.sizes[images].max(1, initial=1), images)
 
 
 def _examples(name: str, classes: Sequence[str], split: BoxSplit, places: Sequence[int]) -> list[Example]:
-    """Pictures with their boxes around what is in them."""
+    """Images with their boxes around what is in them."""
     found = []
     for place in places:
         try:
-            picture = shrunk(split.files[place], EXAMPLE_SIDE)
+            image = shrunk(split.files[place], EXAMPLE_SIDE)
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         rows = split.of(place)
-        scale = max(picture.shape[:2]) / max(int(split.sizes[place].max()), 1)
+        scale = max(image.shape[:2]) / max(int(split.sizes[place].max()), 1)
         labels = split.labels[rows].tolist()
-        framed = outline(picture, split.boxes[rows].astype(np.float64) * scale, labels)
+        framed = outline(image, split.boxes[rows].astype(np.float64) * scale, labels)
         found.append(Example(only_class(classes, labels), name, png(framed), place))
     return found

@@ -1,4 +1,4 @@
-"""Looks folders of pictures and edges through: sizes that differ, pictures without an edge, edges that are black on white, and
+"""Looks folders of images and edges through: sizes that differ, images without an edge, edges that are black on white, and
 what they look like. Torch-free."""
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from engine.data.inspection.base import EXAMPLE_SIDE, EXAMPLES, LeaveOut, Looked
 from engine.data.splits import Recognised, spread_evenly, warn, wrong
 
 DECODED = 512
-"""About so many files of edges of a split are read, evenly spread; of the others the pictures' sizes alone."""
+"""About so many files of edges of a split are read, evenly spread; of the others the images' sizes alone."""
 _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Seen(NamedTuple):
-    """What is known of a picture's edges; as in `Drawn`."""
+    """What is known of an image's edges; as in `Drawn`."""
 
     taken: float
     inverted: bool
 
 
 def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture of `found`, whose splits are of edges."""
+    """Looks at every image of `found`, whose splits are of edges."""
     splits = splits_of(found, EdgeSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -54,15 +54,15 @@ def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOu
 
 
 def _see(split: EdgeSplit, sampled: set[int], place: int) -> _Seen | None:
-    """What a picture's edges are like, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be
+    """What an image's edges are like, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be
     used."""
-    with open_to_show(split.files[place]) as picture:
-        height, width = size_upright(picture)
+    with open_to_show(split.files[place]) as image:
+        height, width = size_upright(image)
     if place not in sampled:
         return None
     drawn = _drawn(split, place)
     if drawn.sides != (height, width):
-        sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the picture has {width} x {height}"
+        sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
         raise Unfit(f"its edges are of another size ({sizes})")
     return _Seen(drawn.taken, drawn.inverted)
 
@@ -74,23 +74,23 @@ def _drawn(split: EdgeSplit, place: int) -> Drawn:
 def _judge(name: str, read: Sequence[_Seen], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and edges.")]
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images and edges.")]
     inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
     found = []
     if bare == len(read):
         remedy = "Edges are white on black, brighter than 30 % of white."
-        found.append(wrong(f"There is no edge in any of the {title} pictures.", remedy))
+        found.append(wrong(f"There is no edge in any of the {title} images.", remedy))
     elif bare:
-        message = f"In {bare:,} of {len(read):,} {title} pictures there is no edge."
+        message = f"In {bare:,} of {len(read):,} {title} images there is no edge."
         found.append(warn(message, "Nothing is learnt from them, and every edge found in them counts as wrong."))
     if inverted:
-        message = f"In {inverted:,} of {len(read):,} {title} pictures more than half of the pixels are edges."
+        message = f"In {inverted:,} of {len(read):,} {title} images more than half of the pixels are edges."
         found.append(warn(message, "Edges are to be white on black; invert those that are black on white."))
     return found
 
 
 def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Example]:
-    """Some pictures with what any annotator drew in red."""
+    """Some images with what any annotator drew in red."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
@@ -99,7 +99,7 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
                 image = ImageOps.exif_transpose(opened).convert("RGB")
             drawn = Image.fromarray(_drawn(split, place).layers.any(0).astype(np.uint8) * 255)
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         # A thin line keeps a part of its brightness where many pixels become one.
         strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0

@@ -1,4 +1,4 @@
-"""Looks pictures in idx files through. Torch-free."""
+"""Looks images in idx files through. Torch-free."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.idx import open_idx_pictures
+from engine.data.formats.idx import open_idx_images
 from engine.data.inspection.base import LeaveOut, Looked, Progress, splits_of, spread_by_class, thumbnail
 from engine.data.splits import IdxSplit, Recognised
 
 
 def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Counts the pictures in idx files, of which none can be unreadable."""
+    """Counts the images in idx files, of which none can be unreadable."""
     looked = Looked(channels=1)
     opened: dict[str, Bytes | None] = {}
     splits = splits_of(found, IdxSplit)
@@ -21,7 +21,7 @@ def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut,
     done = 0
     for name, split in splits:
         if split.images not in opened:
-            opened[split.images] = open_idx_pictures(split, looked.problems)
+            opened[split.images] = open_idx_images(split, looked.problems)
         pixels = opened[split.images]
         if pixels is None:
             continue

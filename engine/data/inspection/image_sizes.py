@@ -1,10 +1,10 @@
-"""How large the pictures of a folder are, by a sample of them. Torch-free."""
+"""How large the images of a folder are, by a sample of them. Torch-free."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.dataset import PictureSizes
+from engine.contract.dataset import ImageSizes
 from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import spread_evenly
 
@@ -12,7 +12,7 @@ SAMPLED = 64
 """About so many files are looked at."""
 
 
-def picture_sizes(files: Sequence[str]) -> PictureSizes | None:
+def image_sizes(files: Sequence[str]) -> ImageSizes | None:
     """Of some of `files`, evenly spread, by their headers; None where none of them tells its size."""
     found = []
     for place in spread_evenly(len(files), SAMPLED):
@@ -22,4 +22,4 @@ def picture_sizes(files: Sequence[str]) -> PictureSizes | None:
         except Exception:  # a broken file may raise nearly anything; what looks at all of them tells of it
             continue
     found.sort(key=lambda size: size[0] * size[1])
-    return PictureSizes(found[0], found[len(found) // 2], found[-1], len(found)) if found else None
+    return ImageSizes(found[0], found[len(found) // 2], found[-1], len(found)) if found else None

@@ -1,6 +1,6 @@
-"""Looks folders of pictures by class through. Torch-free.
+"""Looks folders of images by class through. Torch-free.
 
-Each picture is judged by how it begins and ends. Those that are not plainly whole are decoded, and a sample of the
+Each image is judged by how it begins and ends. Those that are not plainly whole are decoded, and a sample of the
 others; so damage within one may be missed, and is told when training comes across it.
 """
 
@@ -40,12 +40,12 @@ from engine.data.inspection.base import (
 from engine.data.splits import FileSplit, Recognised, shown, warn, wrong
 
 SAMPLE = 512
-"""About so many pictures are decoded though they seem whole, evenly spread over the dataset."""
+"""About so many images are decoded though they seem whole, evenly spread over the dataset."""
 ODD_DECODED = 2048
 """So many that do not seem whole, or of a format of which that cannot be told, are decoded; of more, the header is
 read."""
 CHUNK = 1024
-"""Files handed to the threads at a time, so that a million pictures do not become a million waiting tasks."""
+"""Files handed to the threads at a time, so that a million images do not become a million waiting tasks."""
 GLANCES = 128
 """Files glanced at in one go."""
 CACHED_S = 50e-6
@@ -53,7 +53,7 @@ CACHED_S = 50e-6
 
 
 def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture of `found`, whose splits are of files."""
+    """Looks at every image of `found`, whose splits are of files."""
     splits = splits_of(found, FileSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     total = sum(len(split.files) for _, split in splits)
@@ -62,7 +62,7 @@ def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOu
         readable = tally.usable(split.files, look.through(split.files, threads))
         for path in split.strays:
             ending = shown(os.path.splitext(path)[1]) or "no ending"
-            leave_out(path, f"it is not a picture by its name ({ending})")
+            leave_out(path, f"it is not an image by its name ({ending})")
         _count(name, found.classes, split, readable, looked)
         if name == "train":
             looked.examples += _examples(name, found.classes, split, readable)
@@ -80,19 +80,19 @@ class Look:
         self.damaged_within = 0
 
     @classmethod
-    def at(cls, pictures: int) -> Self:
-        """A look at so many pictures."""
-        return cls(every=max(-(-pictures // SAMPLE), 1))
+    def at(cls, images: int) -> Self:
+        """A look at so many images."""
+        return cls(every=max(-(-images // SAMPLE), 1))
 
     def problems(self) -> list[Problem]:
         """What is to be said of those that it did not look at closely."""
         if not self.damaged_within or self.every == 1:
             return []
         message = (
-            f"Of {self.sampled:,} pictures that were decoded as a sample, {self.damaged_within:,} begin and end as "
+            f"Of {self.sampled:,} images that were decoded as a sample, {self.damaged_within:,} begin and end as "
             "they should but are damaged within; more of the others may be."
         )
-        return [warn(message, "Training passes over such pictures and names them.")]
+        return [warn(message, "Training passes over such images and names them.")]
 
     def through(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
         """Why each file cannot be read, None where nothing is known against it."""
@@ -169,15 +169,15 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
     title = "training" if name == "train" else "validation"
     if there.sum() and not counts.sum():
         looked.problems.append(
-            wrong(f"None of the {there.sum():,} {title} pictures can be read.", "Choose a folder of whole pictures.")
+            wrong(f"None of the {there.sum():,} {title} images can be read.", "Choose a folder of whole images.")
         )
         return
     for class_name, had, left in zip(classes, there, counts, strict=True):
         if had and not left and name == "train":
-            message = f"None of the {had:,} training pictures of class {class_name} can be read."
+            message = f"None of the {had:,} training images of class {class_name} can be read."
             looked.problems.append(wrong(message, "Replace them, or remove the class."))
         elif had and not left:
-            message = f"None of the {had:,} validation pictures of class {class_name} can be read."
+            message = f"None of the {had:,} validation images of class {class_name} can be read."
             looked.problems.append(warn(message, "The class is never validated."))
 
 
@@ -189,6 +189,6 @@ def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: l
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
                 png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         examples.append(Example(classes[split.labels[place]], name, png, int(place)))
     return examples

@@ -20,13 +20,13 @@ from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.ignored_class import without_class
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import PICTURES_BY_CLASS, recognise, why_not
+from engine.data.formats.registry import IMAGES_BY_CLASS, recognise, why_not
 from engine.data.inspection.any_files import look_through_any
 from engine.data.inspection.base import LeaveOut, Looked, Progress
 from engine.data.inspection.boxes import look_through_boxes
 from engine.data.inspection.edges import look_through_edges
 from engine.data.inspection.idx import look_through_idx
-from engine.data.inspection.image_sizes import picture_sizes
+from engine.data.inspection.image_sizes import image_sizes
 from engine.data.inspection.imagefolder import look_through_files
 from engine.data.inspection.imbalance import imbalance
 from engine.data.inspection.instance_numbers import told_of_numbers
@@ -87,7 +87,7 @@ def inspect(
     val_fraction: float,
     seed: int,
     progress: Progress,
-    formats: Sequence[str] = PICTURES_BY_CLASS,
+    formats: Sequence[str] = IMAGES_BY_CLASS,
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
@@ -150,7 +150,7 @@ def _inspected(
         unreadable_count=left_out.unreadable_count,
         examples=tuple(looked.examples),
         legend=_legend(found),
-        sizes=picture_sizes(getattr(found.train, "files", ())),
+        sizes=image_sizes(getattr(found.train, "files", ())),
         problems=tuple(looked.problems),
     )
 

@@ -1,5 +1,5 @@
-"""Looks folders of pictures with outlined things through: which pictures cannot be used, how many things of each class there
-are and how large, and what the pictures look like with them. Torch-free."""
+"""Looks folders of images with outlined things through: which images cannot be used, how many things of each class there
+are and how large, and what the images look like with them. Torch-free."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from engine.data.splits import Recognised
 
 
 class _Seen(NamedTuple):
-    """The class and the area of each thing in a picture, and its longer side."""
+    """The class and the area of each thing in an image, and its longer side."""
 
     things: list[tuple[int, int]]
     longer: int
 
 
 def look_through_instances(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture of `found`, whose splits are of instances; into the outlines of some hundred."""
+    """Looks at every image of `found`, whose splits are of instances; into the outlines of some hundred."""
     splits = splits_of(found, InstanceSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -59,13 +59,13 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, len(into), "outlined things")
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, example_places(objects.pictures, list(usable)))
+            looked.examples += _examples(name, found.classes, split, example_places(objects.images, list(usable)))
     looked.problems += too_many(crowded)
     return looked
 
 
 def _see(split: InstanceSplit, sampled: set[int], place: int) -> _Seen | None:
-    """What is in a picture, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be used."""
+    """What is in an image, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be used."""
     path, source = split.files[place], split.sources[place]
     decode = needs_decoding(path, place, len(split.files), sampled)
     height, width = look_at(path, source.sizes(), "outlines", decode=decode)
@@ -77,13 +77,13 @@ def _see(split: InstanceSplit, sampled: set[int], place: int) -> _Seen | None:
 
 def _objects(into: dict[int, _Seen]) -> Objects:
     rows = [(label, area, each.longer, place) for place, each in into.items() for label, area in each.things]
-    labels, areas, longer, pictures = np.array(rows, np.int64).reshape(-1, 4).T
+    labels, areas, longer, images = np.array(rows, np.int64).reshape(-1, 4).T
     sides = np.sqrt(areas)
-    return Objects(labels, sides, sides / longer, pictures)
+    return Objects(labels, sides, sides / longer, images)
 
 
 def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: Sequence[int]) -> list[Example]:
-    """Pictures with a colour of its own over each thing."""
+    """Images with a colour of its own over each thing."""
     found = []
     for place in places:
         path = split.files[place]
@@ -92,11 +92,11 @@ def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: S
             assert size is not None
             things = split.sources[place].instances(*size)
             numbers, _ = paint(things, *size)
-            picture = shrunk(path, EXAMPLE_SIDE)
+            image = shrunk(path, EXAMPLE_SIDE)
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
-        plane = np.asarray(Image.fromarray(numbers).resize(picture.shape[1::-1], Image.Resampling.NEAREST))
+            continue  # it could be read a moment ago; an image fewer is shown
+        plane = np.asarray(Image.fromarray(numbers).resize(image.shape[1::-1], Image.Resampling.NEAREST))
         # The last number would be shown as none.
-        laid = lay_mask(picture, np.minimum(plane, MOST_INSTANCES - 1))
+        laid = lay_mask(image, np.minimum(plane, MOST_INSTANCES - 1))
         found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), place))
     return found

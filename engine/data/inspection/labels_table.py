@@ -1,4 +1,4 @@
-"""Looks pictures with tables of labels through. Torch-free."""
+"""Looks images with tables of labels through. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.data.splits import Recognised, wrong
 
 
 def look_through_labels(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture of `found`, whose splits are of labels."""
+    """Looks at every image of `found`, whose splits are of labels."""
     splits = splits_of(found, LabelSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     total = sum(len(split.files) for _, split in splits)
@@ -36,8 +36,8 @@ def look_through_labels(found: Recognised, progress: Progress, leave_out: LeaveO
         looked.splits.append(SplitReport(name, counts, split.made, total=len(readable)))
         if len(split.files) and not readable:
             title = "training" if name == "train" else "validation"
-            remedy = "Choose a folder of whole pictures."
-            looked.problems.append(wrong(f"None of the {len(split.files):,} {title} pictures can be read.", remedy))
+            remedy = "Choose a folder of whole images."
+            looked.problems.append(wrong(f"None of the {len(split.files):,} {title} images can be read.", remedy))
         if name == "train":
             looked.examples += _examples(name, found.classes, split, readable)
     looked.problems += look.problems()
@@ -45,7 +45,7 @@ def look_through_labels(found: Recognised, progress: Progress, leave_out: LeaveO
 
 
 def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: list[int]) -> list[Example]:
-    """Some pictures, of as many rarest labels as possible in turn."""
+    """Some images, of as many rarest labels as possible in turn."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     examples = []
@@ -55,7 +55,7 @@ def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: li
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
                 png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         labels = ", ".join(label for label, there in zip(classes, split.labels[place], strict=True) if there)
         examples.append(Example(labels, name, png, int(place)))
     return examples

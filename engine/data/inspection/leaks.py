@@ -1,6 +1,6 @@
 """Validation samples that training sees, too: files that are the same byte by byte, whatever they are called. Torch-free.
 
-A picture that was saved anew, or cut out of the same photograph, is not found by this.
+An image that was saved anew, or cut out of the same photograph, is not found by this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_BYTES = 4096
 disk reads as much in one go."""
 BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1 << 30
-"""Larger files are not compared, nor are more bytes of pictures in one file: that takes seconds."""
+"""Larger files are not compared, nor are more bytes of images in one file: that takes seconds."""
 NAMED = 3
 
 Pair = tuple[str, str]
@@ -32,7 +32,7 @@ def leaks(found: Recognised, folder: str) -> list[Problem]:
     """Says which samples of the dataset in `folder` are in both of its splits; nothing of splits that are not of files."""
     train, val = found.train, found.val
     if isinstance(train, IdxSplit) and isinstance(val, IdxSplit):
-        noun, count, copies = "pictures", len(val.labels), same_rows(train, val)
+        noun, count, copies = "images", len(val.labels), same_rows(train, val)
     else:
         of_train, of_val = (getattr(split, "files", ()) for split in (train, val))
         noun, count, copies = "files", len(of_val), same_files(of_train, of_val, folder)
@@ -71,7 +71,7 @@ def same_files(train: Sequence[str], val: Sequence[str], folder: str) -> list[Pa
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
-    """As `same_files`, of pictures in idx files."""
+    """As `same_files`, of images in idx files."""
     try:
         opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
     except (IdxError, OSError, UnusableFile):
@@ -82,7 +82,7 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     first = {digest: row for row, digest in reversed(list(rows_of_train))}
     names = [os.path.basename(split.images) for split in (train, val)]
     return [
-        (shown(f"{names[1]} picture {row}"), shown(f"{names[0]} picture {first[digest]}"))
+        (shown(f"{names[1]} image {row}"), shown(f"{names[0]} image {first[digest]}"))
         for row, digest in rows_of_val
         if digest in first
     ]

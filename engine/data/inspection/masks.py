@@ -1,5 +1,5 @@
-"""Looks folders of pictures and masks through: sizes that differ, values without a meaning, classes that are rare or never
-occur, and what the pictures look like with their masks. Torch-free."""
+"""Looks folders of images and masks through: sizes that differ, values without a meaning, classes that are rare or never
+occur, and what the images look like with their masks. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RARE = 0.001
 
 
 def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every picture and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
+    """Looks at every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
     cannot be used."""
     splits = splits_of(found, MaskSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
@@ -56,12 +56,12 @@ def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOu
 def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Labels | None:
     """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot be
     used."""
-    with open_to_show(split.files[place]) as picture:
-        height, width = size_upright(picture)
+    with open_to_show(split.files[place]) as image:
+        height, width = size_upright(image)
     with open_image(split.masks[place]) as mask:
         wide, high = mask.size
     if (width, height) != (wide, high):
-        raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the picture has {width} x {height})")
+        raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the image has {width} x {height})")
     if place not in sampled:
         return None
     plane = class_plane(read_values(read_image(split.masks[place])), code)
@@ -71,7 +71,7 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Lab
 def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures and masks.")]
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images and masks.")]
     never = [class_name for class_name, share in shares.items() if not share]
     rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
@@ -93,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Some pictures with their masks laid over them."""
+    """Some images with their masks laid over them."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         place = usable[row]
@@ -102,7 +102,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
                 image = ImageOps.exif_transpose(opened).convert("RGB")
             plane = class_plane(read_values(read_image(split.masks[place])), code)
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
         found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), place))

@@ -1,4 +1,4 @@
-"""What the looks through pictures with boxes and through pictures with outlined things have in common. Torch-free."""
+"""What the looks through images with boxes and through images with outlined things have in common. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from engine.data.inspection.base import EXAMPLES
 from engine.data.splits import spread_evenly, warn, wrong
 
 DECODED = 512
-"""About so many pictures of a split are decoded though they seem whole, evenly spread over it."""
+"""About so many images of a split are decoded though they seem whole, evenly spread over it."""
 ODD_DECODED = 2048
-"""In a split of at most so many pictures, all that do not seem whole are decoded, or are of a format of which that cannot be
+"""In a split of at most so many images, all that do not seem whole are decoded, or are of a format of which that cannot be
 told; of a larger one the headers are read."""
 SMALL = 0.02
-"""Where half of the things have smaller sides, in shares of the picture's longer one, that is told: they take 6 pixels of
+"""Where half of the things have smaller sides, in shares of the image's longer one, that is told: they take 6 pixels of
 320, and the finest map of usual detectors has a cell for each 4 to 8."""
 
 
 @dataclass
 class Objects:
-    """The things in the pictures of a split that can be used: their classes, but for those that are to be ignored, the square
-    roots of their areas in pixels, those as shares of their pictures' longer sides, and in which picture each is."""
+    """The things in the images of a split that can be used: their classes, but for those that are to be ignored, the square
+    roots of their areas in pixels, those as shares of their images' longer sides, and in which image each is."""
 
     labels: npt.NDArray[np.int64]
     sides: npt.NDArray[np.float64]
     shares: npt.NDArray[np.float64]
-    pictures: npt.NDArray[np.int64]
+    images: npt.NDArray[np.int64]
 
 
 def decoded_places(count: int) -> set[int]:
-    """Which of so many pictures are decoded in any case."""
+    """Which of so many images are decoded in any case."""
     return set(spread_evenly(count, DECODED))
 
 
 def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
-    """The height and width of a picture turned upright, which are to be those that are `told` of it along with its `what`.
+    """The height and width of an image turned upright, which are to be those that are `told` of it along with its `what`.
     Raises Unfit, or what a decoder raises, for one that cannot be used."""
     with open_to_show(path) as image:
         size = size_upright(image)
     for height, width in told:
         if (height, width) != size:
-            raise Unfit(f"it has {size[1]} x {size[0]} pixels, and its {what} are of a picture of {width} x {height}")
+            raise Unfit(f"it has {size[1]} x {size[0]} pixels, and its {what} are of an image of {width} x {height}")
     if decode:
         with open_to_show(path) as image:
             image.draft(image.mode, (1, 1))
@@ -61,20 +61,20 @@ def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bo
 
 
 def needs_decoding(path: str, place: int, count: int, sampled: set[int]) -> bool:
-    """Whether a picture of so many is to be decoded to be sure of it."""
+    """Whether an image of so many is to be decoded to be sure of it."""
     return place in sampled or (count <= ODD_DECODED and not seems_whole(path))
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, made: bool) -> SplitReport:
-    """What there is in a split of so many pictures that can be used."""
+    """What there is in a split of so many images that can be used."""
     number = len(classes)
     counts = np.bincount(objects.labels, minlength=number)
-    pairs = np.unique(np.stack([objects.pictures, objects.labels]), axis=1)
-    pictures = np.bincount(pairs[1], minlength=number)
+    pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
+    images = np.bincount(pairs[1], minlength=number)
     sides = np.percentile(objects.sides, (5, 50, 95)).tolist() if len(objects.sides) else None
     return SplitReport(
         name,
-        dict(zip(classes, pictures.tolist(), strict=True)),
+        dict(zip(classes, images.tolist(), strict=True)),
         made,
         total=usable,
         objects=dict(zip(classes, counts.tolist(), strict=True)),
@@ -83,47 +83,45 @@ def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, 
 
 
 def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, noun: str) -> list[Problem]:
-    """What is to be told of the things in a split; `looked_into` of its pictures were searched for them, and they are called
+    """What is to be told of the things in a split; `looked_into` of its images were searched for them, and they are called
     `noun` in the plural."""
     title = "training" if name == "train" else "validation"
-    if not split.pictures:
-        return [wrong(f"None of the {title} pictures can be used.", "Choose a folder of whole pictures.")]
+    if not split.images:
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images.")]
     if not len(objects.labels):
-        return [wrong(f"None of the {title} pictures has any {noun}.", "Mark some, or choose another folder.")]
+        return [wrong(f"None of the {title} images has any {noun}.", "Mark some, or choose another folder.")]
     found = []
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
         what = "never learnt" if name == "train" else "never validated"
         names = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-        found.append(warn(f"There are no {noun} of {names} in the {title} pictures; that is {what}."))
-    empty = looked_into - len(np.unique(objects.pictures))
+        found.append(warn(f"There are no {noun} of {names} in the {title} images; that is {what}."))
+    empty = looked_into - len(np.unique(objects.images))
     if empty:
-        of = f"{empty:,} of the {looked_into:,} {title} pictures" + (
-            " looked into" if looked_into < split.pictures else ""
-        )
+        of = f"{empty:,} of the {looked_into:,} {title} images" + (" looked into" if looked_into < split.images else "")
         message = f"{of} {'has' if empty == 1 else 'have'} no {noun}."
         found.append(warn(message, "They are kept as background; mark what is in them, if anything is."))
     if name == "train" and float(np.median(objects.shares)) < SMALL:
         share = float(np.median(objects.shares))
-        message = f"Half of the {noun} have sides of less than {100 * share:.1f} % of their picture's."
-        found.append(warn(message, "Choose a larger image size, or cut the pictures into tiles."))
+        message = f"Half of the {noun} have sides of less than {100 * share:.1f} % of their image's."
+        found.append(warn(message, "Choose a larger image size, or cut the images into tiles."))
     return found
 
 
-def example_places(pictures: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
-    """Some places of `usable`, evenly spread, those first in which there are things, by `pictures`."""
-    with_things = sorted(set(usable) & set(pictures.tolist()))
+def example_places(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
+    """Some places of `usable`, evenly spread, those first in which there are things, by `images`."""
+    with_things = sorted(set(usable) & set(images.tolist()))
     chosen = [with_things[row] for row in spread_evenly(len(with_things), EXAMPLES)[:EXAMPLES]]
     return chosen or list(usable[:EXAMPLES])
 
 
 def only_class(classes: Sequence[str], labels: Sequence[int]) -> str:
-    """The class of all things in a picture; "" where they are of several, or where there are none."""
+    """The class of all things in an image; "" where they are of several, or where there are none."""
     return classes[labels[0]] if len(set(labels)) == 1 else ""
 
 
 def shrunk(path: str, side: int) -> Bytes:
-    """A picture turned upright, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
+    """An image turned upright, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
     with open_to_show(path) as opened:
         opened.draft("RGB", (2 * side, 2 * side))
         image = ImageOps.exif_transpose(opened).convert("RGB")

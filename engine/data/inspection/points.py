@@ -85,6 +85,6 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
             rows = spread_evenly(len(places), DRAWN_POINTS)
             drawn = draw_points(places[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
         except Exception:
-            continue  # it could be read a moment ago; a picture fewer is shown
+            continue  # it could be read a moment ago; an image fewer is shown
         found.append(Example("", "train", png(drawn)))
     return found

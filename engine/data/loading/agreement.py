@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data.datasets.images import DatasetError, PictureSet
+from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.splits import shown, wrong
@@ -61,7 +61,7 @@ def fingerprint(splits: Splits) -> int:
 
 
 def _difference(
-    samples: PictureSet | SampleSet, which: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
+    samples: ImageSet | SampleSet, which: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
 ) -> str:
     """The first difference in a split, in words; "" where there is none. The same on all ranks."""
     names = [samples.path(index) for index in range(len(samples))]
@@ -78,7 +78,7 @@ def _difference(
     return "" if other is None else _told(seen[0], seen[other], other, which)
 
 
-def _labels(samples: PictureSet | SampleSet) -> list[int]:
+def _labels(samples: ImageSet | SampleSet) -> list[int]:
     """A hash of what is to be learnt of each sample, as far as that is known without loading it."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)

@@ -25,7 +25,7 @@ Room = TypeVar("Room")
 class Batch:
     """This worker's share of one global batch.
 
-    `inputs` is float32 [n, ...], normalised, of pictures [n, C, H, W], and `targets` [n, ...], as the task learns it: int64
+    `inputs` is float32 [n, ...], normalised, of images [n, C, H, W], and `targets` [n, ...], as the task learns it: int64
     [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0.
     `global_size` counts the samples of all workers' shares before any was left out. `wait_s` is how long the
     consumer waited for this batch to be read.

@@ -1,4 +1,4 @@
-"""Pictures of one split at one size, decoded by threads, and kept where the job says."""
+"""Images of one split at one size, decoded by threads, and kept where the job says."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 
 from engine.data.cache.cache_policy import OnChosen, open_store
 from engine.data.cache.store import Store
-from engine.data.datasets.images import DatasetError, PictureSet, UnreadablePicture
+from engine.data.datasets.images import DatasetError, ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels, wrong
 
 _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
 
 
-class PictureSource:
-    """Hands out blocks of decoded pictures, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
+class ImageSource:
+    """Hands out blocks of decoded images, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
 
-    `keep` says where decoded pictures stay (`Job.picture_cache`), `on_chosen(choice, why)` is told what came of it.
-    `on_unreadable(path, reason)` is called once for each picture that cannot be read. Both are called from whatever
+    `keep` says where decoded images stay (`Job.picture_cache`), `on_chosen(choice, why)` is told what came of it.
+    `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from whatever
     thread finds it. One thread at a time may take, read and close; all else may be asked from any.
 
-    `decoded` and `decode_seconds` count the pictures decoded so far and what the threads have spent on it.
+    `decoded` and `decode_seconds` count the images decoded so far and what the threads have spent on it.
     """
 
     def __init__(
         self,
-        pictures: PictureSet,
+        images: ImageSet,
         size: int,
         channels: int,
         threads: int,
@@ -41,13 +41,13 @@ class PictureSource:
     ) -> None:
         self.decoded = 0
         self.decode_seconds = 0.0
-        self._pictures = pictures
+        self._images = images
         self._channels = channels
-        self._shape = (channels + pictures.planes, size, size)
+        self._shape = (channels + images.planes, size, size)
         self._on_unreadable = on_unreadable
         self._keep = keep
         self._on_chosen = on_chosen
-        self._state = np.zeros(len(pictures), np.uint8)
+        self._state = np.zeros(len(images), np.uint8)
         self._settled = 0
         self._counting = threading.Lock()
         self._opened = False
@@ -59,19 +59,19 @@ class PictureSource:
 
     @property
     def at_hand(self) -> bool:
-        """Whether no picture has to be decoded any more, so that taking and reading a block is but a copy."""
+        """Whether no image has to be decoded any more, so that taking and reading a block is but a copy."""
         return self._settled == len(self._state)
 
     @property
     def keeps(self) -> bool:
-        """Whether pictures that are decoded stay, as far as is known by now."""
+        """Whether images that are decoded stay, as far as is known by now."""
         return self._store is not None
 
     def open(self) -> None:
-        """Finds the place for the pictures, which may take a moment; the first `take` does it otherwise."""
+        """Finds the place for the images, which may take a moment; the first `take` does it otherwise."""
         if not self._opened:
             self._opened = True
-            self._store = open_store(self._pictures, self._shape[1], self._channels, self._keep, self._on_chosen)
+            self._store = open_store(self._images, self._shape[1], self._channels, self._keep, self._on_chosen)
             if self._store is not None and self._store.complete:
                 self._state[:] = _KEPT
                 self._settled = len(self._state)
@@ -81,7 +81,7 @@ class PictureSource:
         self._threads = threads
 
     def close(self) -> None:
-        """Ends the threads and gives the pictures' place back."""
+        """Ends the threads and gives the images' place back."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         if self._store is not None:
@@ -92,7 +92,7 @@ class PictureSource:
         """Which samples to use in place of `samples`: the readable ones among them, and where `replace`
         is set the next readable one of the split for each of the others. Decodes what is not decoded yet.
 
-        Raises DatasetError where a replacement is needed and no picture of the split is readable.
+        Raises DatasetError where a replacement is needed and no image of the split is readable.
         """
         self._decode(samples)
         bad = self._state[samples] == _BAD
@@ -144,7 +144,7 @@ class PictureSource:
 
     def _load_together(self, samples: list[int]) -> bool:
         begun = time.perf_counter()
-        together = self._pictures.load_together(np.array(samples), self._shape[1], self._channels)
+        together = self._images.load_together(np.array(samples), self._shape[1], self._channels)
         if together is None:
             return False
         for sample, pixels in zip(samples, together, strict=True):
@@ -162,8 +162,8 @@ class PictureSource:
     def _load_one(self, sample: int) -> None:
         begun = time.perf_counter()
         try:
-            pixels = self._pictures.load(sample, self._shape[1], self._channels).numpy()
-        except UnreadablePicture as problem:
+            pixels = self._images.load(sample, self._shape[1], self._channels).numpy()
+        except UnreadableImage as problem:
             if self._state[sample] != _BAD:
                 self._become(sample, _BAD)
                 self._on_unreadable(problem.path, problem.reason)
@@ -184,9 +184,9 @@ class PictureSource:
             with self._counting:
                 self._settled += 1
 
-    def _count(self, pictures: int, begun: float) -> None:
+    def _count(self, images: int, begun: float) -> None:
         with self._counting:
-            self.decoded += pictures
+            self.decoded += images
             self.decode_seconds += time.perf_counter() - begun
 
     def _next_readable(self, sample: int) -> int:
@@ -197,4 +197,4 @@ class PictureSource:
                 self._decode(np.array([place], np.int64))
                 if self._state[place] != _BAD:
                     return place
-        raise DatasetError([wrong("No picture of the training set can be read.", "Choose a folder of whole pictures.")])
+        raise DatasetError([wrong("No image of the training set can be read.", "Choose a folder of whole images.")])

@@ -14,11 +14,11 @@ from engine.contract.dataset import crop_margin
 from engine.contract.events import Part
 from engine.data.cache.cache_policy import OnChosen
 from engine.data.cache.cache_space import shown_bytes
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.decoding.reading import quieten_pillow
 from engine.data.loading import resident
 from engine.data.loading.base_loader import Batch, Finish, Loader
-from engine.data.loading.decode_pool import PictureSource
+from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.prefetch import Filled
 from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
@@ -32,17 +32,17 @@ takes a five hundredth of the time of a small network's step or less, and a thre
 
 
 class BatchLoader(Loader[Slot]):
-    """Yields the batches of one split of pictures, epoch by epoch.
+    """Yields the batches of one split of images, epoch by epoch.
 
     Pixels travel as uint8, and are cropped and normalised on the device. Where nothing is left to decode and a batch is
     small, it is put together in the caller's thread, which is faster, and on a GPU a split that takes a small part of its
     memory is brought there whole.
 
-    An unreadable picture is reported once. In training (`sampler.shuffle`) the next readable one of the split
+    An unreadable image is reported once. In training (`sampler.shuffle`) the next readable one of the split
     takes its place; in validation it is left out.
 
     Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are mirrored, which is
-    otherwise the pictures' own to say. Other images are the middle of ones `resized` to that side. All are at last resized to the
+    otherwise the images' own to say. Other images are the middle of ones `resized` to that side. All are at last resized to the
     `side` of their epoch, from 1 on.
 
     `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
@@ -51,7 +51,7 @@ class BatchLoader(Loader[Slot]):
 
     def __init__(
         self,
-        pictures: PictureSet,
+        images: ImageSet,
         sampler: GlobalBatchSampler,
         *,
         size: int,
@@ -74,7 +74,7 @@ class BatchLoader(Loader[Slot]):
         finish: Finish | None = None,
     ) -> None:
         super().__init__(sampler, threads)
-        self.pictures = pictures
+        self.images = images
         self.memory_format = memory_format
         self._size = size
         self._device = device
@@ -82,7 +82,7 @@ class BatchLoader(Loader[Slot]):
         self._finishing = finish
         self._on_chosen = on_chosen
         self._channels = channels
-        self._mirror = pictures.mirror if mirror is None else mirror
+        self._mirror = images.mirror if mirror is None else mirror
         self._light = augmentation == "light"
         self._side = side
         self._augmentation: Augmentation | None = None
@@ -92,18 +92,18 @@ class BatchLoader(Loader[Slot]):
                 sampler.streams,
                 size=size,
                 channels=channels,
-                pictures=len(pictures),
+                images=len(images),
                 epochs=epochs,
                 mirror=self._mirror,
             )
             self._transforms = Transforms(
-                self._augmentation, mean, std, device, outside=pictures.outside, continued=pictures.continued
+                self._augmentation, mean, std, device, outside=images.outside, continued=images.continued
             )
         room = self._light or (self._augmentation is not None and self._augmentation.wants_room)
         self._margin = crop_margin(size) if room else (resized or size) - size
-        self._shape = (channels + pictures.planes, size + self._margin, size + self._margin)
-        self._source = PictureSource(
-            pictures, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
+        self._shape = (channels + images.planes, size + self._margin, size + self._margin)
+        self._source = ImageSource(
+            images, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
         tiles = self._augmentation.most_tiles if self._augmentation is not None else 1
@@ -153,7 +153,7 @@ class BatchLoader(Loader[Slot]):
         if self._room_sought or not self._source.at_hand:
             return
         self._room_sought = True
-        count = len(self.pictures)
+        count = len(self.images)
         needed = count * math.prod(self._shape)
         if 0 < needed <= resident.room(self._device):
             slot = self._slots.take(lambda: False)
@@ -186,13 +186,13 @@ class BatchLoader(Loader[Slot]):
             numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, samples, mirror=self._mirror)
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
-        slot.send(0 if stored else count, count, self.pictures.targets_of(samples))
+        slot.send(0 if stored else count, count, self.images.targets_of(samples))
         return Filled(slot, count, share.global_size, stored, drawn)
 
     def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, place: int) -> Batch:
         """Augments and normalises what has arrived."""
         self._mark("data")
-        count = filled.pictures
+        count = filled.images
         pixels, numbers, drawn, rows = filled.slot.receive(0 if filled.stored else count, count)
         if self._stream is not None:
             self._mark("transfer")
@@ -206,7 +206,7 @@ class BatchLoader(Loader[Slot]):
             inputs = inputs.contiguous(memory_format=self.memory_format)
             planes = functional.interpolate(planes, size, mode="nearest-exact") if planes is not None else None
             placement = Resized(placement or Cropped(numbers[:, CROP], self._size, self._size), size)
-        targets = self.pictures.batch_targets(rows, planes, placement, size)
+        targets = self.images.batch_targets(rows, planes, placement, size)
         filled.slot.leave()
         self._slots.give(filled.slot)
         if self._finishing is not None:
@@ -222,11 +222,11 @@ class BatchLoader(Loader[Slot]):
             images, planes = self._transforms.move(pixels, drawn, how)
             moved = Moved(drawn[:, FORWARD], self._size, how.tiles)
             if planes is not None:
-                planes = self.pictures.without_remains(planes, pixels[:, self._channels :], moved)
+                planes = self.images.without_remains(planes, pixels[:, self._channels :], moved)
             return self._transforms.paint(images, drawn, how, self._normalise, self.memory_format), planes, moved
         cropped = None
         if self._margin:
             cropped = Cropped(numbers[:, CROP], self._shape[1], self._size)
             pixels = crop(pixels, cropped.crops, self._size)
         inputs = self._normalise(pixels[:, : self._channels], self.memory_format)
-        return inputs, pixels[:, self._channels :] if self.pictures.planes else None, cropped
+        return inputs, pixels[:, self._channels :] if self.images.planes else None, cropped

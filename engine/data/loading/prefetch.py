@@ -17,11 +17,11 @@ Room = TypeVar("Room")
 
 @dataclass(frozen=True, eq=False)
 class Filled(Generic[Room]):
-    """A slot that holds this worker's share of a batch, `pictures` of them; `stored` where the slot holds their numbers
+    """A slot that holds this worker's share of a batch, `images` of them; `stored` where the slot holds their numbers
     alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them."""
 
     slot: Room
-    pictures: int
+    images: int
     global_size: int
     stored: bool = False
     drawn: Drawn | None = None

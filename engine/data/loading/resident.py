@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.data.loading.decode_pool import PictureSource
+from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.staging import SAMPLE, Slot
 
 SHARE_OF_FREE = 8
@@ -14,15 +14,15 @@ SHARE_OF_FREE = 8
 
 
 def room(device: torch.device) -> int:
-    """How many bytes of `device` pictures may take all the time; none of the CPU, which has them at hand."""
+    """How many bytes of `device` images may take all the time; none of the CPU, which has them at hand."""
     if device.type != "cuda":
         return 0
     free, _ = torch.cuda.mem_get_info(device)
     return free // SHARE_OF_FREE
 
 
-def bring(source: PictureSource, count: int, slot: Slot, device: torch.device) -> Tensor:
-    """All pictures as uint8 [count, C, H, W] on `device`, those that cannot be read left blank; by way of `slot`."""
+def bring(source: ImageSource, count: int, slot: Slot, device: torch.device) -> Tensor:
+    """All images as uint8 [count, C, H, W] on `device`, those that cannot be read left blank; by way of `slot`."""
     capacity, *shape = slot.pixels.shape
     whole = torch.zeros((count, *shape), dtype=torch.uint8, device=device)
     for start in range(0, count, capacity):

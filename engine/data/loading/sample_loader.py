@@ -1,4 +1,4 @@
-"""Samples that are no pictures of one size on their way to the device."""
+"""Samples that are no images of one size on their way to the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.events import Part
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.base_loader import Batch, Finish, Loader
 from engine.data.loading.prefetch import Filled
@@ -135,7 +135,7 @@ class SampleLoader(Loader["_Arriving"]):
         begun = time.perf_counter()
         try:
             given, target = self.samples.load(index, epoch)
-        except UnreadablePicture as problem:
+        except UnreadableImage as problem:
             with self._counting:
                 self._bad.add(index)
                 known = problem.path in self._told

@@ -1,4 +1,4 @@
-"""Which pictures make up each step, the same for any number of workers."""
+"""Which images make up each step, the same for any number of workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.data.randomness import RandomStreams
 
 
 class Share(NamedTuple):
-    """One rank's part of one global batch: `indices` int64 [n], n may be 0; `global_size` counts all ranks' pictures."""
+    """One rank's part of one global batch: `indices` int64 [n], n may be 0; `global_size` counts all ranks' images."""
 
     indices: npt.NDArray[np.int64]
     global_size: int
@@ -61,7 +61,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
     @property
     def largest_share(self) -> int:
-        """The most pictures that this rank has of one batch."""
+        """The most images that this rank has of one batch."""
         sizes = {min(self.batch_size, self.length - step * self.batch_size) for step in (0, len(self) - 1)}
         return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
 

@@ -11,7 +11,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels
 
 SAMPLE, CROP = 0, slice(1, 4)
-"""The columns of a batch's numbers: each picture's number in the split, and its crop (top, left, mirrored)."""
+"""The columns of a batch's numbers: each image's number in the split, and its crop (top, left, mirrored)."""
 _COLUMNS = 4
 
 

@@ -105,7 +105,7 @@ class Drawn(NamedTuple):
 
 
 class Augmentation:
-    """Draws the `transforms` of images with so many `channels`, of a split of `pictures`, in a run of `epochs`.
+    """Draws the `transforms` of images with so many `channels`, of a split of `images`, in a run of `epochs`.
 
     Geometry is put together into one affine map, in the order of the list, and colour into one matrix; then come the policies,
     the colours, the blur and the erasing. Mirror images are drawn where `mirror`.
@@ -118,13 +118,13 @@ class Augmentation:
         *,
         size: int,
         channels: int,
-        pictures: int,
+        images: int,
         epochs: int,
         mirror: bool,
     ) -> None:
         self.transforms = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
         self.streams, self.size, self.channels = streams, size, channels
-        self._pictures = pictures
+        self._images = images
         names = {each.name for each in self.transforms}
         self._mosaic_until = mosaic_ends(epochs) if "mosaic" in names else 0
         self.wants_room = bool(names & set(ROOM))
@@ -146,7 +146,7 @@ class Augmentation:
         if self.tiles(epoch) == 1:
             return samples
         drawn = self.streams.draw(Purpose.PARTNERS, epoch, samples, TILES - 1)
-        others = (drawn * self._pictures).astype(np.int64)
+        others = (drawn * self._images).astype(np.int64)
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels) -> Drawn:

@@ -1,4 +1,4 @@
-"""Which part of each picture the light augmentation takes, and whether it is mirrored. Torch-free."""
+"""Which part of each image the light augmentation takes, and whether it is mirrored. Torch-free."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from engine.data.splits import Labels
 from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOUR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation per channel, of pictures scaled to 0..1."""
+"""Mean and standard deviation per channel, of images scaled to 0..1."""
 
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
@@ -43,13 +43,13 @@ def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     top, left, mirrored = (crops[:, column, None] for column in range(3))
     rows = top + along
     columns = left + torch.where(mirrored.bool(), size - 1 - along, along)
-    pictures = torch.arange(len(pixels), device=pixels.device)[:, None, None, None]
+    images = torch.arange(len(pixels), device=pixels.device)[:, None, None, None]
     bands = torch.arange(pixels.shape[1], device=pixels.device)[:, None, None]
-    return pixels[pictures, bands, rows[:, None, :, None], columns[:, None, None, :]]
+    return pixels[images, bands, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 class Normalisation:
-    """uint8 [n, C, H, W] to float32 less `mean` over `std`, both per channel of pictures scaled to 0..1."""
+    """uint8 [n, C, H, W] to float32 less `mean` over `std`, both per channel of images scaled to 0..1."""
 
     def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
         self._mean = (mean * 255).reshape(1, -1, 1, 1).to(device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from types import ModuleType
 
-from engine.contract.devices import Gpu, NvmlStatus, Shown, Topology
+from engine.contract.devices import Gpu, NvmlStatus, SnapshotRequest, Topology
 from engine.gpus import installation, sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
@@ -45,7 +45,7 @@ class NvmlReader:
     def __init__(self, *, basics: bool = False) -> None:
         self._nvml = load_pynvml()
         self._basics = basics
-        self._shown: Shown | None = None
+        self._shown: SnapshotRequest | None = None
         self._due = dict.fromkeys(LANES_S, 0.0)
         self._stopwatch = Stopwatch()
         self._answering: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ class NvmlReader:
         """Whether some GPU is asleep, be it listed or not."""
         return any(device.gpu.asleep for device in self._devices)
 
-    def read(self, shown: Shown) -> tuple[Gpu, ...]:
+    def read(self, shown: SnapshotRequest) -> tuple[Gpu, ...]:
         """Every GPU now, each followed by its MIG instances, lost ones with their last values."""
         self._stopwatch.spent_s = 0.0
         wanted = self._wanted(shown)
@@ -90,7 +90,7 @@ class NvmlReader:
         self.call_s = self._stopwatch.spent_s
         return tuple(row for device in self._devices for row in device.rows)
 
-    def _wanted(self, shown: Shown) -> Wanted:
+    def _wanted(self, shown: SnapshotRequest) -> Wanted:
         """What of `shown` is due. What has just come into sight is asked for at once."""
         now = time.monotonic()
         if shown != self._shown:

@@ -20,7 +20,7 @@ SEM_WIDTH, SUM_WIDTH = 32, 21
 
 class ScaleEnhancement(nn.Module):
     """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing dilation side by side, all
-    summed; so it sees several scales without making the network deeper or the picture smaller."""
+    summed; so it sees several scales without making the network deeper or the image smaller."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class BdcnHead(nn.Module):
 
 
 class Bdcn(nn.Module):
-    """Pictures [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to shallow,
+    """Images [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to shallow,
     and their fusion.
 
     Each stage is to learn the edges of its own scale alone (section 3.1, "Formulation": layer-specific supervision, the truth

@@ -26,10 +26,10 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """Pictures [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their fusion.
+    """Images [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their fusion.
 
     `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
-    detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the picture by
+    detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the image by
     bilinear interpolation (section 4.1, "In-network bilinear interpolation").
     """
 

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_SIZE = 12
-"""The least side of a picture, in pixels."""
+"""The least side of an image, in pixels."""
 
 
 class MnistCnn(nn.Module):
-    """As in github.com/pytorch/examples (mnist/main.py), for pictures [n, channels, s, s] with s from 12 up.
+    """As in github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s from 12 up.
 
     Two things differ. There is no dropout: its random numbers are drawn per process, so training would depend on
-    how a batch is divided among devices. And the pooling adapts to the picture, so that every size gives the 12 x 12
+    how a batch is divided among devices. And the pooling adapts to the image, so that every size gives the 12 x 12
     that the example has at 28 px.
     """
 

@@ -1,7 +1,7 @@
 """The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
 
 Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). Layers have the
-names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Pictures have a side
+names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Images have a side
 that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
 
 Each gives one tensor [n, classes + directions, places]: the scores of both branches for all pixels of a map, row by row,
@@ -21,7 +21,7 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """The maps [n, scores, s, s] for pictures of side `size`, each of side s, the largest first: one of the whole side, or
+    """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side, or
     besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are taken, too."""
     places = outputs.flatten(2)
     maps: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""A batch on its way into a pipeline: the pictures to the first stage, their targets to the last."""
+"""A batch on its way into a pipeline: the images to the first stage, their targets to the last."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 PADDING = -1
-"""The target of a picture that only fills a microbatch up and counts for nothing."""
+"""The target of an image that only fills a microbatch up and counts for nothing."""
 
 
-class Fed(NamedTuple):
+class Microbatches(NamedTuple):
     """A batch as one rank has it. `inputs` are on the rank of the first stage, `targets` on that of the last."""
 
     inputs: Tensor | None = None
     targets: Tensor | None = None
-    pictures: int = 0
+    images: int = 0
     """How many are not padding, from the first on; known on both these ranks."""
     global_size: int = 0
-    """The pictures of the batch over all pipelines; known on the same."""
+    """The images of the batch over all pipelines; known on the same."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:
@@ -32,10 +32,10 @@ class Fed(NamedTuple):
             work.wait()
 
 
-class Feeder:
+class MicrobatchFeeder:
     """Brings batches to the pipeline whose ranks of the `first` and of the `last` stage are given.
 
-    Every batch is filled up to `size` pictures. Targets go through `group`, as activations do; counts through
+    Every batch is filled up to `size` images. Targets go through `group`, as activations do; counts through
     `control`, so that the host knows them without waiting for its device.
     """
 
@@ -58,38 +58,38 @@ class Feeder:
         self._target_shape, self._target_type = tuple(blank_target.shape), blank_target.dtype
         self._rank = dist.get_rank()
 
-    def feed(self, batch: Batch | None) -> Fed:
+    def feed(self, batch: Batch | None) -> Microbatches:
         """What this rank takes of a batch, which is given on the rank of the first stage. All ranks call it together."""
         if batch is not None:
             return self._begin(batch)
-        return self._receive() if self._rank == self._last else Fed()
+        return self._receive() if self._rank == self._last else Microbatches()
 
-    def _begin(self, batch: Batch) -> Fed:
+    def _begin(self, batch: Batch) -> Microbatches:
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:
             targets = torch.cat((targets, targets.new_full((self._size - count, *self._target_shape), PADDING)))
         inputs = _filled(batch.inputs, self._size)
         if self._last == self._rank:
-            return Fed(inputs, targets, count, batch.global_size)
+            return Microbatches(inputs, targets, count, batch.global_size)
         counts = torch.tensor((count, batch.global_size))
         sending = (
             (dist.isend(counts, self._last, group=self._control), counts),
             (dist.isend(targets, self._last, group=self._group), targets),
         )
-        return Fed(inputs, None, count, batch.global_size, sending)
+        return Microbatches(inputs, None, count, batch.global_size, sending)
 
-    def _receive(self) -> Fed:
+    def _receive(self) -> Microbatches:
         counts = torch.empty(2, dtype=torch.int64)
         dist.recv(counts, self._first, group=self._control)
         targets = torch.empty((self._size, *self._target_shape), dtype=self._target_type, device=self._device)
         dist.recv(targets, self._first, group=self._group)
         count, global_size = counts.tolist()
-        return Fed(None, targets, count, global_size)
+        return Microbatches(None, targets, count, global_size)
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:
-    """`inputs` repeated from its beginning until there are `size` pictures; blank ones where there are none."""
+    """`inputs` repeated from its beginning until there are `size` images; blank ones where there are none."""
     count = len(inputs)
     if count == size:
         return inputs

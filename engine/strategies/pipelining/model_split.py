@@ -27,7 +27,7 @@ from engine.parallel.cut import CannotCut
 
 
 @dataclass(frozen=True, slots=True)
-class CutPlace:
+class CutPoint:
     """A place to cut: after graph node `node`, which belongs to the submodule `module` (dotted path)."""
 
     node: str
@@ -40,7 +40,7 @@ class Traces:
 
     train: fx.Graph
     eval: fx.Graph
-    places: tuple[CutPlace, ...]
+    places: tuple[CutPoint, ...]
 
 
 VIEWS = frozenset(
@@ -63,7 +63,7 @@ _PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Drop
 _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
-def cut_places(model: nn.Module) -> list[CutPlace]:
+def cut_places(model: nn.Module) -> list[CutPoint]:
     """All places where `model` may be cut, in the order of its computation.
 
     Nothing is computed, so the model may be on the meta device. The modes of its modules are left as
@@ -117,12 +117,12 @@ def _graph(model: nn.Module) -> fx.Graph:
 class _Found:
     """The places of one graph, each with its node's number and how many parameters and buffers are used until it."""
 
-    places: dict[CutPlace, tuple[int, int]]
+    places: dict[CutPoint, tuple[int, int]]
     first_used: dict[int, int]
     """The number of the node that first uses a parameter or buffer, by its id; in order."""
 
 
-def _common(one: _Found, other: _Found) -> tuple[CutPlace, ...]:
+def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     """The places that both graphs have, with the same parameters and buffers before them.
 
     They are the same if they are as many, and the last of the one's that the other uses comes before its place.
@@ -149,7 +149,7 @@ def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
     held = [_held(model, node, modules) for node in nodes]
     last_held = {tensor: number for number, tensors in enumerate(held) for tensor in tensors}
     last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
-    found: dict[CutPlace, tuple[int, int]] = {}
+    found: dict[CutPoint, tuple[int, int]] = {}
     first_used: dict[int, int] = {}
     alive = 0  # tensors that are still to be used
     held_until = -1
@@ -161,7 +161,7 @@ def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
         if alive != 1 or last_use[number] <= number or held_until > number or number == last_computing:
             continue
         if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
-            found[CutPlace(node.name, module_of(node))] = (number, len(first_used))
+            found[CutPoint(node.name, module_of(node))] = (number, len(first_used))
     return _Found(found, first_used)
 
 
@@ -239,7 +239,7 @@ def module_of(node: fx.Node) -> str:
     return str(next(reversed(stack))) if stack else node.name
 
 
-def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPlace]) -> list[fx.GraphModule]:
+def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
     """Cuts `graph` after each of `cuts`. The parts share their parameters with `model`, under its names.
 
     The output of each part is contiguous, since NCCL has sent wrong values between differing strides

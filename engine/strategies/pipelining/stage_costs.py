@@ -29,11 +29,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from engine.contract.cut import Cut, Segment
 from engine.contract.job import Job
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.parallel.cut import CannotCut, automatic, stages
 from engine.parallel.layout import Layout
 from engine.parallel.peak_microbatches import in_flight
-from engine.strategies.pipelining.model_split import CutPlace, Traces, module_of, split
+from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
 """How often all segments are gone through: what else goes on for a while on the device then hits no segment each time."""
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
     output_bytes: int
 
 
-class PlaceCosts(NamedTuple):
+class CutPointCosts(NamedTuple):
     """What was measured at one place: plain values, which may travel between ranks."""
 
     device: str
@@ -122,17 +122,17 @@ def _segments_in_turn(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Measured]:
-    pictures = len(crossing)
+    images = len(crossing)
     for number, part in enumerate(parts):
         try:
             segment = _Run(part, crossing, clock, autocast)
             segment.repeat(ENOUGH_S / len(parts) / PASSES)
         except torch.OutOfMemoryError as error:
             raise CannotCut(
-                f"its part up to {_end(traces, number)} alone, with {pictures} pictures, does not fit into "
+                f"its part up to {_end(traces, number)} alone, with {images} images, does not fit into "
                 f"the memory of a device",
                 field="devices",
-                remedy="Use more microbatches, a smaller batch size or smaller pictures.",
+                remedy="Use more microbatches, a smaller batch size or smaller images.",
             ) from error
         crossing = segment.output
         segment.drop()
@@ -233,14 +233,14 @@ def measure_place(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
-) -> PlaceCosts:
+) -> CutPointCosts:
     """`measure`, the optimizer's costs and the free memory of this rank's device, which the job calls `device`.
 
     `workers` of the run's ranks share the CPU's memory.
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
-    return PlaceCosts(device, tuple(costs), free, update_s(job, example.device, clock))
+    return CutPointCosts(device, tuple(costs), free, update_s(job, example.device, clock))
 
 
 def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
@@ -249,11 +249,11 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
     plain = msgspec.structs.replace(job, schedule="none", precision="fp32")  # which scales no gradients
-    updater = Updater([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
+    optimizer_step = OptimizerStep([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
     seconds = []
     for _ in range(UPDATES):
         begun = clock()
-        updater.step()
+        optimizer_step.step()
         seconds.append(clock() - begun)
     return min(seconds) / UPDATED
 
@@ -300,7 +300,7 @@ def assemble(
     *,
     job: Job,
     layout: Layout,
-    places: Sequence[PlaceCosts],
+    places: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
     """The cut of `job`: its own `cuts` where it names some, else those that balance what was measured.
@@ -313,13 +313,13 @@ def assemble(
             field="batch_size",
             remedy="Set another batch size.",
         )
-    pictures = job.batch_size // (layout.replicas * job.accumulation * layout.microbatches)
+    images = job.batch_size // (layout.replicas * job.accumulation * layout.microbatches)
     cut = Cut(
         segments=_segments(model, traces, places, layout.microbatches * job.accumulation),
         cuts=job.cuts,
         stage_places=layout.stage_places,
         devices=tuple(place.device for place in places),
-        microbatch_size=max(1, pictures),
+        microbatch_size=max(1, images),
         microbatches=layout.microbatches,
         in_flight=in_flight(job.pipeline_schedule, layout.microbatches, layout.stage_places),
         state_bytes=STATE_BYTES[job.optimizer] + (AVERAGE_BYTES if job.ema_decay is not None else 0),
@@ -338,7 +338,9 @@ def assemble(
     return cut
 
 
-def _segments(model: nn.Module, traces: Traces, places: Sequence[PlaceCosts], microbatches: int) -> tuple[Segment, ...]:
+def _segments(
+    model: nn.Module, traces: Traces, places: Sequence[CutPointCosts], microbatches: int
+) -> tuple[Segment, ...]:
     """`microbatches` go through the model for each step of the optimizer, whose time they share."""
     segments = []
     for number, part in enumerate(split(model, traces.train, traces.places)):
@@ -365,7 +367,7 @@ def _segments(model: nn.Module, traces: Traces, places: Sequence[PlaceCosts], mi
     return tuple(segments)
 
 
-def places_of(traces: Traces, cut: Cut) -> tuple[CutPlace, ...]:
+def places_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
     """The places of `cut` among those of `traces`, for `split`."""
     by_name = {place.node: place for place in traces.places}
     return tuple(by_name[name] for name in cut.cuts)

@@ -14,7 +14,7 @@ from engine.contract.events import AnyEvent, Failed, LogLine
 from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
 from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor.workers import failures
-from engine.supervisor.workers.shutdown import FAILED_S, STOP_S, Ending
+from engine.supervisor.workers.shutdown import FAILED_S, STOP_S, Shutdown
 from engine.supervisor.workers.watchdog import HangWatch, Limits
 from engine.supervisor.workers.worker_process import WorkerProcess
 
@@ -43,7 +43,7 @@ class Group:
         self._world_size = world_size
         self._limits = limits
         self._hangs: HangWatch | None = None
-        self._ending: Ending | None = None
+        self._ending: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []
         self._all_said_at: float | None = None
 
@@ -110,7 +110,7 @@ class Group:
     def stop(self, message: Stop | Pause) -> None:
         """Asks for an orderly end: the step in hand is finished and the last state is saved."""
         if self._ending is None:
-            self._ending = Ending(self.workers, STOP_S, message)
+            self._ending = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
         """Hands it on; a run that was to stop has as long again for it."""
@@ -191,9 +191,9 @@ class Group:
         if self._ending is not None:
             self._ending.hurry(FAILED_S)
         elif root.event.kind in _NOTHING_TO_SAVE:
-            self._ending = Ending(self.workers, 0.0, None)
+            self._ending = Shutdown(self.workers, 0.0, None)
         else:
-            self._ending = Ending(self.workers, FAILED_S, Stop())
+            self._ending = Shutdown(self.workers, FAILED_S, Stop())
 
     def _end_those_who_linger(self) -> None:
         """A worker whose work is done and whose process does not end, held up by a thread of some library's."""
@@ -202,7 +202,7 @@ class Group:
         now = time.monotonic()
         self._all_said_at = self._all_said_at or now
         if now - self._all_said_at > LINGER_S:
-            self._ending = Ending(self.workers, 0.0, Stop())
+            self._ending = Shutdown(self.workers, 0.0, Stop())
 
     # What they say
 

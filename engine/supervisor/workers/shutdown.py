@@ -15,7 +15,7 @@ FAILED_S = 2.0
 TERM_S = 5.0
 
 
-class Ending:
+class Shutdown:
     """Ends `workers`. `step` is called often, until all are gone; `forced` names the ranks that needed a signal.
 
     Without a `message` there is nothing that they should still do, and SIGKILL comes first. A checkpoint that is being

@@ -13,7 +13,7 @@ GAP_S = 2.0
 STEADY_S = 3.0
 """A rank whose words come at shorter intervals lives."""
 PATIENCE = 10.0
-"""How many times as long as others a rank may take that reads pictures (a slow disk is no fault), or for which nobody
+"""How many times as long as others a rank may take that reads images (a slow disk is no fault), or for which nobody
 waits."""
 
 
@@ -251,7 +251,7 @@ def _activity(beat: Heartbeat) -> str:
         case "":
             return "preparing the training"
         case "data":
-            return f"getting the pictures of step {beat.step + 1}"
+            return f"getting the images of step {beat.step + 1}"
         case "step":
             return f"computing step {beat.step + 1}"
         case "agree":

@@ -21,7 +21,7 @@ from engine.contract.events import CheckpointSaved, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.randomness import RandomStreams
-from engine.optim.optimizer_step import Updater, joined
+from engine.optim.optimizer_step import OptimizerStep, joined
 from engine.runs.folder import RunFolder
 from engine.strategies.base import Strategy, synchronize
 from engine.torch_compat import is_compiled
@@ -52,7 +52,7 @@ Kind = Literal["last", "best"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrainProgress:
     """Where in the run a checkpoint is written: after `done` of the `steps` steps of `epoch`, `step` over all.
 
     `validated` says of an epoch with all its steps done whether they have been validated, too.
@@ -72,7 +72,7 @@ class _Best:
 
     state: dict[str, Tensor] | None
     copied: Callable[[], None]
-    place: Place
+    place: TrainProgress
     measures: dict[str, float]
 
 
@@ -82,7 +82,7 @@ class _Last:
 
     content: dict[str, Any]
     copied: Callable[[], None]
-    place: Place
+    place: TrainProgress
     measures: dict[str, float] | None
     pause_s: float
 
@@ -95,7 +95,7 @@ class _UnderWay:
     written: Future[bool] | None
 
 
-class Saver:
+class Checkpointer:
     """Writes the checkpoints of a run beside the training. Rank 0 writes, on a thread of its own, and tells.
 
     One checkpoint is under way at a time, so that main memory holds one copy of the state at most, and one of the best
@@ -116,7 +116,7 @@ class Saver:
         self,
         spec: WorkerSpec,
         strategy: Strategy,
-        updater: Updater,
+        optimizer_step: OptimizerStep,
         reporter: Reporter,
         classes: Sequence[str],
         *,
@@ -126,12 +126,12 @@ class Saver:
         self.best: dict[str, float] = {}
         self.best_epoch: int | None = None
         self.best_sha256 = ""
-        self.newest: Place | None = None
+        self.newest: TrainProgress | None = None
         self._job = spec.job
         self._leads = spec.rank == 0
         self._folder = Path(spec.run_folder)
         self._strategy = strategy
-        self._updater = updater
+        self._optimizer_step = optimizer_step
         self._reporter = reporter
         self._classes = tuple(classes)
         self._streams = streams
@@ -193,7 +193,7 @@ class Saver:
 
     def save(
         self,
-        place: Place,
+        place: TrainProgress,
         measures: dict[str, float] | None = None,
         measured: dict[str, Tensor] | None = None,
         *,
@@ -207,7 +207,7 @@ class Saver:
         """
         begun = time.perf_counter()
         better = measures is not None and self.is_better(measures)
-        gathered = better and not self._updater.averages
+        gathered = better and not self._optimizer_step.averages
         model = self._strategy.state_dict() if gathered else measured
         if better:
             assert measures is not None
@@ -221,7 +221,7 @@ class Saver:
         self._unwritten = None
         if not gathered:
             model = strategy.state_dict()
-        optimizer = optimizer_state(strategy, self._updater)
+        optimizer = optimizer_state(strategy, self._optimizer_step)
         random = strategy.collectives.gather_objects(random_state(strategy.device))
         best, self._best = self._best, None
         written = None
@@ -354,7 +354,7 @@ class Saver:
         return written is not None
 
     def _write(
-        self, kind: Kind, content: Any, place: Place, measures: dict[str, float] | None, pause_s: float = 0.0
+        self, kind: Kind, content: Any, place: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
         path = self.path(kind)
         spoilt = self._spoilt(kind, content)
@@ -407,14 +407,14 @@ def _as_it_trains(strategy: Strategy) -> Job:
     )
 
 
-def optimizer_state(strategy: Strategy, updater: Updater) -> dict[str, Any] | None:
-    """What `updater` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
+def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
+    """What `optimizer_step` holds, whole, on the CPU and by the plain model's names, on rank 0; None elsewhere.
 
     All ranks call it together. A GPU may still be copying it until it is synchronized with.
     """
     dims, own = strategy.dims, strategy.coordinate
     # Ranks that hold shards put the state together; where each holds all of its part, the first replica's is enough.
-    state = updater.state_dict() if dims.shard > 1 or own.replicate == 0 else None
+    state = optimizer_step.state_dict() if dims.shard > 1 or own.replicate == 0 else None
     if dims.pipeline == 1:
         return state if strategy.spec.rank == 0 else None
     synchronize(strategy.device)

@@ -15,7 +15,7 @@ from engine.contract.events import Warned
 from engine.contract.job import FIELDS, Job, deciding
 from engine.data.randomness import MIXED, UNMIXED, RandomStreams
 from engine.models.base import TaskError
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy, settled_precision
 from engine.strategies.collectives import Collectives
 from engine.training.autotune import computes_alike
@@ -26,7 +26,7 @@ from engine.training.checkpointing.checkpoint_files import (
     read_checkpoint,
     whole_checksum,
 )
-from engine.training.checkpointing.checkpointer import Place, Saver
+from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
 from engine.training.randomness import set_random_state
 
 _FIELD = "resume_from"
@@ -74,7 +74,7 @@ class Checkpoint:
         same = self.job["seed"] == self._job.seed
         return RandomStreams(self._job.seed, self._content.get("seed_rule", UNMIXED) if same else MIXED)
 
-    def place(self, steps: int) -> Place:
+    def place(self, steps: int) -> TrainProgress:
         """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
 
         Data come in an order of their own in every epoch, given by the seed. Where that is not the order of the
@@ -86,7 +86,7 @@ class Checkpoint:
             epoch, done = (epoch + 1, 0) if content["validated"] else (epoch, steps)
         elif not self._same_order(steps):
             done = 0
-        return Place(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
+        return TrainProgress(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
 
     def _same_order(self, steps: int) -> bool:
         before = self._content["job"]
@@ -112,7 +112,7 @@ class Checkpoint:
         elif place.epoch == content["epoch"] and place.done < content["done"]:
             message = (
                 f"Epoch {place.epoch} begins anew: {self.path} was written in its middle, by a run with another seed, "
-                "batch size, number of pictures or choice of them, and so another order of pictures."
+                "batch size, number of images or choice of them, and so another order of images."
             )
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
@@ -146,25 +146,27 @@ class Checkpoint:
         cut = msgspec.convert(self._content["cut"], Cut)
         return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
 
-    def take_over(self, strategy: Strategy, updater: Updater, saver: Saver, place: Place) -> None:
+    def take_over(
+        self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, place: TrainProgress
+    ) -> None:
         """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `place`.
 
         Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
         strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
         """
-        content, last = self._content, saver.path("last")
+        content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
-            saver.newest = Place(content["epoch"], content["done"], content["steps"], content["step"])
-        copied = strategy.spec.rank == 0 and self._copy_best(saver.path("best"))
+            checkpointer.newest = TrainProgress(content["epoch"], content["done"], content["steps"], content["step"])
+        copied = strategy.spec.rank == 0 and self._copy_best(checkpointer.path("best"))
         if strategy.collectives.all_reduce_max([int(copied)])[0]:
-            saver.best, saver.best_epoch = content["best"], content["best_epoch"]
-            saver.best_sha256 = content["best_sha256"]
-        saver.stopping.load_state_dict(content.get("stopping", {}))
+            checkpointer.best, checkpointer.best_epoch = content["best"], content["best_epoch"]
+            checkpointer.best_sha256 = content["best_sha256"]
+        checkpointer.stopping.load_state_dict(content.get("stopping", {}))
         if place.epoch <= self._job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
-            updater.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
-            updater.go_to(place.step)
+            optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
+            optimizer_step.go_to(place.step)
         job, before = self._job, self.job
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.devices):

@@ -347,14 +347,14 @@ def _swatch(count: int) -> int:
 def _swatches(colors: tuple[str, ...]) -> QIcon:
     """A square for each GPU, in its colour in the graphs; a bar each where there are many."""
     width, height = _swatch(len(colors)), 9
-    picture = QPixmap(max(1, swatches_width(len(colors))), height)
-    picture.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(picture)
+    image = QPixmap(max(1, swatches_width(len(colors))), height)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
     for place, color in enumerate(colors):
         painter.fillRect(place * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
-    made = QIcon(picture)
-    made.addPixmap(picture, QIcon.Mode.Selected)  # which styles would tint
+    made = QIcon(image)
+    made.addPixmap(image, QIcon.Mode.Selected)  # which styles would tint
     return made
 
 

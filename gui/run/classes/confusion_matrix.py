@@ -1,4 +1,4 @@
-"""How often each class was found as which: the confusion matrix, as a picture with a cell that the keyboard moves."""
+"""How often each class was found as which: the confusion matrix, as an image with a cell that the keyboard moves."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ClassModel(QAbstractTableModel):
             return _alignment(section)
         if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_share(section):
             return (
-                "How much of the validation split is of this class, as it is counted: pictures, pixels, points or boxes"
+                "How much of the validation split is of this class, as it is counted: images, pixels, points or boxes"
             )
         return None
 

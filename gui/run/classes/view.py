@@ -52,7 +52,7 @@ class ClassesView(QWidget):
         self._data = RunData()
         self._active = False
         self._shown: tuple[object, ...] = ()
-        self.moments = ValidationSlider()
+        self.validation_slider = ValidationSlider()
         self.headline = ElidedLabel()
         self.headline.setObjectName("heading")
         self.filter = QLineEdit(clearButtonEnabled=True)
@@ -72,7 +72,7 @@ class ClassesView(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
         self._lay_out()
-        self.moments.moved.connect(lambda _place: self._show_figures())
+        self.validation_slider.moved.connect(lambda _place: self._show_figures())
         self.filter.textChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(self._class_chosen)
         self.matrix.cell_chosen.connect(self._cell_chosen)
@@ -80,7 +80,7 @@ class ClassesView(QWidget):
     def restart(self) -> None:
         """Another run is to be shown."""
         self._data, self._shown = RunData(), ()
-        self.moments.restart()
+        self.validation_slider.restart()
         self.matrix.cell = None
         self.filter.clear()
         self.cell.setText("")
@@ -111,12 +111,12 @@ class ClassesView(QWidget):
         now = (len(told), id(newest), best.step if best is not None else None, self._data.plan is not None)
         if told and now != self._shown:
             self._shown = now
-            if self.moments.show_moments(told, self._data):
+            if self.validation_slider.show_moments(told, self._data):
                 self._show_figures()
 
     def figures(self) -> ClassFigures | None:
         """Those on screen."""
-        told, place = self._data.looks.classes, self.moments.place
+        told, place = self._data.looks.classes, self.validation_slider.place
         return told[place] if 0 <= place < len(told) else None
 
     def _classes(self) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ class ClassesView(QWidget):
         layout = QVBoxLayout(body)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
-        layout.addWidget(self.moments)
+        layout.addWidget(self.validation_slider)
         layout.addLayout(top)
         layout.addWidget(self._splitter, 1)
         self._stack.addWidget(self._empty)

@@ -136,7 +136,7 @@ class RunCharts(QWidget):
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears with the first steps")
-        self.times.setToolTip("Where each step's time goes: waiting for the next batch of pictures, or computing")
+        self.times.setToolTip("Where each step's time goes: waiting for the next batch of images, or computing")
 
     def _lay_out(self) -> None:
         for plot in (self.loss, *self.devices.values()):

@@ -24,9 +24,9 @@ TITLES: dict[Part, str] = {
     "other": "Other",
 }
 MEANINGS: dict[Part, str] = {
-    "data": "Waiting for the next batch of pictures",
-    "transfer": "Copying pictures to the device",
-    "augment": "Augmenting and normalising pictures on the device",
+    "data": "Waiting for the next batch of images",
+    "transfer": "Copying images to the device",
+    "augment": "Augmenting and normalising images on the device",
     "forward": "The model's forward pass and the loss",
     "backward": "The backward pass",
     "communication": "Joining gradients, handing on activations and waiting for other ranks, while nothing is computed",

@@ -1,4 +1,4 @@
-"""Pictures of a run's folder: read with what stands in the way in words, and panes that zoom and pan together."""
+"""Images of a run's folder: read with what stands in the way in words, and panes that zoom and pan together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from gui.style import theme
 MOST = 32.0
 _STEP = 1.25
 _SHARP_FROM = 2.0
-"""Screen pixels to one of the picture's from which on its pixels are shown as they are."""
+"""Screen pixels to one of the image's from which on its pixels are shown as they are."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 
-def read_picture(folder: Path, name: str) -> QImage | str:
-    """The PNG picture of that name, relative to `folder`; or why there is none, in words."""
+def read_image(folder: Path, name: str) -> QImage | str:
+    """The PNG image of that name, relative to `folder`; or why there is none, in words."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
         return f"“{name}” is not within the run's folder."
@@ -53,13 +53,13 @@ def read_picture(folder: Path, name: str) -> QImage | str:
 def _damage(content: bytes) -> str:
     """What is plainly wrong with a PNG file, "" where nothing is."""
     if not content.startswith(_PNG_BEGIN):
-        return "it is no PNG picture"
+        return "it is no PNG image"
     return "" if content.endswith(_PNG_END) else "it ends too early"
 
 
 class Zoom(QObject):
-    """What part of their pictures several panes show: `factor` times as large as fits, around `centre` (shares of the
-    picture's width and height).
+    """What part of their images several panes show: `factor` times as large as fits, around `centre` (shares of the
+    image's width and height).
 
     Signals: changed().
     """
@@ -93,9 +93,9 @@ class Zoom(QObject):
 
 
 class ImagePane(QWidget):
-    """One picture, as large as there is room, or in words why there is none.
+    """One image, as large as there is room, or in words why there is none.
 
-    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole picture. Other
+    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image. Other
     keys are left to the owner.
     """
 
@@ -106,7 +106,7 @@ class ImagePane(QWidget):
         self._trouble = ""
         self._dragged: QPointF | None = None
         self.setAccessibleName(name)
-        self.setToolTip("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole picture")
+        self.setToolTip("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole image")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(120, 120)
@@ -114,17 +114,17 @@ class ImagePane(QWidget):
 
     @property
     def trouble(self) -> str:
-        """Why there is no picture, "" where there is one."""
+        """Why there is no image, "" where there is one."""
         return self._trouble
 
-    def show_picture(self, picture: QImage | str, words: str) -> None:
-        """Shows `picture`, or the words that stand in its place; `words` say what is to be seen."""
-        self._image, self._trouble = (None, picture) if isinstance(picture, str) else (picture, "")
+    def show_image(self, image: QImage | str, words: str) -> None:
+        """Shows `image`, or the words that stand in its place; `words` say what is to be seen."""
+        self._image, self._trouble = (None, image) if isinstance(image, str) else (image, "")
         self.setAccessibleDescription(self._trouble or words)
         self.update()
 
-    def picture_rect(self) -> QRectF:
-        """Where the whole picture lies, though part of it may be out of sight."""
+    def image_rect(self) -> QRectF:
+        """Where the whole image lies, though part of it may be out of sight."""
         if self._image is None:
             return QRectF()
         size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
@@ -143,7 +143,7 @@ class ImagePane(QWidget):
         scheme = theme.colors()
         painter.fillRect(self.rect(), QColor(scheme.raised))
         if self._image is not None:
-            rect = self.picture_rect()
+            rect = self.image_rect()
             painter.setClipRect(self._room())
             ratio = rect.width() * self.devicePixelRatioF() / self._image.width()
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, ratio < _SHARP_FROM)
@@ -170,7 +170,7 @@ class ImagePane(QWidget):
             self._dragged = event.position()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        rect = self.picture_rect()
+        rect = self.image_rect()
         if self._dragged is None or rect.isEmpty():
             return
         moved = event.position() - self._dragged
@@ -212,7 +212,7 @@ class ImagePane(QWidget):
         self.update()
 
     def _share(self, position: QPointF) -> QPointF:
-        rect = self.picture_rect()
+        rect = self.image_rect()
         if rect.isEmpty():
             return self._zoom.centre
         return QPointF((position.x() - rect.left()) / rect.width(), (position.y() - rect.top()) / rect.height())

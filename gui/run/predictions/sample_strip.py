@@ -18,14 +18,14 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.events import PredictedSample
-from gui.run.predictions.image_pane import read_picture
+from gui.run.predictions.image_pane import read_image
 from gui.style import theme
 
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
-"""How long small pictures are read without letting the window do anything else."""
+"""How long small images are read without letting the window do anything else."""
 _KEPT = 1024
-"""Small pictures that are kept: of 16 samples at 60 validations."""
+"""Small images that are kept: of 16 samples at 60 validations."""
 
 
 class SampleStrip(QListWidget):
@@ -79,7 +79,7 @@ class SampleStrip(QListWidget):
         return self._samples[place] if 0 <= place < len(self._samples) else None
 
     def small(self, name: str) -> QPixmap | None:
-        """The picture of that name in the strip's size, a null one where it cannot be read; None until it has been."""
+        """The image of that name in the strip's size, a null one where it cannot be read; None until it has been."""
         if name in self._small:
             return self._small[name]
         if name not in self._waiting:
@@ -91,12 +91,12 @@ class SampleStrip(QListWidget):
         until = time.monotonic() + _SLICE_S
         while self._waiting and time.monotonic() < until:
             name = self._waiting.pop(0)
-            picture = read_picture(self._folder, name)
+            image = read_image(self._folder, name)
             small = QPixmap()
-            if not isinstance(picture, str):
+            if not isinstance(image, str):
                 ratio = self.devicePixelRatioF()
                 side = round(SIDE * ratio)
-                fitted = picture.scaled(
+                fitted = image.scaled(
                     side, side, Qt.AspectRatioMode.KeepAspectRatio, Qt.TransformationMode.SmoothTransformation
                 )
                 small = QPixmap.fromImage(fitted)

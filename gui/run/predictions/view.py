@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QStackedWidget, QToolButton, 
 
 from engine.contract.events import PredictedSample
 from engine.contract.legend import LegendEntry
-from gui.run.predictions.image_pane import ImagePane, Zoom, read_picture
+from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
@@ -18,13 +18,13 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.legend import Legend
 
 _WAYS = (
-    "On a picture, Left and Right go through the validations, Up and Down through the samples; the wheel or + and − zoom, "
+    "On an image, Left and Right go through the validations, Up and Down through the samples; the wheel or + and − zoom, "
     "drag or Shift+arrows pan"
 )
 
 
 class PredictionsView(QWidget):
-    """Shows `Predicted` events of a run with the pictures in its folder. Renewed while it is in sight."""
+    """Shows `Predicted` events of a run with the images in its folder. Renewed while it is in sight."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -33,7 +33,7 @@ class PredictionsView(QWidget):
         self._active = False
         self._shown: tuple[object, ...] = ()
         self._legend: tuple[LegendEntry, ...] = ()
-        self.moments = ValidationSlider()
+        self.validation_slider = ValidationSlider()
         self.zoom = Zoom(self)
         self.truth = ImagePane("Truth", self.zoom)
         self.prediction = ImagePane("Prediction", self.zoom)
@@ -43,7 +43,7 @@ class PredictionsView(QWidget):
         self.legend = Legend()
         self.whole = QToolButton()
         self.whole.setObjectName("flat")
-        self.whole.setText("Whole picture")
+        self.whole.setText("Whole image")
         self.whole.setToolTip("Ends the zoom (0)")
         self.whole.clicked.connect(self.zoom.reset)
         self.strip = SampleStrip()
@@ -52,14 +52,14 @@ class PredictionsView(QWidget):
         self._empty.setObjectName("muted")
         self._stack = QStackedWidget()
         self._lay_out()
-        self.moments.moved.connect(lambda _place: self._show_moment())
+        self.validation_slider.moved.connect(lambda _place: self._show_moment())
         self.strip.sample_chosen.connect(lambda _place: self._show_sample())
         self.zoom.changed.connect(lambda: self.whole.setVisible(self.zoom.factor > 1))
 
     def restart(self) -> None:
         """Another run is to be shown."""
         self._data, self._shown = RunData(), ()
-        self.moments.restart()
+        self.validation_slider.restart()
         self.zoom.reset()
         self.strip.forget()
         self.strip.setCurrentRow(min(0, self.strip.count() - 1))
@@ -91,11 +91,11 @@ class PredictionsView(QWidget):
         if self._shown and self._data.cuts != self._shown[-1]:
             self.strip.forget()  # files are written anew from there on
         self._shown = now
-        if self.moments.show_moments(told, self._data):
+        if self.validation_slider.show_moments(told, self._data):
             self._show_moment()
 
     def _show_moment(self) -> None:
-        told, place = self._data.looks.predicted, self.moments.place
+        told, place = self._data.looks.predicted, self.validation_slider.place
         if 0 <= place < len(told):
             self._legend = told[place].legend
             self.strip.show_samples(self._folder, told[place].samples)
@@ -112,7 +112,7 @@ class PredictionsView(QWidget):
             (self.prediction, self.prediction_words, sample.prediction_png, sample.prediction_words),
         )
         for pane, label, png, words in parts:
-            pane.show_picture(read_picture(self._folder, png), words or sample.name)
+            pane.show_image(read_image(self._folder, png), words or sample.name)
             label.setText(words)
             label.setToolTip(words)
             label.setVisible(bool(sample.truth_words or sample.prediction_words))
@@ -124,15 +124,15 @@ class PredictionsView(QWidget):
         """Those that the panes leave."""
         key = event.key()
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
-            self.moments.go(1 if key == Qt.Key.Key_Right else -1)
+            self.validation_slider.go(1 if key == Qt.Key.Key_Right else -1)
         elif key in (Qt.Key.Key_Home, Qt.Key.Key_End):
-            slider = self.moments.slider
+            slider = self.validation_slider.slider
             slider.setValue(slider.maximum() if key == Qt.Key.Key_End else 0)
         elif key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
             row = self.strip.currentRow() + (1 if key == Qt.Key.Key_Down else -1)
             self.strip.setCurrentRow(min(self.strip.count() - 1, max(0, row)))
         elif key == Qt.Key.Key_B:
-            self.moments.go_to_best()
+            self.validation_slider.go_to_best()
         else:
             super().keyPressEvent(event)
 
@@ -142,7 +142,7 @@ class PredictionsView(QWidget):
         layout = QVBoxLayout(body)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
-        layout.addWidget(self.moments)
+        layout.addWidget(self.validation_slider)
         policy = self.whole.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         self.whole.setSizePolicy(policy)

@@ -1,4 +1,4 @@
-"""What each rank of a pipeline did in one step, as a picture: time to the right, a row for each rank."""
+"""What each rank of a pipeline did in one step, as an image: time to the right, a row for each rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def headline(trace: ScheduleTraced) -> str:
 
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
-    """The picture in words: how long the step took and how long each rank was idle in it."""
+    """The image in words: how long the step took and how long each rank was idle in it."""
     parts = [f"{headline(trace)}. Step {trace.step:,} took {_ms(trace.span_s)}."]
     for rank, actions in enumerate(trace.ranks):
         busy = sum(action.end_s - action.begin_s for action in actions)
@@ -54,7 +54,7 @@ def describe_action(action: Action) -> str:
     )
 
 
-class SchedulePicture(QWidget):
+class ScheduleDiagram(QWidget):
     """A row for each place of the pipeline, a lane in it for each stage that the place holds, a block for each action.
 
     Forward blocks are light, backward ones full, those of the weights alone hatched; what is empty is idle time.

@@ -12,7 +12,7 @@ from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
-from gui.run.strategy.schedule import SchedulePicture
+from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
 from gui.titles import place_titles
 from gui.widgets.elided_label import ElidedLabel
@@ -24,7 +24,7 @@ class StrategyView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.cut = CutDiagram(read_only=True)
-        self.schedule = SchedulePicture()
+        self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
         self._shown: tuple[Planned, tuple[str, ...]] | None = None
         self._parts = {
@@ -93,9 +93,9 @@ class StrategyView(QWidget):
 
 
 class _Part(QFrame):
-    """A sentence over a picture."""
+    """A sentence over an image."""
 
-    def __init__(self, picture: QWidget) -> None:
+    def __init__(self, image: QWidget) -> None:
         super().__init__()
         self.headline = ElidedLabel()  # a splitter does not know of texts that wrap
         self.headline.setObjectName("heading")
@@ -103,7 +103,7 @@ class _Part(QFrame):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(5)
         layout.addWidget(self.headline)
-        layout.addWidget(picture)
+        layout.addWidget(image)
 
     def tell(self, text: str) -> None:
         if self.headline.text() != text:

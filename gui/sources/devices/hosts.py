@@ -6,7 +6,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from gui.sources.devices.sampler import SamplerProcess
 from gui.sources.devices.ssh_errors import problem_with, why_it_ended
 from gui.sources.settings import Settings
@@ -94,7 +94,7 @@ class Hosts(QObject):
         self.removed.emit(name)
         self.changed.emit()
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SnapshotRequest) -> None:
         """Tells this machine's sampler what is on screen; another host's tells all there is in any case."""
         self.local.show(shown)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
@@ -64,7 +64,7 @@ class SamplerProcess(QObject):
         self._arguments = own if arguments is None else list(arguments)
         self._who = who
         self._explain = explain
-        self._shown = Shown()
+        self._shown = SnapshotRequest()
         self._decoder = msgspec.json.Decoder(Snapshot)
         self._process: QProcess | None = None
         self._frames = Frames(LINE_LIMIT_BYTES)
@@ -92,7 +92,7 @@ class SamplerProcess(QObject):
         if self._process is None and not self._again.isActive():
             self._launch()
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SnapshotRequest) -> None:
         """Tells this machine's sampler what is on screen, so that it asks for no more; others tell all there is."""
         if shown != self._shown:
             self._shown = shown

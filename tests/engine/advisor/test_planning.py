@@ -1,4 +1,4 @@
-"""The planner's process, on real models and pictures."""
+"""The planner's process, on real models and images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, Pla
 from engine.contract.problems import Problem
 from engine.parallel.cut import stages
 from tests.support.consent import agreed
-from tests.support.pictures import picture
+from tests.support.images import image
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
@@ -104,7 +104,7 @@ def test_that_progress_comes_first_and_the_cut_last() -> None:
 def test_that_the_last_layer_has_the_classes_of_the_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
-            picture(tmp_path / split / name / "a.png")
+            image(tmp_path / split / name / "a.png")
     cut = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
     assert sum(stage.parameters for stage in stages(cut)) == 722_496 + 513 * 3
 
@@ -137,13 +137,13 @@ def test_that_what_cannot_be_cut_is_a_problem_at_its_field(model_file: Path) -> 
 def test_that_a_fault_in_a_model_file_is_a_problem_of_the_model(model_file: Path) -> None:
     small_batches_only = """
 x = self.first(x).mean((2, 3))
-torch._assert(x.shape[0] <= 2, "more than two pictures")
+torch._assert(x.shape[0] <= 2, "more than two images")
 return self.last(x)
 """
     fields = written(model_file, small_batches_only)
     problem = refused(**fields, batch_size=64)
     assert problem.field == "model"
-    assert "more than two pictures" in problem.message
+    assert "more than two images" in problem.message
     problem = refused(**fields | {"model_file_sha256": ""})
     assert (problem.field, "not been allowed" in problem.message) == ("model", True)
 
@@ -151,7 +151,7 @@ return self.last(x)
 def test_that_microbatches_too_small_for_batch_norm_are_a_problem() -> None:
     problem = refused(model="resnet18", image_size=32, batch_size=8)
     assert problem.field == "model"
-    assert "a microbatch of 1 picture of 32 px" in problem.message
+    assert "a microbatch of 1 image of 32 px" in problem.message
     assert "fewer microbatches" in problem.remedy
 
 

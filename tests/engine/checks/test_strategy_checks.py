@@ -103,7 +103,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
         (
             {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5},
             "microbatches",
-            "A part of 12 pictures of the batch of 24 cannot be divided into 5 equal microbatches",
+            "A part of 12 images of the batch of 24 cannot be divided into 5 equal microbatches",
         ),
         (
             {"strategy": "pipeline", "devices": cpus(4), "batch_size": 12, "microbatches": 3,

@@ -9,7 +9,7 @@ from engine.cli.progress import STEADY, Progress
 from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validation, Verdict
 from engine.runs.folder import RunFolder
 
-VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, pictures=3, seconds=1.0)
+VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, images=3, seconds=1.0)
 FINE = Advice(sentence="The CPU is busy 97 % of the time; nothing holds it back.")
 WAITS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
 
@@ -28,7 +28,7 @@ def spent(advice: Advice) -> TimeSpent:
 
 def test_that_what_was_chosen_is_told_with_its_reason() -> None:
     lines = told(Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"))
-    assert lines == ["Decoded pictures: memory. They take 3 MiB."]
+    assert lines == ["Decoded images: memory. They take 3 MiB."]
 
 
 def test_that_advice_is_told_after_the_epoch_with_the_flag_for_the_next_time() -> None:

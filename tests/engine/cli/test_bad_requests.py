@@ -13,14 +13,14 @@ from PIL import Image
 from engine.cli.main import main
 from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import make_pictures
+from tests.engine.supervisor.supervised import make_images
 
 Refused = Callable[..., str]
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    return make_pictures(tmp_path / "pictures", 4)
+def images(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images", 4)
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_that_everything_wrong_is_told_at_once(refused: Refused, tmp_path: Path)
     assert "word too many" not in said
 
 
-def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, pictures: Path) -> None:
+def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, images: Path) -> None:
     said = refused(
-        *(str(pictures), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
+        *(str(images), "--model", "resnet18", "--strategy", "ddp_pipeline", "--devices", ",".join(["cpu"] * 6)),
         *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
         *("--activation-checkpointing", "--resume-from", "/nowhere/last.pt", "--precision", "fp16"),
     )
@@ -72,34 +72,34 @@ def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, pi
     ("words", "expected"),
     [
         ((), ["DATASET: No dataset folder is chosen."]),
-        (("PICTURES", "--strategy", "ddp", "--devices", "cpu,cpu", "--batch-size", "1"), ["--batch-size:", "divided"]),
-        (("PICTURES", "--strategy", "ddp"), ["--strategy:", "at least 2 devices"]),
-        (("PICTURES", "--strategy", "dp", "--devices", "cpu,cpu"), ["--strategy:", "CUDA GPUs only"]),
+        (("IMAGES", "--strategy", "ddp", "--devices", "cpu,cpu", "--batch-size", "1"), ["--batch-size:", "divided"]),
+        (("IMAGES", "--strategy", "ddp"), ["--strategy:", "at least 2 devices"]),
+        (("IMAGES", "--strategy", "dp", "--devices", "cpu,cpu"), ["--strategy:", "CUDA GPUs only"]),
         (
-            ("PICTURES", "--model", "mnist_cnn", "--strategy", "pipeline", "--devices", ",".join(["cpu"] * 40)),
+            ("IMAGES", "--model", "mnist_cnn", "--strategy", "pipeline", "--devices", ",".join(["cpu"] * 40)),
             ["stages"],
         ),
-        (("PICTURES", "--precision", "fp61"), ["--precision:", "Did you mean “fp16”?"]),
-        (("PICTURES", "--precision", "fp16"), ["--precision: fp16 needs a GPU"]),
-        (("PICTURES", "--best-by", "top2"), ["--best-by:", "Did you mean"]),
-        (("PICTURES", "--learning-rate", "nan"), ["--learning-rate:"]),
-        (("PICTURES", "more"), ["“more” is one word too many"]),
-        (("PICTURES", "--weights-file", "/nowhere.pt"), ["--weights-file: There is no file"]),
-        (("PICTURES", "--devices", "97"), ["--devices: CUDA knows no GPU 97"]),
-        (("PICTURES", "--devices", "GPU-x"), ["--devices: There is no GPU GPU-x"]),
-        (("PICTURES", "--devices", ""), ["--devices: No device is chosen."]),
-        (("PICTURES", "--strategy", "ddp", "--devices", "GPU-x,GPU-x"), ["--devices: GPU-x is named more", "NCCL"]),
-        (("PICTURES", "--clip-norm", "0"), ["--clip-norm: Clip gradients: 0.0 is out of range", "above 0"]),
-        (("PICTURES", "--ema-decay", "1"), ["--ema-decay: Weight average: 1.0 is out of range", "below 1"]),
-        (("PICTURES", "--replicas", "1"), ["--replicas: Replicas: 1 is out of range", "from 2"]),
-        (("PICTURES", "--model", "/nowhere/net.py"), ["--model: The model file"]),
-        (("PICTURES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
+        (("IMAGES", "--precision", "fp61"), ["--precision:", "Did you mean “fp16”?"]),
+        (("IMAGES", "--precision", "fp16"), ["--precision: fp16 needs a GPU"]),
+        (("IMAGES", "--best-by", "top2"), ["--best-by:", "Did you mean"]),
+        (("IMAGES", "--learning-rate", "nan"), ["--learning-rate:"]),
+        (("IMAGES", "more"), ["“more” is one word too many"]),
+        (("IMAGES", "--weights-file", "/nowhere.pt"), ["--weights-file: There is no file"]),
+        (("IMAGES", "--devices", "97"), ["--devices: CUDA knows no GPU 97"]),
+        (("IMAGES", "--devices", "GPU-x"), ["--devices: There is no GPU GPU-x"]),
+        (("IMAGES", "--devices", ""), ["--devices: No device is chosen."]),
+        (("IMAGES", "--strategy", "ddp", "--devices", "GPU-x,GPU-x"), ["--devices: GPU-x is named more", "NCCL"]),
+        (("IMAGES", "--clip-norm", "0"), ["--clip-norm: Clip gradients: 0.0 is out of range", "above 0"]),
+        (("IMAGES", "--ema-decay", "1"), ["--ema-decay: Weight average: 1.0 is out of range", "below 1"]),
+        (("IMAGES", "--replicas", "1"), ["--replicas: Replicas: 1 is out of range", "from 2"]),
+        (("IMAGES", "--model", "/nowhere/net.py"), ["--model: The model file"]),
+        (("IMAGES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
     ],
 )
 def test_that_a_bad_value_is_refused_at_its_flag(
-    refused: Refused, pictures: Path, words: tuple[str, ...], expected: list[str]
+    refused: Refused, images: Path, words: tuple[str, ...], expected: list[str]
 ) -> None:
-    said = refused(*(str(pictures) if word == "PICTURES" else word for word in words))
+    said = refused(*(str(images) if word == "IMAGES" else word for word in words))
     assert all(text in said for text in expected), said
 
 
@@ -118,18 +118,18 @@ def test_that_a_bad_value_is_refused_at_its_flag(
     ],
 )
 def test_that_a_bad_job_file_is_refused_at_its_key(
-    refused: Refused, pictures: Path, tmp_path: Path, text: str, expected: list[str]
+    refused: Refused, images: Path, tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     file = tmp_path / "job.toml"
     file.write_text(text + "\n")
-    said = refused(str(pictures), "--job", str(file))
+    said = refused(str(images), "--job", str(file))
     assert all(part in said for part in expected), said
 
 
-def test_that_a_model_file_runs_only_when_it_is_trusted(refused: Refused, pictures: Path, tmp_path: Path) -> None:
+def test_that_a_model_file_runs_only_when_it_is_trusted(refused: Refused, images: Path, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    assert "--trust-model-file" in refused(str(pictures), "--model", str(file))
+    assert "--trust-model-file" in refused(str(images), "--model", str(file))
     assert not (tmp_path / "ran").exists()
 
 
@@ -150,35 +150,35 @@ def test_that_folders_without_a_dataset_are_refused(refused: Refused, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are always Unicode")
-def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(refused: Refused, pictures: Path) -> None:
-    odd = os.fsdecode(os.fsencode(pictures) + b"-\xff")
-    pictures.rename(odd)
+def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(refused: Refused, images: Path) -> None:
+    odd = os.fsdecode(os.fsencode(images) + b"-\xff")
+    images.rename(odd)
     said = refused(odd)
     assert "DATASET:" in said
     assert "symbolic link" in said
 
 
-def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, pictures: Path) -> None:
-    (pictures / "val" / "odd").mkdir()
-    Image.new("L", (28, 28)).save(pictures / "val" / "odd" / "1.png")
-    said = refused(str(pictures))
+def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, images: Path) -> None:
+    (images / "val" / "odd").mkdir()
+    Image.new("L", (28, 28)).save(images / "val" / "odd" / "1.png")
+    said = refused(str(images))
     assert "DATASET:" in said
     assert "odd" in said
 
 
-def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(pictures: Path, tmp_path: Path) -> None:
+def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(images: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file where the folder should be")
-    answer = footplate("train", str(pictures), "--model", "mnist_cnn", FOOTPLATE_HOME=str(tmp_path / "taken"))
+    answer = footplate("train", str(images), "--model", "mnist_cnn", FOOTPLATE_HOME=str(tmp_path / "taken"))
     assert answer.code == 2
     assert "cannot be written" in answer.err
     assert "FOOTPLATE_HOME" in answer.err
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_that_a_missing_permission_is_told_with_the_remedy(pictures: Path, tmp_path: Path) -> None:
+def test_that_a_missing_permission_is_told_with_the_remedy(images: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    answer = footplate("train", str(pictures), "--model", "mnist_cnn", FOOTPLATE_HOME=str(locked))
+    answer = footplate("train", str(images), "--model", "mnist_cnn", FOOTPLATE_HOME=str(locked))
     assert answer.code == 2
     assert "FOOTPLATE_HOME" in answer.err
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from engine.data.cache import cache_space
-from engine.data.cache.cached_images import CachedPictures
+from engine.data.cache.cached_images import CachedImages
 from tests.engine.cli.terminal import footplate
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> CachedPictures:
-    """A cache with one of two pictures, in use until it is closed."""
+def kept(tmp_path: Path) -> CachedImages:
+    """A cache with one of two images, in use until it is closed."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:
         path.write_bytes(b"content")
-    cache = CachedPictures(
+    cache = CachedImages(
         str(tmp_path / "set"), list(map(str, paths)), size=8, channels=1, version=1, on_failure=lambda reason: None
     )
     assert not cache.find(0)
@@ -28,7 +28,7 @@ def kept(tmp_path: Path) -> CachedPictures:
     return cache
 
 
-def test_that_what_is_kept_is_listed(kept: CachedPictures, tmp_path: Path) -> None:
+def test_that_what_is_kept_is_listed(kept: CachedImages, tmp_path: Path) -> None:
     kept.close()
     answer = footplate("cache")
     assert answer.code == 0
@@ -38,10 +38,10 @@ def test_that_what_is_kept_is_listed(kept: CachedPictures, tmp_path: Path) -> No
     assert str(cache_space.root()) in last
     [line] = footplate("cache", "--json").out.splitlines()
     told = json.loads(line)
-    assert (told["dataset"], told["size"], told["pictures"]) == (str(tmp_path / "set"), 8, 1)
+    assert (told["dataset"], told["size"], told["images"]) == (str(tmp_path / "set"), 8, 1)
 
 
-def test_that_clearing_leaves_what_is_in_use(kept: CachedPictures) -> None:
+def test_that_clearing_leaves_what_is_in_use(kept: CachedImages) -> None:
     answer = footplate("cache", "--clear")
     assert answer.err == "Removed 0. 1 in use by runs are left.\n"
     assert kept.find(0)
@@ -50,7 +50,7 @@ def test_that_clearing_leaves_what_is_in_use(kept: CachedPictures) -> None:
     assert cache_space.sets() == []
 
 
-def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedPictures) -> None:
+def test_that_a_limit_stays_and_makes_room_at_once(kept: CachedImages) -> None:
     kept.close()
     assert "at most 2.5 GiB" in footplate("cache", "--limit", "2.5").out
     assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)

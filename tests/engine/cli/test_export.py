@@ -30,18 +30,18 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(user_home: Path) -> RunFolder:
     """A run with everything that a run's folder may hold, and some that it should not."""
-    job = Job(dataset=str(user_home / "pictures"), model="mnist_cnn", name="first try")
+    job = Job(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
     made = create_run(job)
     events: tuple[AnyEvent, ...] = (
         RunStarted(
             run_id=made.run_id, job=job, devices=(), world_size=1, environment={"torch": "2.15"}, supervisor_pid=1
         ),
-        LogLine(text=f"Reading {user_home}/pictures"),
+        LogLine(text=f"Reading {user_home}/images"),
         StepMetrics(
             epoch=1, step=1, loss=0.5, learning_rate=0.1, images_per_second=100.0, data_wait_s=0.0, compute_s=0.1
         ),
         DevicesSampled(samples=(DeviceSample(device=CPU, utilization_percent=90.0),)),
-        Validated(epoch=1, step=1, measures={"loss": 0.4, "top1": 0.75}, pictures=4, seconds=0.1),
+        Validated(epoch=1, step=1, measures={"loss": 0.4, "top1": 0.75}, images=4, seconds=0.1),
         RunFinished(outcome="completed"),
     )
     lines = []
@@ -53,7 +53,7 @@ def run(user_home: Path) -> RunFolder:
     made.worker_log(0).write_text(f'  File "{user_home}/model.py", line 3\n')
     (made.path / "supervisor.log").write_text("")
     (made.path / "notes.json").write_text('{"text":"why I tried it"}')
-    (made.path / "picture.png").write_bytes(b"\x89PNG")
+    (made.path / "image.png").write_bytes(b"\x89PNG")
     (made.path / "elsewhere.log").symlink_to("/etc/hostname")
     (made.checkpoints / "last.pt").write_bytes(b"weights" * 1000)
     return made
@@ -72,7 +72,7 @@ def test_that_a_folder_holds_what_a_bug_report_needs_and_nothing_private(
     assert str(user_home).encode() not in together
     assert b"secret-token" not in together
     assert 'File "~/model.py"' in (target / "worker-0.log").read_text()
-    assert 'dataset = "~/pictures"' in (target / "job.toml").read_text()
+    assert 'dataset = "~/images"' in (target / "job.toml").read_text()
     assert [event.n for event in RunFolder(target).events()] == [1, 2, 3, 4, 5, 6]
 
 
@@ -115,12 +115,12 @@ def test_that_checkpoints_come_along_unchanged_when_asked_for(run: RunFolder, tm
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("{home}/pictures", "~/pictures"),
+        ("{home}/images", "~/images"),
         ("at {home}", "at ~"),
         ('"file://{home}/a"', '"file://~/a"'),
-        ("{home}a/pictures", "{home}a/pictures"),
-        ("{home}.old/pictures", "{home}.old/pictures"),
-        ("/backup{home}/pictures", "/backup{home}/pictures"),
+        ("{home}a/images", "{home}a/images"),
+        ("{home}.old/images", "{home}.old/images"),
+        ("/backup{home}/images", "/backup{home}/images"),
     ],
 )
 def test_that_only_paths_that_begin_in_the_home_are_shortened(user_home: Path, text: str, written: str) -> None:

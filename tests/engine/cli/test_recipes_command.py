@@ -16,13 +16,13 @@ from engine.contract.command import command_arguments
 from engine.contract.job import Job, save_job
 from engine.contract.problems import Problem, errors
 from engine.contract.recipes import SETTABLE, SHIPPED
-from tests.engine.supervisor.supervised import make_pictures
+from tests.engine.supervisor.supervised import make_images
 from tests.support.outlined import make_outlined
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    return make_pictures(tmp_path / "pictures")
+def images(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images")
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def job_of(*words: str) -> Job:
 
 
 def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
-    pictures: Path, capsys: pytest.CaptureFixture[str]
+    images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, found = judged(str(pictures))
+    job, found = judged(str(images))
     assert job is not None
     assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", "resnet18", True, "adamw")
     # Its 48 images were seen: two steps in each of 30 epochs, so a short average and one frozen epoch.
@@ -65,18 +65,18 @@ def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) ->
     assert (job.recipe, job.pretrained, job.learning_rate, job.clip_norm) == ("from-scratch", False, 7e-4, 10)
 
 
-def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(pictures: Path) -> None:
-    job = job_of(str(pictures), "--model", "mnist_cnn", "--batch-size", "64", "--clip-norm", "", "--nesterov")
+def test_that_flags_come_before_the_recipe_and_what_follows_from_them_follows(images: Path) -> None:
+    job = job_of(str(images), "--model", "mnist_cnn", "--batch-size", "64", "--clip-norm", "", "--nesterov")
     assert (job.recipe, job.batch_size, job.clip_norm, job.learning_rate) == ("from-scratch", 64, None, 0.025)
-    job = job_of(str(pictures), "--no-pretrained")
+    job = job_of(str(images), "--no-pretrained")
     assert (job.recipe, job.pretrained, job.optimizer) == ("from-scratch", False, "sgd")
 
 
 def test_that_a_recipe_is_chosen_by_name_title_or_file(
-    pictures: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    images: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (str(pictures), "--model", "mnist_cnn", "--recipe")
-    plain = Job(dataset=str(pictures), model="mnist_cnn", recipe="plain")
+    words = (str(images), "--model", "mnist_cnn", "--recipe")
+    plain = Job(dataset=str(images), model="mnist_cnn", recipe="plain")
     assert job_of(*words, "plain") == plain
     assert job_of(*words, "") == msgspec.structs.replace(plain, recipe="")
     changed = msgspec.structs.replace(plain, recipe="mine", epochs=3, mixup=0.3)
@@ -87,10 +87,10 @@ def test_that_a_recipe_is_chosen_by_name_title_or_file(
     assert "Recipe:" not in capsys.readouterr().err
 
 
-def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(pictures: Path, tmp_path: Path) -> None:
+def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
-    file.write_text(f'dataset = "{pictures}"\nmodel = "mnist_cnn"\nrecipe = "fine-tune"\nepochs = 2\n')
-    as_it_is = Job(dataset=str(pictures), model="mnist_cnn", recipe="fine-tune", epochs=2)
+    file.write_text(f'dataset = "{images}"\nmodel = "mnist_cnn"\nrecipe = "fine-tune"\nepochs = 2\n')
+    as_it_is = Job(dataset=str(images), model="mnist_cnn", recipe="fine-tune", epochs=2)
     assert job_of("--job", str(file)) == as_it_is
     asked = job_of("--job", str(file), "--recipe", "pytorch-ddp-tutorial")
     assert (asked.recipe, asked.epochs, asked.learning_rate) == ("pytorch-ddp-tutorial", 2, 0.001)
@@ -106,20 +106,20 @@ def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(pictures
     ],
 )
 def test_that_a_recipe_that_cannot_be_had_is_refused(
-    pictures: Path, own_home: Path, words: tuple[str, ...], said: str
+    images: Path, own_home: Path, words: tuple[str, ...], said: str
 ) -> None:
     folder = own_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
-    _job, found = judged(str(pictures), "--epochs", "0", *words)
+    _job, found = judged(str(images), "--epochs", "0", *words)
     told = {problem.field: str(problem) for problem in errors(found)}
     assert said in told["recipe"]
     assert "epochs" in told  # and all else that is wrong, at once
 
 
 @pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])
-def test_that_the_command_of_a_job_makes_the_same_job_whatever_its_recipe_says(pictures: Path, recipe: str) -> None:
-    job = Job(dataset=str(pictures), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
+def test_that_the_command_of_a_job_makes_the_same_job_whatever_its_recipe_says(images: Path, recipe: str) -> None:
+    job = Job(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
     made = job_of(*command_arguments(job)[1:])
     assert made == msgspec.structs.replace(job, recipe="" if recipe == "gone" else recipe)
 
@@ -160,8 +160,8 @@ def test_that_the_help_of_train_says_what_the_recipe_decides(capsys: pytest.Capt
     assert "Only with --warmup-epochs or --warmup-steps. Default: the recipe's, else 0.01." in said
 
 
-def test_that_a_recipe_is_settled_before_the_run(pictures: Path, tmp_path: Path) -> None:
-    job = job_of(str(pictures))
+def test_that_a_recipe_is_settled_before_the_run(images: Path, tmp_path: Path) -> None:
+    job = job_of(str(images))
     file = tmp_path / "job.toml"
     save_job(job, file)
     assert job_of(*shlex.split(f"--job {shlex.quote(str(file))}")) == job

@@ -13,19 +13,19 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run, list_runs
 from engine.runs.index import find_run
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import make_pictures, wait_until
+from tests.engine.supervisor.supervised import make_images, wait_until
 
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8", "--loader-workers", "1")
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    return make_pictures(tmp_path / "pictures", 8)
+def images(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images", 8)
 
 
 @pytest.mark.long
-def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_other_devices(pictures: Path) -> None:
-    assert footplate("train", str(pictures), *SMALL, "--epochs", "1").code == 0
+def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_other_devices(images: Path) -> None:
+    assert footplate("train", str(images), *SMALL, "--epochs", "1").code == 0
     refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")
     assert refused.code == 2
     for words in ("--epochs", "is completed", "--seed: Seed cannot be changed", "Did you mean --epochs?"):
@@ -47,8 +47,8 @@ def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_
 
 
 @pytest.mark.long
-def test_that_a_run_is_paused_and_goes_on_by_itself(pictures: Path) -> None:
-    started = footplate("train", str(pictures), *SMALL, "--epochs", "100000", "--detach")
+def test_that_a_run_is_paused_and_goes_on_by_itself(images: Path) -> None:
+    started = footplate("train", str(images), *SMALL, "--epochs", "100000", "--detach")
     run = find_run(started.out.strip())
     assert run is not None
     wait_until(lambda: any(isinstance(event, Validation) for event in run.events()), "the training")
@@ -67,7 +67,7 @@ def test_that_a_run_is_paused_and_goes_on_by_itself(pictures: Path) -> None:
 def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() -> None:
     def planned(step: int) -> Planned:
         return Planned(
-            epochs=2, from_step=step, steps_per_epoch=10, train_pictures=80, val_pictures=8, classes=("a", "b"),
+            epochs=2, from_step=step, steps_per_epoch=10, train_images=80, val_images=8, classes=("a", "b"),
             image_size=28, parameters=10, trainable_parameters=10,
         )  # fmt: skip
 

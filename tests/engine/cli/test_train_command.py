@@ -18,22 +18,22 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.runs.index import find_run
 from tests.engine.cli.terminal import command, footplate
-from tests.engine.supervisor.supervised import make_pictures
+from tests.engine.supervisor.supervised import make_images
 from tests.support.clouds import make_clouds
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    return make_pictures(tmp_path / "pictures")
+def images(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images")
 
 
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8")
 
 
-def test_that_a_training_ends_with_0_and_names_its_checkpoints(pictures: Path) -> None:
-    answer = footplate("train", str(pictures), *SMALL, "--epochs", "2", "--name", "my run")
+def test_that_a_training_ends_with_0_and_names_its_checkpoints(images: Path) -> None:
+    answer = footplate("train", str(images), *SMALL, "--epochs", "2", "--name", "my run")
     assert answer.code == 0, answer.err
     assert "epoch 2: top1" in answer.out
     assert "Completed" in answer.out
@@ -50,8 +50,8 @@ def test_that_a_training_ends_with_0_and_names_its_checkpoints(pictures: Path) -
 
 
 @pytest.mark.long
-def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(pictures: Path) -> None:
-    answer = footplate("train", str(pictures), *SMALL, "--epochs", "1", "--json")
+def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(images: Path) -> None:
+    answer = footplate("train", str(images), *SMALL, "--epochs", "1", "--json")
     assert answer.code == 0, answer.err
     run = find_run("last")
     assert run is not None
@@ -63,17 +63,17 @@ def test_that_json_prints_the_events_as_they_stand_in_the_run_and_nothing_else(p
 
 
 @pytest.mark.long
-def test_that_a_failed_training_ends_with_3_and_the_cause(pictures: Path, tmp_path: Path) -> None:
+def test_that_a_failed_training_ends_with_3_and_the_cause(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("raise RuntimeError('out of ideas')\n")
-    answer = footplate("train", str(pictures), "--model", str(file), "--trust-model-file", "--image-size", "32")
+    answer = footplate("train", str(images), "--model", str(file), "--trust-model-file", "--image-size", "32")
     assert answer.code == 3, answer
     assert "out of ideas" in answer.out
 
 
-def test_that_ctrl_c_stops_the_run_and_ends_with_130(pictures: Path) -> None:
+def test_that_ctrl_c_stops_the_run_and_ends_with_130(images: Path) -> None:
     process = subprocess.Popen(
-        command("train", str(pictures), *SMALL, "--epochs", "100000", "--json"),
+        command("train", str(images), *SMALL, "--epochs", "100000", "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -92,8 +92,8 @@ def test_that_ctrl_c_stops_the_run_and_ends_with_130(pictures: Path) -> None:
     assert run.state() == "stopped"
 
 
-def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(pictures: Path) -> None:
-    started = footplate("train", str(pictures), *SMALL, "--epochs", "100000", "--detach")
+def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images: Path) -> None:
+    started = footplate("train", str(images), *SMALL, "--epochs", "100000", "--detach")
     assert started.code == 0, started.err
     run_id = started.out.strip()
     run = find_run(run_id)
@@ -114,9 +114,9 @@ def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(picture
     assert footplate("attach", run_id).code == 130
 
 
-def test_that_an_interrupted_run_is_told_with_130(pictures: Path) -> None:
+def test_that_an_interrupted_run_is_told_with_130(images: Path) -> None:
     process = subprocess.Popen(
-        command("train", str(pictures), *SMALL, "--epochs", "100000", "--json"),
+        command("train", str(images), *SMALL, "--epochs", "100000", "--json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -134,13 +134,13 @@ def test_that_an_interrupted_run_is_told_with_130(pictures: Path) -> None:
         stale.unlink()
 
 
-def test_that_a_job_file_gives_the_values_and_flags_override_them(pictures: Path, tmp_path: Path) -> None:
+def test_that_a_job_file_gives_the_values_and_flags_override_them(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text('model = "mnist_cnn"\nepochs = 7\nbatch_size = 8\npretrained = true\nimage_size = 32\n')
-    words = (str(pictures), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
+    words = (str(images), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
     job, problems = judged(*words)
     assert problems == []
-    assert job == Job(dataset=str(pictures), model="mnist_cnn", epochs=1, batch_size=8)
+    assert job == Job(dataset=str(images), model="mnist_cnn", epochs=1, batch_size=8)
 
 
 def judged(*words: str) -> tuple[Job | None, list[Problem]]:
@@ -169,9 +169,9 @@ def test_that_a_folder_alone_gets_its_task_and_a_task_its_model(
 
 
 def test_that_relative_paths_are_made_absolute_since_the_run_lives_elsewhere(
-    pictures: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(pictures.parent)
-    job, _ = judged(pictures.name, "--model", "mnist_cnn")
+    monkeypatch.chdir(images.parent)
+    job, _ = judged(images.name, "--model", "mnist_cnn")
     assert job is not None
-    assert job.dataset == str(pictures)
+    assert job.dataset == str(images)

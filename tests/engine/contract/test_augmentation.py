@@ -115,4 +115,4 @@ def test_that_images_of_signs_are_not_mirrored_unless_the_job_says_so() -> None:
     assert mirrors(Job(), ("rose", "tulip"))
     assert mirrors(Job(), ("A", "rose"))
     assert not mirrors(Job(mirror="off"), ("rose", "tulip"))
-    assert not mirrors(Job(), ("rose",), pictures=False)
+    assert not mirrors(Job(), ("rose",), images=False)

@@ -122,7 +122,7 @@ def test_that_a_job_of_version_1_keeps_its_backbone_frozen_for_as_long(before: d
 
 
 def test_that_whole_numbers_in_a_list_survive_the_file_and_the_command(tmp_path: Path) -> None:
-    job = Job(dataset="/pictures", milestones=(16, 22))
+    job = Job(dataset="/images", milestones=(16, 22))
     save_job(job, tmp_path / "job.toml")
     assert load_job(tmp_path / "job.toml") == (job, [])
     assert "--milestones 16,22" in command_line(job)

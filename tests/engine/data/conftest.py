@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.pictures import picture, write_idx
+from tests.support.images import image, write_idx
 
 DATASETS = Path(__file__).parents[4] / "shared/datasets"
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of pictures: tree("train/cat", "train/dog", count=3) -> the folder."""
+    """Makes a folder of images: tree("train/cat", "train/dog", count=3) -> the folder."""
 
     def make(*folders: str, count: int = 2) -> Path:
         root = tmp_path / "dataset"
         root.mkdir(exist_ok=True)
         for number, folder in enumerate(folders):
             for place in range(count):
-                picture(root / folder / f"{place}.png", (10 * place, 40 * number % 256, 90))
+                image(root / folder / f"{place}.png", (10 * place, 40 * number % 256, 90))
         return root
 
     return make
@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """A folder of idx files: 40 pictures of 10 classes for training, 20 for validation."""
+    """A folder of idx files: 40 images of 10 classes for training, 20 for validation."""
     root = tmp_path / "digits"
     generator = np.random.default_rng(0)
     for name, count in (("train", 40), ("t10k", 20)):

@@ -1,4 +1,4 @@
-"""What is drawn on pictures, and the legends that say what its colours stand for."""
+"""What is drawn on images, and the legends that say what its colours stand for."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def rgb(colour: str) -> list[int]:
 
 
 def test_that_the_legend_of_masks_has_the_colours_that_are_laid() -> None:
-    picture = np.full((2, 3, 3), 90, np.uint8)
+    image = np.full((2, 3, 3), 90, np.uint8)
     plane = np.array([[0, 1, 2], [3, NO_CLASS, 0]], np.uint8)
-    laid = lay_mask(picture, plane)
+    laid = lay_mask(image, plane)
     legend = mask_legend(NAMES)
     assert [entry.name for entry in legend] == list(NAMES)
     assert legend[0].colour == ""
@@ -27,15 +27,15 @@ def test_that_the_legend_of_masks_has_the_colours_that_are_laid() -> None:
 
 
 def test_that_the_legend_of_frames_has_the_colours_that_are_drawn_and_none_is_left_out() -> None:
-    picture = np.full((12, 12, 3), 90, np.uint8)
+    image = np.full((12, 12, 3), 90, np.uint8)
     legend = frame_legend(NAMES)
     for number, entry in enumerate(legend):
-        drawn = outline(picture, np.array([[2.0, 2.0, 9.0, 9.0]]), [number])
+        drawn = outline(image, np.array([[2.0, 2.0, 9.0, 9.0]]), [number])
         assert drawn[2, 2].tolist() == rgb(entry.colour)
     assert len({entry.colour for entry in legend}) == len(NAMES)
 
 
-def test_that_frames_and_words_are_larger_in_larger_pictures() -> None:
+def test_that_frames_and_words_are_larger_in_larger_images() -> None:
     def drawn(side: int, *words: str) -> np.ndarray:
         box = np.array([[0.0, 0.0, side, side]])
         return outline(np.zeros((side, side, 3), np.uint8), box, [0], words).any(2)

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ class RunningSampler:
                 return snapshot
         raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: SnapshotRequest) -> None:
         """Says what is on screen, to a sampler that was started with --listen."""
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(shown) + b"\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
 
@@ -47,7 +47,7 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     full = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
     assert full.sm_clock_mhz is not None
-    sampler.show(Shown(processes=False, activity=False, details=False))
+    sampler.show(SnapshotRequest(processes=False, activity=False, details=False))
     gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[0]
     calls.since_now()
     for _ in range(5):
@@ -56,7 +56,7 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
     assert (gpu.sm_active_percent, gpu.processes, gpu.pcie.generation, gpu.nvlinks) == (None, None, None, ())
     assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.throttled) == (5, GIB, ())
     assert (gpu.memory_temperature_c, gpu.ecc.total_corrected, gpu.power_limit_w) == (45, 2, 700)
-    sampler.show(Shown())
+    sampler.show(SnapshotRequest())
     again = sampler.until(lambda s: s.gpus[0].sm_active_percent is not None).gpus[0]
     assert (again.sm_clock_mhz, again.pcie.generation, len(again.nvlinks)) == (1755, 5, 18)
     assert again.processes is not None
@@ -65,16 +65,16 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
 def test_that_what_comes_into_sight_is_asked_for_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "20", "--listen", stub=nvml_stub)
-    sampler.show(Shown(details=False))
+    sampler.show(SnapshotRequest(details=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
-    sampler.show(Shown())
+    sampler.show(SnapshotRequest())
     sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None, timeout_s=10)
 
 
 def test_that_a_reader_started_anew_knows_what_is_shown(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
-    sampler.show(Shown(details=False))
+    sampler.show(SnapshotRequest(details=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
     readers_of(sampler)[0].kill()
     sampler.until(lambda s: s.nvml.status == "error")
@@ -86,7 +86,7 @@ def test_that_a_line_which_is_no_wish_changes_nothing(nvml_stub: NvmlStub, start
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     assert sampler.process.stdin is not None
     sampler.process.stdin.write(b'{"details": 7}\n')
-    sampler.show(Shown(activity=False))
+    sampler.show(SnapshotRequest(activity=False))
     gpu = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
     assert gpu.uuid
 

@@ -16,10 +16,10 @@ from engine.metrics.average_precision import average_precisions, box_overlaps, j
 
 CLASSES = 3
 SIDE = 48
-Picture = dict[str, Any]
+Image = dict[str, Any]
 
 
-def pictures(seed: int, *, count: int = 12, crowded: int = 8) -> list[Picture]:
+def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
     """Objects, a tenth of them ignored, and detections of which most lie near an object; the last class has no objects."""
     generator = np.random.default_rng(seed)
     made = []
@@ -60,26 +60,26 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
     return made
 
 
-def ours(given: list[Picture], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def ours(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     rows, counts = [], np.zeros(CLASSES)
-    for picture in given:
-        true, found, ignored = picture["true"], picture["found"], picture["ignored"]
+    for image in given:
+        true, found, ignored = image["true"], image["found"], image["ignored"]
         if kind == "bbox":
             overlaps = box_overlaps(found, true, ignored)
         else:
             overlaps = mask_overlaps(masks(found), masks(true), ignored)
-        rows.append(judge(picture["classes"], picture["scores"], picture["true_classes"], ignored, [overlaps]))
-        counts += np.bincount(picture["true_classes"][~ignored], minlength=CLASSES)
+        rows.append(judge(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
+        counts += np.bincount(image["true_classes"][~ignored], minlength=CLASSES)
     return average_precisions(np.concatenate(rows), counts)
 
 
-def theirs(given: list[Picture], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def theirs(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """pycocotools' precision, [classes, 10], -1 where a class has no objects."""
     truth, found = COCO(), []
     annotations = []
-    for number, picture in enumerate(given, 1):
+    for number, image in enumerate(given, 1):
         for box, mask, of_class, ignored in zip(
-            picture["true"], masks(picture["true"]), picture["true_classes"], picture["ignored"], strict=True
+            image["true"], masks(image["true"]), image["true_classes"], image["ignored"], strict=True
         ):
             left, top, right, bottom = box.tolist()
             annotations.append(
@@ -94,7 +94,7 @@ def theirs(given: list[Picture], kind: str) -> np.ndarray[Any, np.dtype[np.float
                 }
             )
         for box, mask, of_class, score in zip(
-            picture["found"], masks(picture["found"]), picture["classes"], picture["scores"], strict=True
+            image["found"], masks(image["found"]), image["classes"], image["scores"], strict=True
         ):
             left, top, right, bottom = box.tolist()
             entry = {"image_id": number, "category_id": int(of_class) + 1, "score": float(score)}
@@ -120,7 +120,7 @@ def theirs(given: list[Picture], kind: str) -> np.ndarray[Any, np.dtype[np.float
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
 @pytest.mark.parametrize("seed", range(3))
 def test_that_it_is_that_of_pycocotools(kind: str, seed: int) -> None:
-    given = pictures(seed)
+    given = images(seed)
     found, wanted = ours(given, kind), theirs(given, kind)
     assert np.isnan(found[-1]).all()
     assert (wanted[-1] == -1).all()
@@ -129,16 +129,16 @@ def test_that_it_is_that_of_pycocotools(kind: str, seed: int) -> None:
 
 
 def test_that_of_very_many_detections_the_best_hundred_of_a_class_count_as_there() -> None:
-    given = pictures(5, count=2, crowded=60)
-    assert max(np.bincount(picture["classes"]).max() for picture in given) > 100
+    given = images(5, count=2, crowded=60)
+    assert max(np.bincount(image["classes"]).max() for image in given) > 100
     np.testing.assert_allclose(ours(given, "bbox")[:-1], theirs(given, "bbox")[:-1], atol=1e-9)
 
 
 def test_that_what_finds_all_has_one_and_what_finds_nothing_has_none() -> None:
-    picture = next(each for each in pictures(0) if len(each["true"]) and not each["ignored"].any())
-    all_found = picture | {
-        "found": picture["true"], "classes": picture["true_classes"], "scores": np.ones(len(picture["true"]))
+    image = next(each for each in images(0) if len(each["true"]) and not each["ignored"].any())
+    all_found = image | {
+        "found": image["true"], "classes": image["true_classes"], "scores": np.ones(len(image["true"]))
     }  # fmt: skip
-    nothing = picture | {"found": np.empty((0, 4)), "classes": np.empty(0, np.int64), "scores": np.empty(0)}
+    nothing = image | {"found": np.empty((0, 4)), "classes": np.empty(0, np.int64), "scores": np.empty(0)}
     assert np.nanmin(ours([all_found], "bbox")) == pytest.approx(1)
     assert np.nanmax(ours([nothing], "bbox")) == 0

@@ -63,7 +63,7 @@ def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_that_as_many_pixels_are_matched_as_an_assignment_of_all_finds(seed: int) -> None:
-    # In a larger picture the tolerance is 2.8 px, so that many pixels may be matched with several.
+    # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
     drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
     drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), found_like(lines(seed), seed + 10)
     counts = count(found, [drawn])
@@ -98,17 +98,17 @@ def test_that_two_found_lines_cannot_both_be_one_drawn_line() -> None:
 
 
 def test_that_scores_are_those_of_their_definitions() -> None:
-    pictures = [count(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
-    scores = score(sum(pictures), sum(map(best_row, pictures)))
+    images = [count(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
+    scores = score(sum(images), sum(map(best_row, images)))
 
     def f_measure(rows: np.ndarray) -> float:
         recall, precision = rows[0] / rows[1], rows[2] / max(rows[3], 1)
         return 2 * recall * precision / max(recall + precision, 1e-12)
 
-    of_all = [f_measure(row) for row in sum(pictures)]
+    of_all = [f_measure(row) for row in sum(images)]
     assert scores.ods == pytest.approx(max(of_all))
     assert scores.threshold == THRESHOLDS[int(np.argmax(of_all))]
-    best = sum(counts[int(np.argmax([f_measure(row) for row in counts]))] for counts in pictures)
+    best = sum(counts[int(np.argmax([f_measure(row) for row in counts]))] for counts in images)
     assert scores.ois == pytest.approx(f_measure(best))
     assert 0 < scores.ap < 1
 

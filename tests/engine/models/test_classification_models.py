@@ -55,7 +55,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
-def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_pictures(name: str) -> None:
+def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_images(name: str) -> None:
     size = max(8, classification_models.min_image_size(name))
     model = on_meta(lambda: classification_models.build(Job(model=name), 7, 1, size))
     head, first = find_head(model, 7), find_first_conv(model)
@@ -130,8 +130,8 @@ def test_that_mnist_cnn_takes_any_size(size: int, channels: int) -> None:
 def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
     kinds = {type(module) for module in MnistCnn().modules()}
     assert kinds == {MnistCnn, nn.Conv2d, nn.Linear, nn.AdaptiveMaxPool2d}
-    pictures = torch.rand(1, 64, 24, 24)
-    assert torch.equal(MnistCnn().pool(pictures), nn.functional.max_pool2d(pictures, 2))
+    images = torch.rand(1, 64, 24, 24)
+    assert torch.equal(MnistCnn().pool(images), nn.functional.max_pool2d(images, 2))
 
 
 @pytest.mark.parametrize(
@@ -170,13 +170,13 @@ def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dic
     assert state.keys() - same == {"fc.weight", "fc.bias"}
 
 
-def test_that_a_grey_picture_gives_the_same_as_its_colour_copy(cached: dict[str, Tensor]) -> None:
+def test_that_a_grey_image_gives_the_same_as_its_colour_copy(cached: dict[str, Tensor]) -> None:
     colour = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 3).eval()
     grey = TASK.build_model(Job(model="resnet18", pretrained=True), 5, 1).eval()
     grey.load_state_dict({"fc.weight": colour.fc.weight, "fc.bias": colour.fc.bias}, strict=False)
-    picture = torch.rand(2, 1, 64, 64)
+    image = torch.rand(2, 1, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(grey(picture), colour(picture.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(grey(image), colour(image.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
 
 
 def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) -> None:
@@ -323,7 +323,7 @@ def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> No
         ("def build_model(n):\n    pass\n", r"returned nothing, not a model"),
         ("def build_model(n):\n    return [n]\n", r"returned a list, not a model"),
         (GOOD.format(channels=3).replace("4, classes", "4, 9"), r"gives a tensor of \[2, 9\]; a tensor of \[2, 6\]"),
-        (GOOD.format(channels=5), r"fails on pictures of 16 px with 3 channels: RuntimeError"),
+        (GOOD.format(channels=5), r"fails on images of 16 px with 3 channels: RuntimeError"),
         (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"gives a tuple"),
     ],
 )

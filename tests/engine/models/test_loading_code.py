@@ -36,7 +36,7 @@ def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, ch
     path = tmp_path / "best.pt"
     torch.save(trained.state_dict(), path)
     plan = Planned(
-        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=CLASSES, image_size=SIZE, channels=channels,
+        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=CLASSES, image_size=SIZE, channels=channels,
         parameters=1, trainable_parameters=1,
     )  # fmt: skip
     given: dict[str, Any] = {}
@@ -49,7 +49,7 @@ def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, ch
 def test_that_the_lines_build_the_model_of_a_task_of_ones_own(tmp_path: Path) -> None:
     file = Path(__file__).parents[3] / "resources/examples/counting.py"
     plan = Planned(
-        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=(), image_size=SIZE, parameters=1,
+        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=(), image_size=SIZE, parameters=1,
         trainable_parameters=1,
     )  # fmt: skip
     code = loading_code(Job(task="custom", model=str(file)), plan, str(tmp_path / "best.pt"), "best")

@@ -27,14 +27,14 @@ TASK = TASKS["classification"]
     "name", some(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
 )
 def test_that_every_listed_model_gives_the_classes_asked_for_in_training(name: str) -> None:
-    size = TASK.about(name).image_size
+    size = TASK.model_info(name).image_size
     model = on_meta(lambda: TASK.build_model(Job(model=name), 7, 3))
     assert model.training
     assert find_head(model, 7) is not None
     assert model(torch.empty(2, 3, size, size, device="meta")).shape == (2, 7)
 
 
-def test_that_the_catalogue_lists_them_for_both_tasks_of_pictures_as_a_whole() -> None:
+def test_that_the_catalogue_lists_them_for_both_tasks_of_images_as_a_whole() -> None:
     for task in ("classification", "multilabel"):
         there = {model.id for model in load_catalogue().models_of(task)}
         assert there >= set(timm_models.names())
@@ -74,7 +74,7 @@ def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_
     torch.testing.assert_close(other.forward_features(grey), features, rtol=1e-4, atol=1e-4)
 
 
-def test_that_positions_are_resampled_for_pictures_of_another_size() -> None:
+def test_that_positions_are_resampled_for_images_of_another_size() -> None:
     job = Job(model="timm:test_vit", pretrained=True, image_size=96)
     plain = cached(job)
     expected = timm.create_model(

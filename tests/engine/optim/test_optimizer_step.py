@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from engine.contract.idle_fields import idle_by_needs
 from engine.contract.job import FIELDS, Job
-from engine.optim.optimizer_step import Group, Updater, joined
+from engine.optim.optimizer_step import Group, OptimizerStep, joined
 from tests.support.same_states import differences
 
 CPU = torch.device("cpu")
@@ -26,26 +26,26 @@ def _model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
 
 
-def _updater(
+def _optimizer_step(
     model: nn.Module, sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value, **fields: Any
-) -> Updater:
-    return Updater(list(model.named_parameters()), Job(**fields), 4, CPU, sum_over_shards)
+) -> OptimizerStep:
+    return OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, sum_over_shards)
 
 
-def _step(model: nn.Module, updater: Updater) -> None:
-    updater.zero_grad()
-    updater.backward(model(torch.ones(2, 5)).square().sum())
-    updater.step()
+def _step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
+    optimizer_step.zero_grad()
+    optimizer_step.backward(model(torch.ones(2, 5)).square().sum())
+    optimizer_step.step()
 
 
 def _rates(schedule: str, epochs: int) -> list[float]:
     model = _model()
-    updater = _updater(model, schedule=schedule, epochs=epochs, learning_rate=0.1, optimizer="adam")
+    optimizer_step = _optimizer_step(model, schedule=schedule, epochs=epochs, learning_rate=0.1, optimizer="adam")
     rates = []
     for _ in range(epochs):
         for _ in range(4):
-            rates.append(updater.learning_rate)
-            _step(model, updater)
+            rates.append(optimizer_step.learning_rate)
+            _step(model, optimizer_step)
     return rates
 
 
@@ -64,11 +64,11 @@ def test_that_each_schedule_moves_as_it_should() -> None:
 def _factors(epochs: int, **fields: Any) -> list[float]:
     """The learning rate of each step as a share of the job's, 4 steps an epoch."""
     model = _model()
-    updater = _updater(model, epochs=epochs, learning_rate=0.1, **fields)
+    optimizer_step = _optimizer_step(model, epochs=epochs, learning_rate=0.1, **fields)
     factors = []
     for _ in range(4 * epochs):
-        factors.append(updater.learning_rate / 0.1)
-        _step(model, updater)
+        factors.append(optimizer_step.learning_rate / 0.1)
+        _step(model, optimizer_step)
     return factors
 
 
@@ -95,7 +95,7 @@ GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": 
 def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -> None:
     ours, theirs = _model(), _model()
     job = Job(optimizer="adamw", learning_rate=0.01, weight_decay=0.1, schedule="none", optimizer_kernel=kernel)
-    updater = Updater(list(ours.named_parameters()), job, 4, CPU, groups=GROUPS)
+    optimizer_step = OptimizerStep(list(ours.named_parameters()), job, 4, CPU, groups=GROUPS)
     named = dict(theirs.named_parameters())
     plain = torch.optim.AdamW(
         [
@@ -108,12 +108,12 @@ def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -
         foreach=kernel == "foreach",
     )
     for _ in range(3):
-        _step(ours, updater)
+        _step(ours, optimizer_step)
         plain.zero_grad()
         theirs(torch.ones(2, 5)).square().sum().backward()
         plain.step()
     assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
-    assert updater.learning_rate == 0.01
+    assert optimizer_step.learning_rate == 0.01
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "onecycle"])
@@ -121,17 +121,17 @@ def test_that_groups_are_trained_as_torch_trains_them_bit_for_bit(kernel: str) -
 def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: str) -> None:
     job = Job(optimizer=optimizer, schedule=schedule, epochs=3, learning_rate=0.01, ema_decay=0.9)
 
-    def updater(model: nn.Module) -> Updater:
-        return Updater(list(model.named_parameters()), job, 4, CPU, groups=GROUPS)
+    def optimizer_step(model: nn.Module) -> OptimizerStep:
+        return OptimizerStep(list(model.named_parameters()), job, 4, CPU, groups=GROUPS)
 
     first = _model()
-    one = updater(first)
+    one = optimizer_step(first)
     before = copy.deepcopy(first.state_dict())
     for _ in range(3):
         _step(first, one)
     assert not any(map(torch.equal, before.values(), first.state_dict().values()))
     second = copy.deepcopy(first)
-    two = updater(second)
+    two = optimizer_step(second)
     two.load_state_dict(one.state_dict())
     for _ in range(3):
         _step(first, one)
@@ -144,12 +144,12 @@ def test_that_a_state_of_groups_goes_on_bit_for_bit(optimizer: str, schedule: st
 def test_that_a_state_taken_over_goes_on_bit_for_bit(optimizer: str) -> None:
     fields = {"optimizer": optimizer, "schedule": "cosine", "epochs": 3}
     first = _model()
-    one = _updater(first, **fields)
+    one = _optimizer_step(first, **fields)
     for _ in range(3):
         _step(first, one)
     second = _model()
     second.load_state_dict(first.state_dict())
-    two = _updater(second, **fields)
+    two = _optimizer_step(second, **fields)
     two.load_state_dict(one.state_dict())
     for _ in range(3):
         _step(first, one)
@@ -162,17 +162,17 @@ def test_that_a_state_taken_over_goes_on_bit_for_bit(optimizer: str) -> None:
 def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded_for() -> None:
     """Fused optimizers go through weight and state side by side as they lie in memory."""
 
-    def step(model: nn.Module, updater: Updater) -> None:
-        updater.zero_grad()
-        updater.backward(model(torch.linspace(-1, 1, 150).reshape(2, 3, 5, 5)).square().sum())
-        updater.step()
+    def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
+        optimizer_step.zero_grad()
+        optimizer_step.backward(model(torch.linspace(-1, 1, 150).reshape(2, 3, 5, 5)).square().sum())
+        optimizer_step.step()
 
     torch.manual_seed(0)
     first = nn.Conv2d(3, 4, 3)
-    one = _updater(first)
+    one = _optimizer_step(first)
     step(first, one)
     second = copy.deepcopy(first).to(memory_format=torch.channels_last)
-    two = _updater(second)
+    two = _optimizer_step(second)
     two.load_state_dict(one.state_dict())
     step(first, one)
     step(second, two)
@@ -180,19 +180,19 @@ def test_that_the_state_takes_the_memory_format_of_the_weights_that_it_is_loaded
 
 
 def test_that_a_stage_with_nothing_to_train_has_an_updater_all_the_same() -> None:
-    updater = Updater([], Job(schedule="onecycle"), 4, CPU)
-    before = updater.learning_rate
-    updater.zero_grad()
-    updater.step()
-    assert updater.learning_rate != before
-    assert updater.state_dict()["state"] == {}
+    optimizer_step = OptimizerStep([], Job(schedule="onecycle"), 4, CPU)
+    before = optimizer_step.learning_rate
+    optimizer_step.zero_grad()
+    optimizer_step.step()
+    assert optimizer_step.learning_rate != before
+    assert optimizer_step.state_dict()["state"] == {}
 
 
 def test_that_the_schedule_can_be_set_to_any_place() -> None:
     for schedule in ("none", "step", "cosine", "onecycle"):
         stepped, placed = _model(), _model()
         fields = {"schedule": schedule, "epochs": 6, "learning_rate": 0.1, "optimizer": "adam"}
-        one, two = _updater(stepped, **fields), _updater(placed, **fields)
+        one, two = _optimizer_step(stepped, **fields), _optimizer_step(placed, **fields)
         for _ in range(3):
             for _ in range(4):
                 _step(stepped, one)
@@ -204,7 +204,7 @@ def test_that_the_schedule_can_be_set_to_any_place() -> None:
 
 def test_that_gradients_add_up_until_the_step() -> None:
     whole, parts = _model(), _model()
-    one, two = _updater(whole), _updater(parts)
+    one, two = _optimizer_step(whole), _optimizer_step(parts)
     inputs = torch.randn(8, 5)
     one.zero_grad()
     one.backward(whole(inputs).square().sum() / 8)
@@ -235,9 +235,9 @@ CLIPPED = {"schedule": "none", "weight_decay": 0.0}
 @pytest.mark.parametrize("limit", [1e-3, 0.7, 1e3])
 def test_that_gradients_are_clipped_as_torch_does_it_bit_for_bit(limit: float) -> None:
     model = _model()
-    updater = _updater(model, clip_norm=limit, **CLIPPED)
+    optimizer_step = _optimizer_step(model, clip_norm=limit, **CLIPPED)
     for _ in range(3):
-        _step(model, updater)
+        _step(model, optimizer_step)
     assert all(map(torch.equal, model.parameters(), _clipped(limit).parameters()))
 
 
@@ -276,11 +276,11 @@ def test_that_ranks_that_hold_a_layer_each_or_nothing_clip_by_the_norm_of_all() 
 
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> list[Tensor]:
         held = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
-        updater = Updater(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
-        updater.zero_grad()
+        optimizer_step = OptimizerStep(held, Job(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
+        optimizer_step.zero_grad()
         for (_, parameter), gradient in zip(held, gradients[2 * rank :], strict=False):
             parameter.grad = gradient.clone()
-        updater.step()
+        optimizer_step.step()
         return [parameter.grad for _, parameter in held if parameter.grad is not None]
 
     found = [gradient for part in _on_ranks(work, 3) for gradient in part]
@@ -293,18 +293,18 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
         model = _model()
         # The last rank holds nothing.
         held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
-        updater = Updater(held, Job(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
+        optimizer_step = OptimizerStep(held, Job(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []
         for step in range(3):
             before = [parameter.detach().clone() for _, parameter in held]
-            updater.zero_grad()
+            optimizer_step.zero_grad()
             for _, parameter in held:
                 overflows = step == 1 and rank == 0
-                parameter.grad = updater.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
-            updater.step()
+                parameter.grad = optimizer_step.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
+            optimizer_step.step()
             after = [parameter.detach() for _, parameter in held]
             moved.append(bool(held) and not all(map(torch.equal, before, after)))
-            scales.append(updater.state_dict()["scaler"]["scale"])
+            scales.append(optimizer_step.state_dict()["scaler"]["scale"])
             if moved[-1] and step == 0:
                 torch.testing.assert_close(before[0] - after[0], torch.full_like(before[0], 0.01))
         return moved, scales
@@ -316,14 +316,14 @@ def test_that_all_ranks_leave_a_step_out_where_one_overflows() -> None:
 
 def test_that_the_loss_scale_goes_on_where_it_was() -> None:
     model = _model()
-    updater = _updater(model, precision="fp16")
+    optimizer_step = _optimizer_step(model, precision="fp16")
     for overflows in (True, True, False):
         for parameter in model.parameters():
-            parameter.grad = updater.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
-        updater.step()
-    kept = updater.state_dict()
+            parameter.grad = optimizer_step.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
+        optimizer_step.step()
+    kept = optimizer_step.state_dict()
     assert (kept["scaler"]["scale"], kept["scaler"]["_growth_tracker"]) == (16384.0, 1)
-    again = _updater(model, precision="fp16")
+    again = _optimizer_step(model, precision="fp16")
     again.load_state_dict(copy.deepcopy(kept))
     assert again.state_dict()["scaler"] == kept["scaler"]
     assert float(again.scale(torch.ones(()))) == 16384.0
@@ -331,19 +331,19 @@ def test_that_the_loss_scale_goes_on_where_it_was() -> None:
 
 def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> None:
     model = _model()
-    updater = _updater(model, ema_decay=0.9, ema_ramp=0)
+    optimizer_step = _optimizer_step(model, ema_decay=0.9, ema_ramp=0)
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for _ in range(5):
-        _step(model, updater)
+        _step(model, optimizer_step)
         average = [0.9 * old + 0.1 * new.detach() for old, new in zip(average, model.parameters(), strict=True)]
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     places = [parameter.data_ptr() for parameter in model.parameters()]
-    with updater.averaged():
+    with optimizer_step.averaged():
         assert [parameter.data_ptr() for parameter in model.parameters()] == places
         for ours, theirs in zip(model.parameters(), average, strict=True):
             torch.testing.assert_close(ours.detach(), theirs, rtol=1e-6, atol=1e-7)
     assert all(map(torch.equal, model.parameters(), weights))
-    held = updater.state_dict()["ema"]
+    held = optimizer_step.state_dict()["ema"]
     assert list(held) == [name for name, _ in model.named_parameters()]
     for ours, theirs in zip(held.values(), average, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
@@ -351,26 +351,26 @@ def test_that_averages_follow_the_weights_and_take_their_place_for_a_while() -> 
 
 def test_that_the_average_of_a_short_run_leaves_its_beginning() -> None:
     model = _model()
-    updater = _updater(model, ema_decay=0.999, ema_ramp=20)
+    optimizer_step = _optimizer_step(model, ema_decay=0.999, ema_ramp=20)
     average = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(1, 6):
-        _step(model, updater)
+        _step(model, optimizer_step)
         decay = 0.999 * (1 - math.exp(-step / 20))
         average = [
             decay * old + (1 - decay) * new.detach() for old, new in zip(average, model.parameters(), strict=True)
         ]
-    for ours, theirs in zip(updater.state_dict()["ema"].values(), average, strict=True):
+    for ours, theirs in zip(optimizer_step.state_dict()["ema"].values(), average, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
 def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_on() -> None:
-    def updater(model: nn.Module) -> Updater:
+    def optimizer_step(model: nn.Module) -> OptimizerStep:
         buffers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
-        return Updater(list(model.named_parameters()), Job(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers)
+        return OptimizerStep(list(model.named_parameters()), Job(ema_decay=0.5, ema_ramp=0), 4, CPU, buffers=buffers)
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
-    one = updater(model)
+    one = optimizer_step(model)
     average = torch.zeros(4)
     for _ in range(3):
         one.zero_grad()
@@ -381,24 +381,24 @@ def test_that_the_statistics_of_batchnorm_are_averaged_with_the_weights_and_go_o
     with one.averaged():
         torch.testing.assert_close(model.get_buffer("1.running_mean"), average)
     assert torch.equal(model.get_buffer("1.running_mean"), raw)
-    two = updater(copy.deepcopy(model))
+    two = optimizer_step(copy.deepcopy(model))
     two.load_state_dict(one.state_dict())
     assert differences(one.state_dict(), two.state_dict()) == []
 
 
 def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one() -> None:
     first = _model()
-    one = _updater(first, ema_decay=0.9)
+    one = _optimizer_step(first, ema_decay=0.9)
     _step(first, one)
     second = copy.deepcopy(first)
-    two = _updater(second, ema_decay=0.9)
+    two = _optimizer_step(second, ema_decay=0.9)
     two.load_state_dict(one.state_dict())
     _step(first, one)
     _step(second, two)
     assert all(map(torch.equal, one.state_dict()["ema"].values(), two.state_dict()["ema"].values()))
 
     third = _model()
-    three = _updater(third, ema_decay=0.9)
+    three = _optimizer_step(third, ema_decay=0.9)
     third.load_state_dict(first.state_dict())
     three.load_state_dict(one.state_dict() | {"ema": {}})
     assert all(map(torch.equal, three.state_dict()["ema"].values(), first.parameters()))
@@ -406,12 +406,12 @@ def test_that_averages_go_on_from_a_state_and_begin_at_the_weights_without_one()
 
 def test_that_the_states_of_parts_join_to_that_of_the_whole() -> None:
     model = _model()
-    updater = _updater(model, ema_decay=0.5)
-    _step(model, updater)
-    whole = updater.state_dict()
+    optimizer_step = _optimizer_step(model, ema_decay=0.5)
+    _step(model, optimizer_step)
+    whole = optimizer_step.state_dict()
     parts = []
     for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
-        part = Updater(held, Job(ema_decay=0.5, ema_ramp=0), 4, CPU)
+        part = OptimizerStep(held, Job(ema_decay=0.5, ema_ramp=0), 4, CPU)
         part.load_state_dict(whole)
         parts.append(part.state_dict())
     again = joined(parts)
@@ -440,17 +440,17 @@ def test_that_a_step_that_is_not_finite_moves_the_schedule_alone_where_it_is_to_
     loss: float | None, gradient: float, skipped: bool
 ) -> None:
     model = _model()
-    updater = _updater(model, **SKIPPING)
-    _step(model, updater)
-    before, rate = copy.deepcopy((model.state_dict(), updater.state_dict())), updater.learning_rate
+    optimizer_step = _optimizer_step(model, **SKIPPING)
+    _step(model, optimizer_step)
+    before, rate = copy.deepcopy((model.state_dict(), optimizer_step.state_dict())), optimizer_step.learning_rate
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1.0)
     next(model.parameters()).grad[0, 0] = gradient  # type: ignore[index]
-    updater.step(None if loss is None else torch.tensor(loss))
-    assert updater.skipped == skipped
-    assert updater.updates == 2 - skipped
-    assert updater.learning_rate < rate
-    after = (model.state_dict(), updater.state_dict())
+    optimizer_step.step(None if loss is None else torch.tensor(loss))
+    assert optimizer_step.skipped == skipped
+    assert optimizer_step.updates == 2 - skipped
+    assert optimizer_step.learning_rate < rate
+    after = (model.state_dict(), optimizer_step.state_dict())
     assert before[1].pop("schedule") + 1 == after[1].pop("schedule")
     assert (not differences(before, after)) == skipped
 
@@ -460,30 +460,30 @@ def test_that_fp16s_scaler_sees_to_gradients_and_never_to_a_loss_that_is_not_fin
     loss: float, gradient: float
 ) -> None:
     model = _model()
-    updater = _updater(model, precision="fp16", **SKIPPING)
+    optimizer_step = _optimizer_step(model, precision="fp16", **SKIPPING)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, gradient)
-    updater.step(torch.tensor(loss))
+    optimizer_step.step(torch.tensor(loss))
     assert all(map(torch.equal, before, model.parameters()))
-    assert updater.skipped == math.isnan(loss)
-    assert updater.state_dict()["scaler"]["scale"] == (65536.0 if updater.skipped else 32768.0)
+    assert optimizer_step.skipped == math.isnan(loss)
+    assert optimizer_step.state_dict()["scaler"]["scale"] == (65536.0 if optimizer_step.skipped else 32768.0)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_that_what_is_held_stays_as_it_is_until_it_is_released_and_then_moves_as_from_the_start(optimizer: str) -> None:
     model, begun = _model(), _model()
     fields = {"optimizer": optimizer, "weight_decay": 0.1, "schedule": "none", "freeze_epochs": 1}
-    updater = Updater(list(model.named_parameters()), Job(**fields), 4, CPU, held={"0.weight", "0.bias"})
+    optimizer_step = OptimizerStep(list(model.named_parameters()), Job(**fields), 4, CPU, held={"0.weight", "0.bias"})
     for _ in range(3):
-        _step(model, updater)
+        _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), begun[0].state_dict())
     assert differences(model[1].state_dict(), begun[1].state_dict())
     plain = copy.deepcopy(model)
-    fresh = _updater(plain, **fields)
-    updater.release()
+    fresh = _optimizer_step(plain, **fields)
+    optimizer_step.release()
     _step(plain, fresh)
-    _step(model, updater)
+    _step(model, optimizer_step)
     assert not differences(model[0].state_dict(), plain[0].state_dict())
     assert differences(model[0].state_dict(), begun[0].state_dict())
 
@@ -495,9 +495,10 @@ _OTHERWISE = {
 
 
 def _all_that_it_does(**fields: Any) -> tuple[Any, list[float]]:
-    updater = _updater(_model(), epochs=3, **fields)
+    optimizer_step = _optimizer_step(_model(), epochs=3, **fields)
     settings = [
-        {name: value for name, value in group.items() if name != "params"} for group in updater.optimizer.param_groups
+        {name: value for name, value in group.items() if name != "params"}
+        for group in optimizer_step.optimizer.param_groups
     ]
     return settings, _factors(3, **fields)
 

@@ -74,7 +74,7 @@ def test_that_the_chosen_microbatches_divide_the_batch_and_fit(batch: int, devic
         assert all(abs(chosen - 4 * devices) <= abs(other - 4 * devices) for other in possible)
 
 
-def test_that_choosing_among_a_million_pictures_takes_no_time() -> None:
+def test_that_choosing_among_a_million_images_takes_no_time() -> None:
     assert choose_microbatches(1_000_000, 8, "zb1p") == 32
 
 

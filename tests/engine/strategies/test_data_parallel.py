@@ -174,7 +174,7 @@ def test_that_ranks_that_accumulate_join_their_gradients_once(
 
 
 @pytest.mark.long
-def test_that_ranks_with_fewer_pictures_than_parts_or_none_go_along(job: Make, start: Start, model_file: Write) -> None:
+def test_that_ranks_with_fewer_images_than_parts_or_none_go_along(job: Make, start: Start, model_file: Write) -> None:
     fields = model_file(BATCHNORM) | {"batch_size": 5}
     alone = start(job(strategy="single", **fields), every_step=True).completed()
     assert len(alone.losses) == 14
@@ -251,7 +251,7 @@ def test_that_a_run_tells_where_the_time_of_its_second_step_went(job: Make, star
     timed = group.of(RanksTimed)[0]
     assert timed.step == 2
     fast, slow = timed.ranks
-    # The slow rank takes 2 ms a picture, for which the other waits.
+    # The slow rank takes 2 ms an image, for which the other waits.
     assert timed.straggler == 1
     assert fast.waiting_s > 0.005 > slow.waiting_s
     assert slow.compute_s > 0.012

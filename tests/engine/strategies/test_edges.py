@@ -13,8 +13,8 @@ from engine.contract.job import Job
 from engine.contract.problems import errors
 
 EDGES: dict[str, dict[str, Any]] = {
-    "single, a picture per part": {"strategy": "single", "cpus": 1, "accumulation": 12},
-    "ddp, a picture per part": {"strategy": "ddp", "cpus": 2, "accumulation": 6},
+    "single, an image per part": {"strategy": "single", "cpus": 1, "accumulation": 12},
+    "ddp, an image per part": {"strategy": "ddp", "cpus": 2, "accumulation": 6},
     "ddp, unequal parts": {"strategy": "ddp", "cpus": 2, "accumulation": 4, "batch_size": 11},
     "fsdp, unequal parts": {"strategy": "fsdp", "cpus": 2, "accumulation": 4, "batch_size": 11},
     "model parallel, three places": {"strategy": "model_parallel", "cpus": 3, "accumulation": 12},
@@ -29,9 +29,9 @@ EDGES: dict[str, dict[str, Any]] = {
     "zb1p, fewer than a round": {"strategy": "pipeline", "cpus": 2, "microbatches": 1, "pipeline_schedule": "zb1p"},
     "zbv, one microbatch": {"strategy": "pipeline", "cpus": 2, "microbatches": 1, "pipeline_schedule": "zbv"},
     "zbv, two microbatches": {"strategy": "pipeline", "cpus": 2, "microbatches": 2, "pipeline_schedule": "zbv"},
-    "pipelines, a picture per part": {"strategy": "ddp_pipeline", "cpus": 4, "accumulation": 6},
-    "pipelines, fewer pictures than devices": {"strategy": "ddp_pipeline", "cpus": 4, "batch_size": 2},
-    "hybrid shards, a picture per rank": {"strategy": "hsdp", "cpus": 4, "batch_size": 4},
+    "pipelines, an image per part": {"strategy": "ddp_pipeline", "cpus": 4, "accumulation": 6},
+    "pipelines, fewer images than devices": {"strategy": "ddp_pipeline", "cpus": 4, "batch_size": 2},
+    "hybrid shards, an image per rank": {"strategy": "hsdp", "cpus": 4, "batch_size": 4},
 }
 
 

@@ -174,7 +174,7 @@ def test_that_shares_of_unequal_size_and_empty_ones_change_nothing(
 
 @pytest.mark.long
 def test_that_empty_chunks_leave_batchnorm_statistics_alone(job: Make, start: Start, model_file: WriteModel) -> None:
-    wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each picture
+    wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each image
     fields = {"batch_size": 6, "accumulation": 5} | model_file(BATCH_NORM.replace("self.norm(self.one(x))", wider))
     group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()

@@ -56,7 +56,7 @@ def test_that_two_pipelines_train_as_one_device(
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
-def test_that_a_replica_without_pictures_adds_nothing(
+def test_that_a_replica_without_images_adds_nothing(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], tmp_path: Path, schedule: str
 ) -> None:
     for place, count in {"train/a": 1, "train/b": 0, "val/a": 1, "val/b": 1}.items():
@@ -74,12 +74,12 @@ def test_that_a_replica_without_pictures_adds_nothing(
     assert len(single.losses) == 3
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
     for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
-        assert one.pictures == 2
+        assert one.images == 2
         assert one.measures == pytest.approx(another.measures, rel=1e-4)
 
 
 def test_that_all_replicas_validate_with_the_first_ones_statistics(
-    job: Make, start: Start, model_file: Callable[[str], dict[str, str]], pictures: Path
+    job: Make, start: Start, model_file: Callable[[str], dict[str, str]], images: Path
 ) -> None:
     text = PLAIN.replace("nn.ReLU(), nn.Conv2d(8, 8, 3)", "nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)")
     made = job(cpus=4, strategy="ddp_pipeline", pipeline_schedule="1f1b", microbatches=3, **model_file(text))
@@ -91,11 +91,11 @@ def test_that_all_replicas_validate_with_the_first_ones_statistics(
     model = namespace["build_model"](3).eval()
     model.load_state_dict(state)
     mean, std = (np.array(each, np.float32) for each in TASKS[made.task].normalisation(made, 3))
-    files = [(number, path) for number, name in enumerate(CLASSES) for path in (pictures / "val" / name).iterdir()]
+    files = [(number, path) for number, name in enumerate(CLASSES) for path in (images / "val" / name).iterdir()]
     inputs = np.stack([(np.asarray(Image.open(path), np.float32) / 255 - mean) / std for _, path in files])
     targets = torch.tensor([number for number, _ in files])
     with torch.no_grad():
         loss = cross_entropy(model(torch.from_numpy(inputs).permute(0, 3, 1, 2)), targets)
     (validation,) = group.of(Validation)
-    assert validation.pictures == len(files)
+    assert validation.images == len(files)
     assert validation.measures["loss"] == pytest.approx(float(loss), rel=1e-5)

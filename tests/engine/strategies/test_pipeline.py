@@ -101,7 +101,7 @@ def test_that_a_schedule_changes_nothing_in_the_training(
         for name, tensor in mine.items():
             torch.testing.assert_close(tensor, its[name], rtol=1e-4, atol=1e-6)
     for one, another in zip(piped.of(Validation), single.of(Validation), strict=True):
-        assert one.pictures == another.pictures == 21
+        assert one.images == another.images == 21
         assert one.measures == pytest.approx(another.measures, rel=1e-4)
 
 

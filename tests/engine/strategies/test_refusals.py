@@ -57,8 +57,8 @@ class Net(nn.Module):
         self.head = nn.Linear(16, classes)
         self.head.bias = nn.Parameter(self.stem.bias.detach()[:classes])
 
-    def forward(self, pictures):
-        return self.head(self.stem(pictures.flatten(1)).relu())
+    def forward(self, images):
+        return self.head(self.stem(images.flatten(1)).relu())
 
 def build_model(num_classes):
     return Net(num_classes)

@@ -17,7 +17,7 @@ import torch
 
 from engine.contract.events import Planned, Validation
 from engine.contract.job import Job
-from engine.strategies.pipelining.model_split import CutPlace, split, trace
+from engine.strategies.pipelining.model_split import CutPoint, split, trace
 from tests.support.plain_training import Fed, Plain, train_plainly
 
 BATCH, EPOCHS, STEPS = 16, 13, 52
@@ -172,7 +172,7 @@ def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...]
         places = tuple(streams.split()[1:])
 
         def parts(model: torch.nn.Module) -> list[Any]:
-            return list(split(model, trace(model).train, [CutPlace(place, place) for place in places]))
+            return list(split(model, trace(model).train, [CutPoint(place, place) for place in places]))
 
         fed = replace(fed, parts=parts, stream=lambda _chunk, part: part)
     return train_plainly(job, fed)

@@ -11,7 +11,7 @@ from engine.strategies.single import summed
 def test_that_the_parts_of_a_step_are_told_as_one() -> None:
     parts = [StepResult(torch.tensor(0.5 * n), torch.tensor(n), n + 1) for n in (1, 2, 3)]
     whole = summed(parts)
-    assert (float(whole.loss), int(whole.correct), whole.pictures) == (3.0, 6, 9)  # type: ignore[arg-type]
+    assert (float(whole.loss), int(whole.correct), whole.images) == (3.0, 6, 9)  # type: ignore[arg-type]
 
 
 def test_that_parts_whose_outputs_are_another_ranks_tell_nothing() -> None:

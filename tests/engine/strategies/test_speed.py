@@ -11,8 +11,8 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
-from engine.strategies.speed import balance, pictures_per_second
-from tests.support.lessons import class_of_picture
+from engine.strategies.speed import balance, images_per_second
+from tests.support.dataset_infos import class_of_image
 
 
 def _strategy(job: Job) -> SingleDevice:
@@ -34,7 +34,7 @@ def test_that_measuring_the_speed_leaves_no_trace() -> None:
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
     strategy = _strategy(Job(batch_size=16, accumulation=2))
-    assert pictures_per_second(strategy, model, class_of_picture(), (3, 16, 16)) > 0
+    assert images_per_second(strategy, model, class_of_image(), (3, 16, 16)) > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -48,12 +48,12 @@ def test_that_the_speed_is_that_of_forward_and_backward_together() -> None:
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
         for width in (8, 2048)
     )
-    speeds = [pictures_per_second(strategy, model, class_of_picture(), (3, 16, 16)) for model in (narrow, wide)]
+    speeds = [images_per_second(strategy, model, class_of_image(), (3, 16, 16)) for model in (narrow, wide)]
     assert speeds[1] < speeds[0]
 
 
 def test_that_a_rank_alone_keeps_the_whole_batch() -> None:
     strategy = _strategy(Job(batch_size=4))
-    balance(strategy, _model(), class_of_picture(), (3, 16, 16))
+    balance(strategy, _model(), class_of_image(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []

@@ -185,7 +185,7 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
-    """A step of a host that takes `host_s` to hand on its work, after having waited `read_s` for pictures."""
+    """A step of a host that takes `host_s` to hand on its work, after having waited `read_s` for images."""
     watch.mark("logging")
     device.clock.now += read_s
     watch.mark("data")
@@ -218,7 +218,7 @@ def test_that_a_gpus_parts_are_what_the_device_took_and_nothing_waits_for_it(
     assert times.starved == 0
 
 
-def test_that_a_gpu_without_pictures_waits_in_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
+def test_that_a_gpu_without_images_waits_in_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
         device_step(gpu_watch, device, host_s=0.001, read_s=0.1, forward=0.02, backward=0.04)
     device.clock.now += 1

@@ -1,4 +1,4 @@
-"""Whatever the strategy, a job trains the same: other optimizers, uneven parts, few pictures, a frozen backbone."""
+"""Whatever the strategy, a job trains the same: other optimizers, uneven parts, few images, a frozen backbone."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Ma
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
-def test_that_fewer_pictures_than_a_batch_train_the_same(
-    job: Make, start: Start, tmp_path: Path, strategy: str
-) -> None:
+def test_that_fewer_images_than_a_batch_train_the_same(job: Make, start: Start, tmp_path: Path, strategy: str) -> None:
     for place in ("train/a", "train/b", "val/a", "val/b"):
         (tmp_path / "two" / place).mkdir(parents=True)
         shade = 200 if place.endswith("a") else 50

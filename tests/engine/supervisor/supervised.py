@@ -87,12 +87,12 @@ def events(connection: RunConnection) -> Iterator[AnyEvent]:
 Start = Callable[..., Supervised]
 
 
-def make_pictures(folder: Path, per_class: int = 24) -> Path:
-    """A folder of two classes of small grey pictures, told apart by their brightness; none is in both splits."""
+def make_images(folder: Path, per_class: int = 24) -> Path:
+    """A folder of two classes of small grey images, told apart by their brightness; none is in both splits."""
     for split, lighter, count in (("train", 0, per_class), ("val", 20, max(2, per_class // 4))):
         for brightness, name in ((60, "dark"), (200, "light")):
             (folder / split / name).mkdir(parents=True)
             for number in range(count):
-                picture = Image.new("L", (28, 28), brightness + lighter + number % 20)
-                picture.save(folder / split / name / f"{number}.png")
+                image = Image.new("L", (28, 28), brightness + lighter + number % 20)
+                image.save(folder / split / name / f"{number}.png")
     return folder

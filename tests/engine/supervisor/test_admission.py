@@ -29,7 +29,7 @@ from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, move, waiting
 from engine.supervisor.endpoint import sweep
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import Start, Supervised, make_pictures, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, make_images, wait_until
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
@@ -153,12 +153,12 @@ def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_
 @pytest.mark.long
 @pytest.mark.faults
 def test_that_detached_trainings_on_one_device_follow_each_other_whatever_ends_them(tmp_path: Path) -> None:
-    pictures = str(make_pictures(tmp_path / "pictures"))
+    images = str(make_images(tmp_path / "images"))
     small = ("--model", "mnist_cnn", "--batch-size", "8", "--detach")
     long = ("--epochs", "100000")
 
     def train(*words: str) -> RunFolder:
-        answer = footplate("train", pictures, *small, *words)
+        answer = footplate("train", images, *small, *words)
         assert answer.code == 0, answer.err
         run = find_run(answer.out.strip())
         assert run is not None

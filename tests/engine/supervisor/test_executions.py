@@ -166,7 +166,7 @@ def test_that_several_ranks_out_of_memory_go_on_with_smaller_parts(
         assert getattr(job, field) == value, "it holds for later executions, too"
 
 
-def test_that_memory_that_a_single_picture_is_too_much_for_is_the_runs_failure(start: Start) -> None:
+def test_that_memory_that_a_single_image_is_too_much_for_is_the_runs_failure(start: Start) -> None:
     told = start("memory 99", 2, batch_size=4).wait()
     assert [event.changes for event in restarts(told)] == [{"accumulation": 2}]
     (failed,) = of(Failed, told)

@@ -27,7 +27,7 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, waiting
-from tests.engine.supervisor.supervised import Start, Supervised, make_pictures, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, make_images, wait_until
 from tests.support.weights_server import WeightsServer
 
 WEIGHTS = timm_weights("test_resnet", load_catalogue())
@@ -100,7 +100,7 @@ def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: Weigh
 def test_that_a_real_run_trains_what_was_fetched_and_asks_the_network_for_nothing_more(
     server: WeightsServer, tmp_path: Path
 ) -> None:
-    folder = make_pictures(tmp_path / "pictures")
+    folder = make_images(tmp_path / "images")
     job = Job(dataset=str(folder), model="timm:test_resnet", pretrained=True, image_size=32, epochs=1, batch_size=8)
     run = create_run(job)
     start_supervisor(run)

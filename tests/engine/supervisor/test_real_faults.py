@@ -19,7 +19,7 @@ from engine.contract.job import Job
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.supervisor.workers.watchdog import LIMITS
-from tests.engine.supervisor.supervised import ROOT, events, make_pictures, wait_until
+from tests.engine.supervisor.supervised import ROOT, events, make_images, wait_until
 from tests.support.cases import some
 from tests.support.consent import agreed
 
@@ -56,8 +56,8 @@ class Net(nn.Module):
         self.stem = nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU())
         self.head = nn.Sequential(nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, classes))
 
-    def forward(self, pictures):
-        return maybe_hang(self.head(self.stem(pictures)))
+    def forward(self, images):
+        return maybe_hang(self.head(self.stem(images)))
 
 def build_model(num_classes):
     return Net(num_classes)
@@ -120,13 +120,13 @@ class Run:
 @pytest.fixture
 def start(forker: subprocess.Popen[str], tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts a run that would go on for long: start("ddp", silent=4.0, epochs=…)."""
-    pictures = make_pictures(tmp_path / "pictures")
+    images = make_images(tmp_path / "images")
     begun: list[Run] = []
 
     def starter(strategy: str, silent: float = 0.0, stuck: float = 0.0, **fields: Any) -> Run:
         values: dict[str, Any] = {"model": "mnist_cnn", "epochs": 100_000, "batch_size": 8, "loader_workers": 1}
         values["restarts"] = 0  # what is looked at here is how a group ends
-        folder = create_run(Job(dataset=str(pictures), strategy=strategy, **(values | GROUPS[strategy] | fields)))
+        folder = create_run(Job(dataset=str(images), strategy=strategy, **(values | GROUPS[strategy] | fields)))
         assert forker.stdin is not None
         assert forker.stdout is not None
         forker.stdin.write(f"{silent} {stuck} {folder.path}\n")

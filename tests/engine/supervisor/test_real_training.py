@@ -1,4 +1,4 @@
-"""The supervisor with real workers, which train a real network on real pictures."""
+"""The supervisor with real workers, which train a real network on real images."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
 from engine.runs.resume import go_on, job_to_go_on, last_execution
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_pictures, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_images, wait_until
 
 LONG = 100_000
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    return make_pictures(tmp_path / "pictures")
+def images(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "images")
 
 
-def job(pictures: Path, *, epochs: int = 1, workers: int = 1) -> Job:
+def job(images: Path, *, epochs: int = 1, workers: int = 1) -> Job:
     return Job(
-        dataset=str(pictures),
+        dataset=str(images),
         model="mnist_cnn",
         strategy="ddp" if workers > 1 else "single",
         devices=("cpu",) * workers,
@@ -53,8 +53,8 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.long
-def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(pictures: Path) -> None:
-    run = create_run(job(pictures))
+def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(images: Path) -> None:
+    run = create_run(job(images))
     pid = start_supervisor(run)
     with connect(run) as connection:
         told = list(events(connection))
@@ -69,8 +69,8 @@ def test_that_a_real_run_trains_to_completion_and_leaves_its_checkpoints(picture
 
 
 @pytest.mark.long
-def test_that_stop_saves_the_last_state_on_all_ranks(pictures: Path) -> None:
-    run = create_run(job(pictures, epochs=LONG, workers=2))
+def test_that_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
+    run = create_run(job(images, epochs=LONG, workers=2))
     pid = start_supervisor(run)
     with connect(run) as connection:
         stream = events(connection)
@@ -88,8 +88,8 @@ def test_that_stop_saves_the_last_state_on_all_ranks(pictures: Path) -> None:
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
-def test_that_a_stop_during_the_imports_is_heeded_at_once(pictures: Path) -> None:
-    run = create_run(job(pictures, epochs=LONG))
+def test_that_a_stop_during_the_imports_is_heeded_at_once(images: Path) -> None:
+    run = create_run(job(images, epochs=LONG))
     pid = start_supervisor(run)
     with connect(run) as connection:
         stream = events(connection)
@@ -103,9 +103,9 @@ def test_that_a_stop_during_the_imports_is_heeded_at_once(pictures: Path) -> Non
 
 @pytest.mark.long
 def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_another_execution(
-    preloader: Preloader, pictures: Path
+    preloader: Preloader, images: Path
 ) -> None:
-    run = create_run(msgspec.structs.replace(job(pictures, epochs=LONG, workers=2), checkpoint_steps=5))
+    run = create_run(msgspec.structs.replace(job(images, epochs=LONG, workers=2), checkpoint_steps=5))
     with preloaded(preloader, run) as connection:
         stream = events(connection)
         saved = next(event for event in stream if isinstance(event, CheckpointSaved) and event.kind == "last")
@@ -191,10 +191,10 @@ def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
 
 
 def test_that_a_preloaded_run_starts_without_waiting_for_imports(
-    preloader: Preloader, pictures: Path, monkeypatch: pytest.MonkeyPatch
+    preloader: Preloader, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for workers in (1, 2):
-        run = create_run(job(pictures, workers=workers))
+        run = create_run(job(images, workers=workers))
         with preloaded(preloader, run) as connection:
             told = list(events(connection))
         began = run.job_file.stat().st_mtime
@@ -207,11 +207,11 @@ def test_that_a_preloaded_run_starts_without_waiting_for_imports(
         wait_until(lambda pid=pid: gone(pid), "the supervisor to go")  # type: ignore[misc]
 
 
-def test_that_a_run_outlives_the_preloader_that_forked_it(pictures: Path) -> None:
+def test_that_a_run_outlives_the_preloader_that_forked_it(images: Path) -> None:
     preloader = Preloader()
     preloader.start()
     wait_until(lambda: preloader.poll() or preloader.ready, "the preloader")  # type: ignore[func-returns-value]
-    run = create_run(job(pictures, epochs=LONG))
+    run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, StepMetrics))
@@ -225,10 +225,10 @@ def test_that_a_run_outlives_the_preloader_that_forked_it(pictures: Path) -> Non
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
-def test_that_a_run_is_started_the_usual_way_while_the_preloader_is_not_ready(pictures: Path) -> None:
+def test_that_a_run_is_started_the_usual_way_while_the_preloader_is_not_ready(images: Path) -> None:
     preloader = Preloader()
     preloader.start()
-    run = create_run(job(pictures, epochs=LONG))
+    run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
         pid = preloader.pids[str(run.path)]
         connection.send(Stop())
@@ -238,11 +238,11 @@ def test_that_a_run_is_started_the_usual_way_while_the_preloader_is_not_ready(pi
     wait_until(lambda: gone(pid), "the supervisor to go")
 
 
-def test_that_a_run_is_started_the_usual_way_when_the_preloader_has_died(preloader: Preloader, pictures: Path) -> None:
+def test_that_a_run_is_started_the_usual_way_when_the_preloader_has_died(preloader: Preloader, images: Path) -> None:
     assert preloader._process is not None
     preloader._process.kill()
     preloader._process.wait()
-    run = create_run(job(pictures, epochs=LONG))
+    run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
         connection.send(Stop())
         list(events(connection))

@@ -136,7 +136,7 @@ def test_that_the_results_of_executions_before_count_however_this_one_ends() -> 
         return CheckpointSaved(kind=kind, path=path, epoch=epoch, step=epoch, bytes=1, seconds=0.0)
 
     def validated(epoch: int) -> Validation:
-        return Validation(epoch=epoch, step=epoch, measures={"top1": epoch / 10}, pictures=1, seconds=0.0)
+        return Validation(epoch=epoch, step=epoch, measures={"top1": epoch / 10}, images=1, seconds=0.0)
 
     run = create_run(Job())
     results = Results(run)

@@ -21,7 +21,7 @@ STEPS = 10
 
 def plan(classes: int = 10, from_step: int = 0, val: int = 1000) -> Planned:
     return Planned(
-        epochs=20, from_step=from_step, steps_per_epoch=STEPS, train_pictures=320, val_pictures=val, image_size=28,
+        epochs=20, from_step=from_step, steps_per_epoch=STEPS, train_images=320, val_images=val, image_size=28,
         classes=tuple(f"class {number}" for number in range(classes)), parameters=1, trainable_parameters=1,
     )  # fmt: skip
 
@@ -34,7 +34,7 @@ def epoch(history: History, number: int, loss: float, accuracy: float | None, me
                 data_wait_s=0, compute_s=0,
             )
         )  # fmt: skip
-    history.take(Validation(epoch=number, step=number * STEPS, measures=measures, pictures=1000, seconds=1))
+    history.take(Validation(epoch=number, step=number * STEPS, measures=measures, images=1000, seconds=1))
 
 
 def of(

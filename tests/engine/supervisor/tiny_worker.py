@@ -65,7 +65,7 @@ class Tiny:
         done = epochs * (self.attempt - 1)
         self.say(
             Planned(
-                epochs=epochs, from_step=10 * done, steps_per_epoch=10, train_pictures=320, val_pictures=100,
+                epochs=epochs, from_step=10 * done, steps_per_epoch=10, train_images=320, val_images=100,
                 classes=("a", "b"), image_size=28, parameters=1, trainable_parameters=1,
             )
         )  # fmt: skip
@@ -73,7 +73,7 @@ class Tiny:
             loss = 0.9**epoch
             self.say(msgspec.structs.replace(step_metrics(10 * epoch), epoch=epoch, loss=loss))
             measures = {"top1": 1 - loss / 2, "loss": loss}
-            self.say(Validation(epoch=epoch, step=10 * epoch, measures=measures, pictures=100, seconds=0.1))
+            self.say(Validation(epoch=epoch, step=10 * epoch, measures=measures, images=100, seconds=0.1))
 
     def save(self, step: int) -> None:
         Path(self.spec.run_folder, "checkpoints", "last.pt").write_bytes(b"weights")

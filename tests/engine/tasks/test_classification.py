@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.tasks import TASKS
-from engine.tasks.base import Lesson
-from tests.support.lessons import lesson
+from engine.tasks.base import DatasetInfo
+from tests.support.dataset_infos import dataset_info
 
 TASK = TASKS["classification"]
-OBJECTIVE = TASK.objective(Job(), lesson(3))
+OBJECTIVE = TASK.objective(Job(), dataset_info(3))
 
 
 def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,11 +38,11 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
     sizes: list[int], classes: int, ranks: int, seed: int
 ) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
-    objective = TASK.objective(Job(), lesson(classes))
-    measures = [objective.measures() for _ in range(ranks)]
+    objective = TASK.objective(Job(), dataset_info(classes))
+    measures = [objective.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(sizes), targets.split(sizes), strict=True)):
         measures[place % ranks].update(some, wanted)
-    total = objective.measures()
+    total = objective.metric()
     total.counters = torch.stack([each.counters for each in measures]).sum(0)
     found = total.compute()
     order = outputs.argsort(1, descending=True)
@@ -58,7 +58,7 @@ def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_
     outputs, targets = sample(300, classes, 1)
     targets[targets == 2] = 0
     outputs[:, 2] = -9.0  # a class that neither occurs nor is found
-    measures = TASK.objective(Job(), lesson(classes)).measures()
+    measures = TASK.objective(Job(), dataset_info(classes)).metric()
     for some, wanted in zip(outputs.split(7), targets.split(7), strict=True):
         measures.update(some, wanted)
     found, true = outputs.argmax(1).numpy(), targets.numpy()
@@ -81,9 +81,9 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
     outputs, targets = sample(6, 4, 0)
     smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
     expected = -(smoothed * outputs.log_softmax(1)).sum(1)
-    objective = TASK.objective(Job(label_smoothing=0.1), lesson(4))
+    objective = TASK.objective(Job(label_smoothing=0.1), dataset_info(4))
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
-    measures = objective.measures()
+    measures = objective.metric()
     measures.update(outputs, targets)
     plain = functional.cross_entropy(outputs, targets).item()
     assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # by which runs can be compared
@@ -91,9 +91,9 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
 
 def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets() -> None:
     outputs, targets = sample(6, 4, 0)
-    plain = TASK.objective(Job(loss="bce", label_smoothing=0.1), lesson(4)).loss(outputs, targets)
+    plain = TASK.objective(Job(loss="bce", label_smoothing=0.1), dataset_info(4)).loss(outputs, targets)
     torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
-    mixed = TASK.objective(Job(loss="bce", label_smoothing=0.1, mixup=0.2), lesson(4))
+    mixed = TASK.objective(Job(loss="bce", label_smoothing=0.1, mixup=0.2), dataset_info(4))
     shares = functional.one_hot(targets, 4) * 0.7 + functional.one_hot(targets.flip(0), 4) * 0.3
     theirs = BinaryCrossEntropy()(outputs, mixup_target(targets, 4, lam=0.7, smoothing=0.1))
     torch.testing.assert_close(mixed.loss(outputs, shares).mean(), theirs)
@@ -102,15 +102,15 @@ def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets
 
 def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> None:
     counts = (60.0, 30.0, 0.0, 10.0)
-    objective = TASK.objective(Job(class_weights="balanced"), Lesson(tuple("abcd"), class_counts=lambda: counts))
+    objective = TASK.objective(Job(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts))
     targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
     losses = objective.loss(torch.zeros(100, 4), targets) / math.log(4)
     assert losses.mean().item() == pytest.approx(1)
     assert [losses[targets == number].sum().item() for number in (0, 1, 3)] == pytest.approx([100 / 3] * 3)
 
 
-def test_that_pictures_that_are_mixed_are_learnt_and_counted_by_their_shares() -> None:
-    objective = TASK.objective(Job(mixup=0.2), lesson(3))
+def test_that_images_that_are_mixed_are_learnt_and_counted_by_their_shares() -> None:
+    objective = TASK.objective(Job(mixup=0.2), dataset_info(3))
     outputs, targets = sample(8, 3, 2)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
@@ -120,7 +120,7 @@ def test_that_pictures_that_are_mixed_are_learnt_and_counted_by_their_shares() -
     by_share = 0.7 * (found == targets).sum() + 0.3 * (found == targets.roll(1)).sum()
     torch.testing.assert_close(objective.correct(outputs, shares), by_share)
     assert objective.blank_targets(outputs).shape == (8, 3)
-    measured = [each.measures() for each in (objective, OBJECTIVE)]
+    measured = [each.metric() for each in (objective, OBJECTIVE)]
     measured[0].update(outputs, functional.one_hot(targets, 3).float())
     measured[1].update(outputs, targets)
     assert torch.equal(measured[0].counters, measured[1].counters)
@@ -128,7 +128,7 @@ def test_that_pictures_that_are_mixed_are_learnt_and_counted_by_their_shares() -
 
 
 def test_that_measures_of_nothing_are_missing_rather_than_zero() -> None:
-    assert OBJECTIVE.measures().compute() == {}
+    assert OBJECTIVE.metric().compute() == {}
 
 
 def test_that_the_loss_is_per_sample_and_in_full_precision() -> None:
@@ -163,7 +163,7 @@ def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> 
         ("/my/net.py", 0.485),
     ],
 )
-def test_that_pictures_are_normalised_as_the_weights_expect(model: str, mean: float) -> None:
+def test_that_images_are_normalised_as_the_weights_expect(model: str, mean: float) -> None:
     means, stds = TASK.normalisation(Job(model=model), 3)
     assert (len(means), len(stds), means[0]) == (3, 3, mean)
     grey_mean, grey_std = TASK.normalisation(Job(model=model), 1)
@@ -179,7 +179,7 @@ def test_that_inception_sees_what_its_pretrained_weights_saw() -> None:
 
     transforms = Inception_V3_Weights.DEFAULT.transforms()
     theirs = inception_v3(weights=None, transform_input=True, init_weights=False)
-    picture = torch.rand(1, 3, 8, 8)
-    imagenet = (picture - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
+    image = torch.rand(1, 3, 8, 8)
+    imagenet = (image - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
     means, stds = (torch.tensor(each)[:, None, None] for each in TASK.normalisation(Job(model="inception_v3"), 3))
-    torch.testing.assert_close(theirs._transform_input(imagenet), (picture - means) / stds)
+    torch.testing.assert_close(theirs._transform_input(imagenet), (image - means) / stds)

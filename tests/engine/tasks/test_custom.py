@@ -16,10 +16,10 @@ from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
-from engine.tasks import TASKS, Lesson
-from engine.tasks.custom import as_picture
+from engine.tasks import TASKS, DatasetInfo
+from engine.tasks.custom import as_image
 from tests.support.consent import agreed
-from tests.support.pictures import noise
+from tests.support.images import noise
 from tests.support.things import make_things
 
 TASK = TASKS["custom"]
@@ -55,26 +55,26 @@ def test_that_the_example_is_opened_as_it_says(things: Path) -> None:
     model = TASK.build_model(asked, 0, 3)
     again = TASK.build_model(asked, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
-    objective = TASK.objective(asked, Lesson((), 3))
+    objective = TASK.objective(asked, DatasetInfo((), 3))
     assert [measure.id for measure in objective.entry.measures] == ["mean_error", "exact", "loss"]
     assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     shown = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
-    assert (shown.words, shown.picture.shape) == ("2.3 counted", (48, 48, 3))
+    assert (shown.words, shown.image.shape) == ("2.3 counted", (48, 48, 3))
 
 
 def test_that_measures_are_the_same_however_the_samples_are_divided(things: Path) -> None:
-    objective = TASK.objective(job(things, EXAMPLE), Lesson((), 3))
+    objective = TASK.objective(job(things, EXAMPLE), DatasetInfo((), 3))
     outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])
-    whole, parts = objective.measures(), [objective.measures() for _ in range(2)]
+    whole, parts = objective.metric(), [objective.metric() for _ in range(2)]
     whole.update(outputs, targets)
     parts[0].update(outputs[:1], targets[:1])
     parts[1].update(outputs[1:], targets[1:])
-    joined = objective.measures()
+    joined = objective.metric()
     joined.rows = torch.cat([part.rows for part in parts])
     assert joined.compute() == whole.compute()
     assert whole.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
     assert whole.compute()["exact"] == pytest.approx(2 / 3)
-    assert objective.measures().compute() == {}
+    assert objective.metric().compute() == {}
 
 
 def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: Path, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: 
         (".float()], 1)", ".float()], 0)", r"mine\.py: measure gives a tensor of \[4, 1\]; a row for each sample"),
         (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise gives 1 values for 2 measures"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
-        ("return CountedPictures(folder, rows[kept:]), ", "return ", "datasets gives a CountedPictures, not two SampleSets"),
+        ("return CountedImages(folder, rows[kept:]), ", "return ", "datasets gives a CountedImages, not two SampleSets"),
         ("rows[:kept])", "[])", r"mine\.py finds no samples for validation in"),
         (", torch.tensor([float(count)])", ", count", "load gives a tuple, not a tuple of an input and a target"),
     ],
@@ -144,7 +144,7 @@ def test_that_a_job_without_a_file_is_told_what_is_missing(things: Path) -> None
     own = job(things, EXAMPLE, best_by="exact")
     assert problems(own, load_catalogue()) == []  # the file's measures are its own
     with pytest.raises(TaskError, match=r"“exactly” is not a measure of counting\.py\. Did you mean “exact”"):
-        TASK.objective(job(things, EXAMPLE, best_by="exactly"), Lesson((), 3))
+        TASK.objective(job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
 
 
 OWN_ON_FORMATS = """
@@ -175,7 +175,7 @@ def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) 
     assert (TASK.image_size(asked), TASK.normalisation(asked, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
     assert TASK.build_model(asked, 2, 3)(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
     assert TASK.finish(asked, RandomStreams(0), rank=0) is None
-    objective = TASK.objective(asked, Lesson(("ant", "bee"), 3))
+    objective = TASK.objective(asked, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.measures[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
     file.write_text(OWN_ON_FORMATS.replace('"imagefolder"', '"imagefolders"'))
@@ -188,12 +188,12 @@ def test_that_the_folder_is_looked_through_without_a_judgement(things: Path) -> 
         str(things), val_fraction=0.2, seed=0, formats=TASK.entry.formats, progress=lambda done, total: None
     )
     assert (report.format, report.problems, report.classes) == ("files", (), ())
-    assert [split.pictures for split in report.splits] == [21]
+    assert [split.images for split in report.splits] == [21]
     assert len(report.examples) > 5
 
 
-def test_that_inputs_that_are_no_pictures_are_shown_as_well_as_can_be() -> None:
-    assert as_picture(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
-    assert as_picture(np.zeros(7, np.float32)).shape == (64, 64, 3)
-    stretched = as_picture(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
+def test_that_inputs_that_are_no_images_are_shown_as_well_as_can_be() -> None:
+    assert as_image(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
+    assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
+    stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)

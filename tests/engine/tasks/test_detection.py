@@ -19,7 +19,7 @@ from engine.models.meta_device import on_meta
 from engine.models.torchvision_detectors import instances, tensors_alone, wanted_boxes, wanted_instances
 from engine.parallel.cut import CannotCut
 from engine.strategies.pipelining.model_split import cut_places
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from tests.support.consent import agreed
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
@@ -36,14 +36,14 @@ def job(**fields: Any) -> Job:
 
 
 def box_targets() -> Tensor:
-    """Two pictures, of which the second has no objects; of the first's one is to be ignored."""
+    """Two images, of which the second has no objects; of the first's one is to be ignored."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
     return torch.tensor([first, [filling] * 4])
 
 
 def planes() -> Tensor:
-    """The same of pixels, without what is to be ignored, then a picture with an object of no class."""
+    """The same of pixels, without what is to be ignored, then an image with an object of no class."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
@@ -53,7 +53,7 @@ def planes() -> Tensor:
 
 
 def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | None = None) -> Tensor:
-    """What a detector gives that finds the boxes and classes of one picture, [1, most, ...]."""
+    """What a detector gives that finds the boxes and classes of one image, [1, most, ...]."""
     found = torch.zeros(1, most, 6 if masks is None else 6 + 28 * 28)
     found[..., 4] = -1
     for number, (box, of_class) in enumerate(true):
@@ -84,10 +84,10 @@ def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> N
 
 
 @pytest.mark.parametrize("task", [BOXES, MASKS])
-def test_that_a_detector_gives_each_picture_its_loss_and_then_as_many_detections_for_each(task: Any) -> None:
+def test_that_a_detector_gives_each_image_its_loss_and_then_as_many_detections_for_each(task: Any) -> None:
     name = task.entry.id
     model = task.build_model(job(task=name, model=SMALL[name]), len(CLASSES), 3)
-    objective = task.objective(job(task=name), Lesson(CLASSES))
+    objective = task.objective(job(task=name), DatasetInfo(CLASSES))
     inputs = torch.randn(2, 3, 64, 64)
     for targets in (box_targets() if name == "detection" else planes(), objective.blank_targets(inputs)):
         losses = objective.loss(model(inputs, targets), targets)
@@ -106,7 +106,7 @@ def test_that_a_detector_gives_each_picture_its_loss_and_then_as_many_detections
     assert (found[..., 4][found[..., 4] < 0] == -1).all()
 
 
-def test_that_a_detector_sees_pictures_as_given_and_is_the_librarys_by_its_state() -> None:
+def test_that_a_detector_sees_images_as_given_and_is_the_librarys_by_its_state() -> None:
     ours = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
     plain = torchvision.models.get_model(
         "ssdlite320_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=4,
@@ -135,13 +135,13 @@ def test_that_boxes_are_of_full_precision_where_layers_compute_in_bf16() -> None
 
 
 @pytest.mark.parametrize("channels", [1, 5])
-def test_that_pictures_of_other_channels_are_taken(channels: int) -> None:
+def test_that_images_of_other_channels_are_taken(channels: int) -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, channels)
     assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
 
 
 @pytest.mark.parametrize(("size", "proposals"), [(64, 64), (400, 128), (800, 512), (1600, 512)])
-def test_that_of_smaller_pictures_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
+def test_that_of_smaller_images_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
     model: Any = on_meta(lambda: BOXES.build_model(job(model=SMALL["detection"], image_size=size), 3, 3))
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
 
@@ -156,7 +156,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 
 def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
-    with pytest.raises(CannotCut, match="which boxes it looks at depends on the picture"):
+    with pytest.raises(CannotCut, match="which boxes it looks at depends on the image"):
         cut_places(model)
 
 
@@ -244,38 +244,38 @@ def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: 
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_the_same_however_the_pictures_are_divided(ranks: int) -> None:
-    objective = BOXES.objective(job(), Lesson(CLASSES))
+def test_that_measures_are_the_same_however_the_images_are_divided(ranks: int) -> None:
+    objective = BOXES.objective(job(), DatasetInfo(CLASSES))
     targets = torch.cat([box_targets(), box_targets()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
     outputs = torch.cat([perfect(right), perfect(right[:1]), perfect(shifted)])
-    parts = [objective.measures() for _ in range(ranks)]
+    parts = [objective.metric() for _ in range(ranks)]
     for place in range(3):
         parts[place % ranks].update(outputs[place : place + 1], targets[place : place + 1])
-    total = objective.measures()
+    total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     total.rows = torch.cat([part.rows for part in parts])
     found = total.compute()
     assert found.keys() == {measure.id for measure in BOXES.entry.measures}
-    # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first picture with a score
+    # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first image with a score
     # of 0.9, wrongly in the second with the same, and in the third with an overlap of 28 / 34; class 0 has only an ignored one.
     assert total.per_class()["AP50"] == (None, pytest.approx(51 / 101), pytest.approx((51 + 50 * 2 / 3) / 101))
     assert found["ap50"] == pytest.approx(np.mean([51 / 101, (51 + 50 * 2 / 3) / 101]))
     assert found["ap75"] == found["ap50"]
     assert found["map"] < found["ap50"]
-    assert objective.measures().compute() == {}
+    assert objective.metric().compute() == {}
 
 
 def test_that_masks_are_judged_by_their_pixels_and_boxes_by_their_corners() -> None:
-    objective = MASKS.objective(job(), Lesson(CLASSES))
+    objective = MASKS.objective(job(), DatasetInfo(CLASSES))
     targets = planes()[:1]
     boxes = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     full = torch.ones(2, 28, 28)
     half = full.clone()
     half[1, 14:] = 0
     for masks, wanted in ((full, 1.0), (half, 0.5)):
-        measures = objective.measures()
+        measures = objective.metric()
         measures.update(perfect(boxes, masks=masks), targets)
         assert measures.compute()["mask_ap50"] == pytest.approx(wanted)
         assert measures.compute()["box_map"] == pytest.approx(1)
@@ -283,10 +283,10 @@ def test_that_masks_are_judged_by_their_pixels_and_boxes_by_their_corners() -> N
 
 
 def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
-    objective = MASKS.objective(job(), Lesson(CLASSES))
+    objective = MASKS.objective(job(), DatasetInfo(CLASSES))
     masks = torch.ones(3, 28, 28)
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
-    measures = objective.measures()
+    measures = objective.metric()
     measures.update(perfect(here, masks=masks), planes()[:1])
     # With higher scores than anything that is right: wrong, they would lower the precision.
     there = perfect([([3.0, 2, 28, 22], 2), ([3.0, 2, 28, 22], 1)], masks=masks)
@@ -297,32 +297,32 @@ def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
 
 
 def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
-    picture = np.full((64, 64, 3), 40, np.uint8)
-    objective = BOXES.objective(job(), Lesson(CLASSES))
-    truth = objective.show_truth(picture, box_targets()[0])
+    image = np.full((64, 64, 3), 40, np.uint8)
+    objective = BOXES.objective(job(), DatasetInfo(CLASSES))
+    truth = objective.show_truth(image, box_targets()[0])
     assert truth.words == "1 disc, 1 bar, 1 ring"
     assert truth.legend == (0, 1, 2)
     assert [entry.name for entry in objective.legend] == list(CLASSES)
-    assert (truth.picture[6, 4:30] != 40).any()
+    assert (truth.image[6, 4:30] != 40).any()
     found = perfect([([4.0, 6, 30, 40], 2)])[0]
-    shown = objective.show_prediction(picture, found)
+    shown = objective.show_prediction(image, found)
     assert (shown.words, shown.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
-    assert objective.show_prediction(picture, found).words == "nothing with a score of 50 %; the best has 20 %"
-    assert objective.show_truth(picture, box_targets()[1]).words == "nothing"
+    assert objective.show_prediction(image, found).words == "nothing with a score of 50 %; the best has 20 %"
+    assert objective.show_truth(image, box_targets()[1]).words == "nothing"
 
-    assert MASKS.objective(job(), Lesson(CLASSES)).show_truth(picture, planes()[0]).legend == (1, 2)
-    objective = MASKS.objective(job(), Lesson(("thing",)))
+    assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)
+    objective = MASKS.objective(job(), DatasetInfo(("thing",)))
     assert objective.legend == ()
     one = planes()[0].clone()
     one[1][one[1] != NO_CLASS] = 0
-    truth = objective.show_truth(picture, one)
+    truth = objective.show_truth(image, one)
     assert truth.words == "2 thing"
-    assert (truth.picture[45, 45] != 40).any()
-    assert (truth.picture[60, 2] == 40).all()
-    shown = objective.show_prediction(picture, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
-    assert (shown.picture[20, 10] != 40).any()
-    assert (shown.picture[45, 45] == 40).all()
+    assert (truth.image[45, 45] != 40).any()
+    assert (truth.image[60, 2] == 40).all()
+    shown = objective.show_prediction(image, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
+    assert (shown.image[20, 10] != 40).any()
+    assert (shown.image[45, 45] == 40).all()
 
 
 def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
@@ -334,11 +334,11 @@ def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", [BOXES, MASKS])
-def test_that_every_detector_learns_from_its_smallest_pictures_with_objects_and_without(task: Any) -> None:
+def test_that_every_detector_learns_from_its_smallest_images_with_objects_and_without(task: Any) -> None:
     for name in task.model_names():
-        size = task.about(name).min_image_size
+        size = task.model_info(name).min_image_size
         model = task.build_model(job(task=task.entry.id, model=name, image_size=size), 3, 3)
-        objective = task.objective(job(), Lesson(CLASSES))
+        objective = task.objective(job(), DatasetInfo(CLASSES))
         inputs = torch.randn(2, 3, size, size)
         some = objective.blank_targets(inputs)
         none = torch.full_like(some, NO_CLASS) if some.dim() == 4 else torch.full_like(some, -1)

@@ -18,9 +18,9 @@ from engine.metrics.boundaries import best_row, count, score, thin_maxima
 from engine.models.base import TaskError
 from engine.models.networks.bdcn import Bdcn
 from engine.models.networks.hed import Hed
-from engine.tasks.edge_detection import EdgeDetection, EdgesOfPicture
+from engine.tasks.edge_detection import EdgeDetection, EdgesOfImage
 from tests.support.consent import agreed
-from tests.support.lessons import lesson
+from tests.support.dataset_infos import dataset_info
 
 TASK = EdgeDetection()
 SIDE = 48
@@ -32,25 +32,25 @@ def job(**fields: Any) -> Job:
     return Job(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
 
 
-def sample(pictures: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits and targets of pictures that take the middle of a square, each with some lines that two annotators drew."""
+def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits and targets of images that take the middle of a square, each with some lines that two annotators drew."""
     generator = torch.Generator().manual_seed(seed)
-    targets = torch.zeros(pictures, 2, SIDE, SIDE, dtype=torch.int64)
-    for picture in targets:
+    targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
+    for image in targets:
         first, second = torch.randint(12, 36, (2,), generator=generator).tolist()
-        picture[1, first, 4:44] |= 1
-        picture[1, 10:40, second] |= 3
-        picture[0] = (picture[1] & 1) * FULL // 2 + (picture[1] >> 1) * FULL // 2
+        image[1, first, 4:44] |= 1
+        image[1, 10:40, second] |= 3
+        image[0] = (image[1] & 1) * FULL // 2 + (image[1] >> 1) * FULL // 2
     # What only one in ten has drawn is neither an edge nor none.
     targets[:, 0, 11, 4:44] = FULL // 10
     targets[:, 0, :8] = targets[:, 0, -8:] = OUTSIDE
     targets[:, 1, :8] = targets[:, 1, -8:] = 0
-    outputs = torch.randn(pictures, maps, SIDE, SIDE, generator=generator)
+    outputs = torch.randn(images, maps, SIDE, SIDE, generator=generator)
     return outputs + 2 * (targets[:, :1] > 100), targets
 
 
 def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
-    """Of one picture, pixel by pixel."""
+    """Of one image, pixel by pixel."""
     edges = sum(76 < value <= FULL for value in share.ravel())
     others = sum(value == 0 for value in share.ravel())
     total = 0.0
@@ -71,16 +71,16 @@ def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: flo
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
 def test_that_the_loss_is_the_papers(model: str, side: float, fused: float, balance: float) -> None:
     outputs, targets = sample(2, 3)
-    losses = TASK.objective(job(model=model), lesson(1)).loss(outputs, targets)
+    losses = TASK.objective(job(model=model), dataset_info(1)).loss(outputs, targets)
     for found, some, target in zip(losses, outputs, targets, strict=True):
         expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
         assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_that_nothing_is_learnt_outside_of_a_picture_or_where_annotators_differ_or_without_any_edge() -> None:
+def test_that_nothing_is_learnt_outside_of_an_image_or_where_annotators_differ_or_without_any_edge() -> None:
     outputs, targets = sample(3, 2)
     targets[2, 0] = 0
-    losses = EdgesOfPicture().loss(outputs.requires_grad_(), targets)
+    losses = EdgesOfImage().loss(outputs.requires_grad_(), targets)
     assert losses[2] == 0
     losses.sum().backward()
     assert outputs.grad is not None
@@ -91,13 +91,13 @@ def test_that_nothing_is_learnt_outside_of_a_picture_or_where_annotators_differ_
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_the_pictures_however_they_are_divided(ranks: int) -> None:
-    objective = TASK.objective(job(), lesson(1))
+def test_that_measures_are_those_of_the_images_however_they_are_divided(ranks: int) -> None:
+    objective = TASK.objective(job(), dataset_info(1))
     outputs, targets = sample(5, 2)
-    parts = [objective.measures() for _ in range(ranks)]
+    parts = [objective.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(1), targets.split(1), strict=True)):
         parts[place % ranks].update(some, wanted)
-    total = objective.measures()
+    total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.measures}
@@ -112,14 +112,14 @@ def test_that_measures_are_those_of_the_pictures_however_they_are_divided(ranks:
     assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
     assert 0.2 < found["ods"] < 1
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
-    assert objective.measures().compute() == {}
+    assert objective.metric().compute() == {}
 
 
 def test_that_what_was_drawn_scores_near_one() -> None:
-    objective = EdgesOfPicture()
+    objective = EdgesOfImage()
     outputs, targets = sample(2, 1)
     outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
-    measures = objective.measures()
+    measures = objective.metric()
     measures.update(outputs, targets)
     found = measures.compute()
     assert found["ods"] > 0.9
@@ -186,7 +186,7 @@ def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None
     assert found[10].item() == pytest.approx(16.5)
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone_and_pictures_may_have_other_channels() -> None:
+def test_that_fresh_weights_depend_on_the_seed_alone_and_images_may_have_other_channels() -> None:
     torch.manual_seed(1)
     one = TASK.build_model(job(), 1, 1).state_dict()
     torch.manual_seed(2)
@@ -227,18 +227,18 @@ def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
         return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=digest), 1, 3)
 
     outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]
-    assert TASK.objective(job(model="own.py"), lesson(1)).loss(outputs, targets).shape == (2,)
+    assert TASK.objective(job(model="own.py"), dataset_info(1)).loss(outputs, targets).shape == (2,)
     with pytest.raises(TaskError, match=r"a tensor of \[2, 1, 48, 48\] is needed"):
         built(0)
 
 
 def test_that_truth_and_prediction_are_shown_white_on_black() -> None:
     outputs, targets = sample(1, 2)
-    objective = TASK.objective(job(), lesson(1))
-    picture = np.full((SIDE, SIDE, 3), 90, np.uint8)
-    truth = objective.show_truth(picture, targets[0]).picture
+    objective = TASK.objective(job(), dataset_info(1))
+    image = np.full((SIDE, SIDE, 3), 90, np.uint8)
+    truth = objective.show_truth(image, targets[0]).image
     assert truth.shape == (SIDE, SIDE, 3)
     assert not truth[:8].any()
     np.testing.assert_array_equal(truth[8:-8, :, 0], np.rint(targets[0, 0, 8:-8].numpy() / FULL * 255))
-    found = objective.show_prediction(picture, outputs[0]).picture
+    found = objective.show_prediction(image, outputs[0]).image
     np.testing.assert_array_equal(found[..., 1], np.rint(torch.sigmoid(outputs[0, 1]).numpy() * 255))

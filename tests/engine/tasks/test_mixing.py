@@ -20,7 +20,7 @@ def batch(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, torch.randint(0, CLASSES, (count,), generator=generator)
 
 
-def test_that_mixup_takes_one_mean_of_pictures_and_of_classes() -> None:
+def test_that_mixup_takes_one_mean_of_images_and_of_classes() -> None:
     inputs, targets = batch()
     mixed, shares = Mixing(CLASSES, 0.4, 0.0, RandomStreams(3))(inputs.clone(), targets, 2, 5)
     other = targets.roll(1)
@@ -63,7 +63,7 @@ def test_that_both_are_used_where_both_are_asked_for() -> None:
     assert 4 < sum(cut) < 16
 
 
-def test_that_windows_take_their_share_of_the_area_and_lie_within_the_picture() -> None:
+def test_that_windows_take_their_share_of_the_area_and_lie_within_the_image() -> None:
     random = np.random.default_rng(0)
     areas = []
     for _ in range(300):

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract.job import Job
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from engine.tasks.multilabel import average_precision
-from tests.support.lessons import lesson
+from tests.support.dataset_infos import dataset_info
 
 TASK = TASKS["multilabel"]
 CLASSES = 5
@@ -49,14 +49,14 @@ def test_that_average_precision_is_that_of_its_definition_also_where_scores_are_
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_those_of_their_definitions_however_the_samples_are_divided(ranks: int) -> None:
-    objective = TASK.objective(Job(task="multilabel"), lesson(CLASSES))
+    objective = TASK.objective(Job(task="multilabel"), dataset_info(CLASSES))
     outputs, targets = sample(23)
     outputs[1] = -9.0
     targets[1] = 0
-    parts = [objective.measures() for _ in range(ranks)]
+    parts = [objective.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
         parts[place % ranks].update(some, wanted)
-    total = objective.measures()
+    total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     total.rows = torch.cat([part.rows for part in parts])
     found = total.compute()
@@ -77,14 +77,14 @@ def test_that_measures_are_those_of_their_definitions_however_the_samples_are_di
     assert told["Recall"][4] is None
     assert told["F1"][:4] == pytest.approx(f1)
     assert total.confusion() == ()
-    assert objective.measures().compute() == {}
+    assert objective.metric().compute() == {}
 
 
 def test_that_smoothing_draws_targets_towards_a_half() -> None:
     outputs, targets = sample(4)
     smoothed = 0.8 * targets + 0.1
     plain, smooth = (
-        TASK.objective(Job(task="multilabel", label_smoothing=each), lesson(CLASSES)) for each in (0.0, 0.2)
+        TASK.objective(Job(task="multilabel", label_smoothing=each), dataset_info(CLASSES)) for each in (0.0, 0.2)
     )
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
 
@@ -93,7 +93,7 @@ def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() ->
     outputs, targets = sample(40)
     targets[:, 0] = 1  # a label that every sample has
     counts = targets.sum(0)
-    told = Lesson(tuple("abcde"), class_counts=counts.tolist, samples=40)
+    told = DatasetInfo(tuple("abcde"), class_counts=counts.tolist, samples=40)
     objective = TASK.objective(Job(task="multilabel", class_weights="balanced"), told)
     weights = (40 - counts) / counts
     weights[[0, 4]] = 1
@@ -109,11 +109,11 @@ def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() ->
 
 
 def test_that_labels_are_told_the_likeliest_first() -> None:
-    objective = TASK.objective(Job(task="multilabel"), lesson(3))
-    picture = np.zeros((2, 2, 3), np.uint8)
-    assert objective.show_truth(picture, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
-    assert objective.show_prediction(picture, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98 %), class 0 (52 %)"
-    assert objective.show_prediction(picture, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
+    objective = TASK.objective(Job(task="multilabel"), dataset_info(3))
+    image = np.zeros((2, 2, 3), np.uint8)
+    assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
+    assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).words == "class 2 (98 %), class 0 (52 %)"
+    assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
 
 
 def test_that_its_models_are_those_of_classification() -> None:

@@ -16,7 +16,7 @@ from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.networks.pointcnn import PointCNN, XConv, XTransform, farthest_points, neighbours_of, take
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from tests.support.clouds import make_clouds
 from tests.support.consent import agreed
 
@@ -117,14 +117,14 @@ def test_that_fresh_weights_depend_on_the_seed_alone_and_a_checkpoint_fits() -> 
 
 
 def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
-    objective = TASK.objective(job(), Lesson(tuple("abc")))
+    objective = TASK.objective(job(), DatasetInfo(tuple("abc")))
     outputs, targets = torch.randn(4, CLASSES, 30), torch.randint(0, CLASSES, (4, 30))
     targets[:, :7] = NO_CLASS
     expected = functional.cross_entropy(outputs[:, :, 7:], targets[:, 7:], reduction="none").mean(1)
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
     found, true = outputs.argmax(1)[:, 7:].numpy(), targets[:, 7:].numpy()
     assert objective.correct(outputs, targets).item() == pytest.approx((found == true).mean(1).sum(), rel=1e-6)  # type: ignore[union-attr]
-    measures = objective.measures()
+    measures = objective.metric()
     measures.update(outputs, targets)
     measured = measures.compute()
     assert measured.keys() == {measure.id for measure in TASK.entry.measures}
@@ -136,22 +136,22 @@ def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
 
 
 def test_that_rare_classes_may_count_more() -> None:
-    lesson = Lesson(("floor", "ball"), class_counts=lambda: (900.0, 100.0))
+    dataset_info = DatasetInfo(("floor", "ball"), class_counts=lambda: (900.0, 100.0))
     outputs, targets = torch.zeros(2, 2, 10), torch.tensor([[0] * 10, [1] * 10])
-    floor, ball = TASK.objective(job(class_weights="balanced"), lesson).loss(outputs, targets).tolist()
+    floor, ball = TASK.objective(job(class_weights="balanced"), dataset_info).loss(outputs, targets).tolist()
     assert ball > 1.5 * floor
 
 
 def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> None:
-    objective = TASK.objective(job(), Lesson(("floor", "ball")))
+    objective = TASK.objective(job(), DatasetInfo(("floor", "ball")))
     given = cloud(1, 50)[0]
     target = torch.arange(50) % 2
     truth = objective.show_truth(given.numpy(), target)  # type: ignore[arg-type]
     right = functional.one_hot(target, 2).T.float()
-    assert truth.picture.shape == (256, 256, 3)
+    assert truth.image.shape == (256, 256, 3)
     assert (truth.legend, [entry.name for entry in objective.legend]) == ((0, 1), ["floor", "ball"])
-    assert np.array_equal(objective.show_prediction(given.numpy(), right).picture, truth.picture)  # type: ignore[arg-type]
-    assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).picture, truth.picture)  # type: ignore[arg-type]
+    assert np.array_equal(objective.show_prediction(given.numpy(), right).image, truth.image)  # type: ignore[arg-type]
+    assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).image, truth.image)  # type: ignore[arg-type]
 
 
 def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from engine.models.base import TaskError
 from engine.models.road_models import SCORES, network, of_resnet
 from engine.tasks import TASKS
 from tests.support.consent import agreed
-from tests.support.lessons import lesson
+from tests.support.dataset_infos import dataset_info
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
 
 TASK = TASKS["road_extraction"]
-OBJECTIVE = TASK.objective(Job(task="road_extraction"), lesson(2))
+OBJECTIVE = TASK.objective(Job(task="road_extraction"), dataset_info(2))
 SIDE = 32
 
 
@@ -88,13 +88,13 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_divided(ranks: int) -> None:
+def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
     targets = truth(7)
     outputs = guesses(targets, 2.5)
-    parts = [OBJECTIVE.measures() for _ in range(ranks)]
+    parts = [OBJECTIVE.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
         parts[place % ranks].update(some, wanted)
-    total = OBJECTIVE.measures()
+    total = OBJECTIVE.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.measures}
@@ -104,21 +104,21 @@ def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_d
     assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
     assert total.per_class()["IoU"][1] == found["iou"]
     assert sum(map(sum, total.confusion())) == int((targets[:, 0] != NO_CLASS).sum())
-    assert OBJECTIVE.measures().compute() == {}
+    assert OBJECTIVE.metric().compute() == {}
 
 
 def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_right_to_the_relaxed_measure() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[:, 1] = BACKGROUND
     targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
-    right = OBJECTIVE.measures()
+    right = OBJECTIVE.metric()
     right.update(guesses(targets, 50), targets)
     assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
-    beside = OBJECTIVE.measures()
+    beside = OBJECTIVE.metric()
     beside.update(guesses(targets.roll(3, 2), 50), targets)
     assert beside.compute()["iou"] == 0
     assert beside.compute()["relaxed_iou"] == 1
-    off = OBJECTIVE.measures()
+    off = OBJECTIVE.metric()
     off.update(guesses(targets.roll(4, 2), 50), targets)
     assert off.compute()["relaxed_iou"] == 0
 
@@ -147,7 +147,7 @@ def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() 
         assert losses[number].item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_without_lines_or_classes() -> None:
+def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_lines_or_classes() -> None:
     targets = truth(3)
     targets[1, 0], targets[1, 1] = 0, BACKGROUND
     targets[2] = NO_CLASS
@@ -185,15 +185,15 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
     found = OBJECTIVE.show_prediction(grey, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
     for shown in (true, found):
         assert shown.words == "Lines on 12.5 % of it"
-        assert (shown.picture[0] == 100).all()
-        red, green, blue = shown.picture[11, 5].tolist()
+        assert (shown.image[0] == 100).all()
+        red, green, blue = shown.image[11, 5].tolist()
         assert red > 200
         assert green == blue < 50
     assert true.legend == found.legend == (0, 1, 2, 3)
     for name, along in (("level", 0), ("rising to the right", DIRECTIONS // 4), ("upright", DIRECTIONS // 2)):
         targets[0, 1, 10:14] = along
         (colour,) = (entry.colour for entry in OBJECTIVE.legend if entry.name == name)
-        pixel = OBJECTIVE.show_truth(grey, targets[0]).picture[11, 5].tolist()
+        pixel = OBJECTIVE.show_truth(grey, targets[0]).image[11, 5].tolist()
         assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(colour[1:])]
     assert OBJECTIVE.show_truth(grey, torch.zeros_like(targets[0])).legend == ()
 

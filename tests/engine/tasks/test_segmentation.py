@@ -23,9 +23,9 @@ from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
-from engine.tasks import TASKS, Lesson
+from engine.tasks import TASKS, DatasetInfo
 from tests.support.consent import agreed
-from tests.support.lessons import lesson
+from tests.support.dataset_infos import dataset_info
 
 TASK = TASKS["segmentation"]
 CLASSES = 4
@@ -53,24 +53,24 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_their_definitions_however_the_pictures_are_divided(ranks: int) -> None:
-    objective = TASK.objective(Job(task="segmentation"), lesson(CLASSES))
+def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
+    objective = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES))
     outputs, targets = sample(7)
-    parts = [objective.measures() for _ in range(ranks)]
+    parts = [objective.metric() for _ in range(ranks)]
     for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
         parts[place % ranks].update(some, wanted)
-    total = objective.measures()
+    total = objective.metric()
     total.counters = torch.stack([part.counters for part in parts]).sum(0)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.measures}
     for name, value in by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
-    assert objective.measures().compute() == {}
+    assert objective.metric().compute() == {}
 
 
 def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions() -> None:
-    measures = TASK.objective(Job(task="segmentation"), lesson(CLASSES)).measures()
+    measures = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # neither occurs nor is found
     for some, wanted in zip(outputs.split(2), targets.split(2), strict=True):
@@ -93,7 +93,7 @@ def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "cross_entropy_dice", "dice"])
 def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_the_pixels(kind: str) -> None:
     counts = (900.0, 80.0, 20.0, 0.0)
-    given = Lesson(tuple("abcd"), class_counts=lambda: counts)
+    given = DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     job = Job(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
     objective, plain = (
         TASK.objective(job, given),
@@ -113,14 +113,14 @@ def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_t
             torch.testing.assert_close(2 * weighted - dice, (2 * even - dice) * weight / mean)
         else:
             torch.testing.assert_close(weighted, even * weight / mean)
-    measures = objective.measures()
+    measures = objective.metric()
     measures.update(outputs, targets)
     assert measures.compute()["loss"] == pytest.approx(plain.loss(outputs, targets).item())
 
 
 def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:
     outputs, targets = sample(3)
-    losses = TASK.objective(Job(task="segmentation"), lesson(CLASSES)).loss(outputs, targets)
+    losses = TASK.objective(Job(task="segmentation"), dataset_info(CLASSES)).loss(outputs, targets)
     for number in range(3):
         expected = functional.cross_entropy(
             outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
@@ -129,8 +129,8 @@ def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> N
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
-def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture_without_classes(kind: str) -> None:
-    objective = TASK.objective(Job(task="segmentation", loss=kind), lesson(CLASSES))  # type: ignore[arg-type]
+def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_classes(kind: str) -> None:
+    objective = TASK.objective(Job(task="segmentation", loss=kind), dataset_info(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
     sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
@@ -149,7 +149,7 @@ def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_a_picture
 def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
-    loss = TASK.objective(Job(task="segmentation", loss="focal"), lesson(2)).loss(
+    loss = TASK.objective(Job(task="segmentation", loss="focal"), dataset_info(2)).loss(
         outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
     )
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)

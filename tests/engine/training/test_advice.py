@@ -42,7 +42,7 @@ def test_that_a_run_that_nothing_holds_back_is_told_so() -> None:
 def test_that_more_loader_workers_are_advised_where_cores_are_free() -> None:
     # 0.097 s of computing and 0.67 thread-seconds of decoding: seven threads keep up, eight with headroom.
     given = advise(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=15))
-    assert given.sentence == "The GPUs wait 38 % of the time for pictures: 6 more loader workers would feed them."
+    assert given.sentence == "The GPUs wait 38 % of the time for images: 6 more loader workers would feed them."
     assert (given.field, given.value, given.live) == ("loader_workers", 8, True)
 
 
@@ -54,7 +54,7 @@ def test_that_no_more_loader_workers_are_advised_than_there_are_cores() -> None:
 
 def test_that_a_run_without_loader_workers_is_told_to_use_them_next_time() -> None:
     given = advise(waiting(0.5, readers=0, decoding_s=0.1, spare_cores=4))
-    assert given.sentence == "The CPU waits 50 % of the time for pictures: 2 loader workers would feed it."
+    assert given.sentence == "The CPU waits 50 % of the time for images: 2 loader workers would feed it."
     assert (given.value, given.live) == (2, False)
 
 
@@ -64,7 +64,7 @@ def test_that_the_first_epoch_is_told_to_pass_where_no_core_is_left() -> None:
     assert given.field == ""
 
 
-def test_that_pictures_decoded_in_every_epoch_are_better_kept() -> None:
+def test_that_images_decoded_in_every_epoch_are_better_kept() -> None:
     given = advise(waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}))
     assert (given.field, given.value, given.live) == ("picture_cache", "auto", False)
 

@@ -19,8 +19,8 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy, settled_precision
-from engine.training.autotune import Trials
-from tests.support.lessons import class_of_picture
+from engine.training.autotune import Autotuner
+from tests.support.dataset_infos import class_of_image
 from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
@@ -68,7 +68,7 @@ def _lies_channels_last(x: Tensor) -> bool:
 
 
 class Decided:
-    """What `Trials` decide for `model` on the CPU with `threads` to have; `told` maps fields to (choice, why)."""
+    """What `Autotuner` decide for `model` on the CPU with `threads` to have; `told` maps fields to (choice, why)."""
 
     def __init__(
         self, model: nn.Module, *, threads: int = 1, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
@@ -85,7 +85,7 @@ class Decided:
             threads=threads,
         )
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
-        self.trials = Trials(self.strategy, class_of_picture(), SHAPE, steps=steps, tell=self._tell)
+        self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, tell=self._tell)
         torch.set_num_threads(threads)
         self.trials.decide(spec.job, model.train(), before or {})
 
@@ -223,7 +223,7 @@ def test_that_bf16_is_chosen_where_all_gpus_have_it(
 def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert decided.told["compile"][1].startswith("on the CPU")
@@ -232,17 +232,17 @@ def test_that_a_long_run_on_the_cpu_is_not_compiled_unless_asked_for() -> None:
 def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_asked_for() -> None:
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
-    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
 
 
 def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where it is tried at all."""
-    monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_against_compiling", lambda _: "")
     model = SlowWhen(lambda _: False)
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.compile == "off"
     assert "too short to repay" in decided.told["compile"][1]
@@ -420,12 +420,12 @@ def test_that_compiling_is_kept_where_it_turns_out_faster_and_undone_where_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
     """The decision of a GPU, made on the CPU."""
-    monkeypatch.setattr(Trials, "_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
     model = SlowInOneWay(compiled=choice == "off")
     decided = Decided(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_picture(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
         assert decided.job.compile == choice

@@ -1,4 +1,4 @@
-"""Pictures of other channels than grey and colour, from a folder to a checkpoint."""
+"""Images of other channels than grey and colour, from a folder to a checkpoint."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_that_what_only_the_fifth_band_shows_is_learnt(
 def test_that_such_a_folder_is_looked_through_and_shown(scenes: Path) -> None:
     report = inspect(str(scenes), val_fraction=0.2, seed=0, progress=lambda done, total: None)
     assert (report.channels, report.unreadable_count, report.problems) == (BANDS, 0, ())
-    assert [split.pictures for split in report.splits] == [72, 24]
+    assert [split.images for split in report.splits] == [72, 24]
     assert len(report.examples) == 12
 
 
-def test_that_pictures_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
+def test_that_images_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
     for number in range(6):
         for kind in ("images", "masks"):
             (tmp_path / kind).mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def test_that_pictures_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [2, 4, 5, 8])
-def test_that_weights_for_colours_give_a_grey_picture_the_same_whatever_the_channels(channels: int) -> None:
+def test_that_weights_for_colours_give_a_grey_image_the_same_whatever_the_channels(channels: int) -> None:
     torch.manual_seed(0)
     colour = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))
     wide = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3))

@@ -1,4 +1,4 @@
-"""Runs of pictures by class with what there is against overfitting and rare classes: they learn, and go on to the bit."""
+"""Runs of images by class with what there is against overfitting and rare classes: they learn, and go on to the bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from engine.contract.events import ClassMeasures, EpochStarted, LogLine, StepMetrics, Validation
 from engine.contract.job import Job
-from tests.engine.conftest import make_pictures
+from tests.engine.conftest import make_images
 from tests.support.same_states import differences
 from tests.support.worker_group import WorkerGroup
 
@@ -73,10 +73,10 @@ def test_that_a_run_ends_early_and_goes_on_with_more_patience(job: Make, start: 
     assert [event.epoch for event in more.of(Validation)] == [4, 5]
 
 
-def test_that_rare_classes_are_told_of_apart_and_learnt_with_mixed_pictures(
+def test_that_rare_classes_are_told_of_apart_and_learnt_with_mixed_images(
     start: Start, job: Make, tmp_path: Path
 ) -> None:
-    folder = make_pictures(tmp_path / "data", {"train": 24, "val": 7})
+    folder = make_images(tmp_path / "data", {"train": 24, "val": 7})
     for number in range(4, 24):
         (folder / f"train/red/{number}.png").unlink()
     fields = {"epochs": 8, "optimizer": "adam", "learning_rate": 0.01, "mixup": 0.2, "oversample": True}

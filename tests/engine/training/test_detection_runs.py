@@ -43,7 +43,7 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:
-    """pycocotools' mAP of the plain library's model on the validation pictures, which it normalises by itself."""
+    """pycocotools' mAP of the plain library's model on the validation images, which it normalises by itself."""
     model.transform.image_mean, model.transform.image_std = HALVES
     model.transform.fixed_size = (SIDE, SIDE)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -72,7 +72,7 @@ def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None
     measured = [event.measures for event in group.of(Validation)]
     assert max(measures["ap50"] for measures in measured) > 0.3
     (plan,) = group.of(Planned)
-    assert (plan.classes, plan.train_pictures, plan.val_pictures) == (CLASSES, 32, 8)
+    assert (plan.classes, plan.train_images, plan.val_images) == (CLASSES, 32, 8)
     assert {metrics.accuracy for metrics in group.of(StepMetrics)} == {None}
     assert len(group.of(ClassMeasures)[-1].measures["AP"]) == len(CLASSES)
     assert len(group.of(Predicted)[-1].samples) == 8
@@ -85,7 +85,7 @@ def test_that_several_ranks_train_it_and_measure_what_pycocotools_measures_of_th
     group = start(job(discs, 2, strategy=strategy, batch_size=16), every_step=True).completed(150)
     assert len(group.of(StepMetrics)) == 2
     (validation,) = group.of(Validation)
-    assert validation.pictures == 8
+    assert validation.images == 8
     assert set(validation.measures) == {"map", "ap50", "ap75"}
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     plain = torchvision.models.get_model(LITE, weights=None, weights_backbone=None, num_classes=1 + len(CLASSES))
@@ -104,7 +104,7 @@ def test_that_masks_are_learnt_under_the_strategies(start: Start, tmp_path: Path
     assert len(losses) == 2
     assert np.isfinite(losses).all()
     (validation,) = group.of(Validation)
-    assert validation.pictures == 3
+    assert validation.images == 3
     wanted = {f"{kind}_{name}" for kind in ("mask", "box") for name in ("map", "ap50", "ap75")}
     assert set(validation.measures) == wanted
     assert {sample.truth_words for sample in group.of(Predicted)[-1].samples} <= {

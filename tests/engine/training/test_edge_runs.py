@@ -38,17 +38,17 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """ODS of a plain HED with these weights on the validation pictures."""
+    """ODS of a plain HED with these weights on the validation images."""
     model = Hed(batch_norm=True)
     model.load_state_dict(state)
     model.eval()
     mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
     counts = []
     for path in sorted((folder / "images/val").iterdir()):
-        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        image = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
         drawn = np.asarray(Image.open(folder / "edges/val" / path.name)) > 0
         with torch.no_grad():
-            likely = model(((picture - mean) / std)[None])[0, -1].sigmoid().numpy()
+            likely = model(((image - mean) / std)[None])[0, -1].sigmoid().numpy()
         counts.append(count(thin_maxima(likely), [drawn]))
     return score(sum(counts), sum(map(best_row, counts))).ods
 
@@ -58,12 +58,12 @@ def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself
     group = start(job(rims, 2, strategy="ddp"), every_step=True).completed(150)
     (validation,) = group.of(Validation)
     assert set(validation.measures) == {"ods", "ois", "ap", "loss"}
-    assert validation.pictures == 6
+    assert validation.images == 6
     assert group.of(StepMetrics)[0].accuracy is None
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert measured(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
     (plan,) = group.of(Planned)
-    assert (plan.classes, plan.train_pictures, plan.val_pictures) == (("edge",), 24, 6)
+    assert (plan.classes, plan.train_images, plan.val_images) == (("edge",), 24, 6)
     kept = group.of(Predicted)[-1].samples
     assert len(kept) == 2
     assert all((group.folder / path).is_file() for each in kept for path in (each.truth_png, each.prediction_png))
@@ -75,7 +75,7 @@ def test_that_rims_are_learnt(start: Start, rims: Path, model: str) -> None:
     group = start(job(rims, model=model, epochs=15, augmentation="light")).completed(400)
     measures = [event.measures for event in group.of(Validation)]
     assert measures[-1]["loss"] < 0.7 * measures[0]["loss"]
-    # The tolerance of so small a picture is under a pixel. That all pixels are edges is right in their share.
+    # The tolerance of so small an image is under a pixel. That all pixels are edges is right in their share.
     share = np.mean([np.asarray(Image.open(path)) > 0 for path in (rims / "edges/val").iterdir()])
     assert max(each["ods"] for each in measures) > 2 * (2 * share / (1 + share))
 
@@ -99,4 +99,4 @@ def test_that_it_begins_alike_under_every_strategy(
     # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
     first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
     assert first == pytest.approx(same, rel=0.05)
-    assert [each.pictures for each in group.of(Validation)] == [6]
+    assert [each.images for each in group.of(Validation)] == [6]

@@ -57,9 +57,9 @@ class Net(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(768, classes) for _ in range(2))
         self.calls = 0
 
-    def forward(self, pictures):
+    def forward(self, images):
         self.calls += self.training
-        return self.heads[self.calls // 3 % 2](pictures.flatten(1))
+        return self.heads[self.calls // 3 % 2](images.flatten(1))
 
 def build_model(num_classes):
     return Net(num_classes)
@@ -75,8 +75,8 @@ class Net(nn.Module):
         self.stem = nn.Linear(768, 16).bfloat16()
         self.head = nn.Linear(16, classes)
 
-    def forward(self, pictures):
-        return self.head(self.stem(pictures.flatten(1).bfloat16()).float())
+    def forward(self, images):
+        return self.head(self.stem(images.flatten(1).bfloat16()).float())
 
 def build_model(num_classes):
     return Net(num_classes)

@@ -63,14 +63,14 @@ def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
 
 
 @pytest.mark.parametrize("anybodys", [True, False])
-def test_that_streams_go_back_to_where_they_stood(anybodys: bool) -> None:
-    streams = KeptStreams(torch.device("cpu"), anybodys=anybodys)
+def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None:
+    streams = KeptStreams(torch.device("cpu"), untrusted_model=untrusted_model)
     streams.keep()
     drawn = torch.rand(1), np.random.rand(), random.random()
     streams.restore()
     again = torch.rand(1), np.random.rand(), random.random()
     assert again[0] == drawn[0]
-    assert (again[1:] == drawn[1:]) == anybodys
+    assert (again[1:] == drawn[1:]) == untrusted_model
 
 
 @pytest.mark.parametrize(

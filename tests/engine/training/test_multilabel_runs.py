@@ -20,7 +20,7 @@ LABELS = ("blue", "green", "red")
 
 @pytest.fixture(scope="module")
 def lights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Noisy pictures in which any of three colours shines; a table tells which."""
+    """Noisy images in which any of three colours shines; a table tells which."""
     folder = tmp_path_factory.mktemp("lights")
     random = np.random.default_rng(0)
     for split, count in (("train", 60), ("val", 21)):
@@ -49,7 +49,7 @@ def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, 
     group = start(job(lights, epochs=8, **fields)).completed()
     (plan,) = group.of(Planned)
     assert plan.classes == LABELS
-    assert group.of(Validation)[-1].measures["map"] > 0.9  # chance is the share of pictures with a label, 0.4
+    assert group.of(Validation)[-1].measures["map"] > 0.9  # chance is the share of images with a label, 0.4
     assert set(group.of(ClassMeasures)[-1].measures) == {"AP", "Precision", "Recall", "F1"}
     first = group.of(Predicted)[-1].samples[0]
     rows = (lights / "val/labels.csv").read_text().splitlines()[1:]
@@ -67,7 +67,7 @@ def test_that_labels_are_learnt_each_for_itself_and_told_of_apart(start: Start, 
         pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
     ],
 )
-def test_that_every_strategy_measures_every_picture_once(
+def test_that_every_strategy_measures_every_image_once(
     start: Start, lights: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(lights, epochs=2), every_step=True).completed()
@@ -77,4 +77,4 @@ def test_that_every_strategy_measures_every_picture_once(
         assert ours == pytest.approx(theirs, rel=1e-3)
         ours, theirs = (list(each.of(Validation)[-1].measures.values()) for each in (group, whole))
         assert ours == pytest.approx(theirs, rel=1e-2)
-    assert group.of(Validation)[-1].pictures == 21
+    assert group.of(Validation)[-1].images == 21

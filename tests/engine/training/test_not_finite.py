@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 class Spoilt(nn.Module):
-    '''A white picture makes NaN of what comes in, of the loss alone, or of the gradients alone.'''
+    '''A white image makes NaN of what comes in, of the loss alone, or of the gradients alone.'''
     def __init__(self, classes):
         super().__init__()
         self.layers = nn.Sequential(
@@ -56,17 +56,17 @@ STEPS = 6
 
 
 @pytest.fixture
-def spoilt(pictures: Path, tmp_path: Path) -> Path:
-    """The pictures, one of which is white."""
+def spoilt(images: Path, tmp_path: Path) -> Path:
+    """The images, one of which is white."""
     folder = tmp_path / "spoilt"
-    shutil.copytree(pictures, folder)
+    shutil.copytree(images, folder)
     Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
     return folder
 
 
 @pytest.fixture
 def spoilt_job(job: Make, model_file: Write, spoilt: Path) -> Make:
-    """A job whose model the white picture spoils as `spoil` says; with `norm` the model has BatchNorm."""
+    """A job whose model the white image spoils as `spoil` says; with `norm` the model has BatchNorm."""
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
         layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"
@@ -183,7 +183,7 @@ def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_th
     last = group.folder / "checkpoints/last.pt"
     saved = _content(group)["step"] if last.exists() else 0
     assert saved < failed.step <= STEPS
-    # Up to the middle of the second epoch, over the white picture in it, too.
+    # Up to the middle of the second epoch, over the white image in it, too.
     again = start(
         spoilt_job("loss", **fields, resume_from=str(last) if saved else ""), every_step=True, skip_to=2 * STEPS - 1
     ).completed()
@@ -193,7 +193,7 @@ def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_th
     assert [metrics.step for metrics in again.of(StepMetrics)] == [2 * STEPS]
     first = "Step 6 is passed over: its" if saved + 1 == STEPS else f"Steps {saved + 1} to 6 are passed over: their"
     assert _warned(again, "steps_passed_over") == [
-        f"{steps} pictures led to a loss that is NaN or infinite."
+        f"{steps} images led to a loss that is NaN or infinite."
         for steps in (first, "Steps 7 to 11 are passed over: their")
     ]
     assert _rates(again) == {2 * STEPS: pytest.approx(0.001)}

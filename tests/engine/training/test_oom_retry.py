@@ -10,22 +10,22 @@ from engine.contract.events import Event
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, Stepper
-from tests.support.lessons import class_of_picture
+from tests.support.dataset_infos import class_of_image
 
 
 def test_that_a_training_is_given_up_for_skipped_steps_in_a_row_alone() -> None:
     job = Job(on_not_finite="skip", batch_size=4)
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
     strategy = SingleDevice(spec)
-    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_picture(), (3, 2, 2), ResolvedJob(job))
+    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))
     told: list[Event] = []
-    updater = Updater(strategy.parameters(), job, 100, strategy.device)
-    stepper = Stepper(strategy, updater, told.append, lambda: False)
+    optimizer_step = OptimizerStep(strategy.parameters(), job, 100, strategy.device)
+    stepper = Stepper(strategy, optimizer_step, told.append, lambda: False)
     good, bad = (
         Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
         for value in (1.0, float("nan"))

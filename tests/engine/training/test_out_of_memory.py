@@ -33,7 +33,7 @@ def _for_real():
     torch.empty(1 << 50, device="cuda")
 
 class Limited(nn.Module):
-    '''Has no memory for more than so many pictures at once in `where`, from its pass `since` there on; it has moved
+    '''Has no memory for more than so many images at once in `where`, from its pass `since` there on; it has moved
     statistics and drawn random numbers by then.'''
     def __init__(self, classes):
         super().__init__()
@@ -81,7 +81,7 @@ def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to
     from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
     assert _told(from_the_start) == []
     assert _told(group) == [
-        "The CPU ran out of memory at step 1: each batch is now gone through in 4 parts of 3 pictures, which gives the "
+        "The CPU ran out of memory at step 1: each batch is now gone through in 4 parts of 3 images, which gives the "
         "same training, but for BatchNorm, which sees one part at a time. A smaller image size, bf16 or activation "
         "checkpointing needs less memory."
     ]
@@ -123,9 +123,7 @@ def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_sm
     kept = {"checkpoint_steps": 8, "keep_checkpoints": 10}
     group = start(job(**fields, **kept), every_step=True).completed()
     (told,) = _told(group)
-    assert told.startswith(
-        "The CPU ran out of memory at step 9: each batch is now gone through in 4 parts of 3 pictures"
-    )
+    assert told.startswith("The CPU ran out of memory at step 9: each batch is now gone through in 4 parts of 3 images")
     assert [metrics.step for metrics in group.of(StepMetrics)] == list(range(1, 13))
     before = group.folder / "checkpoints/epoch-2-step-8.pt"
     assert _content(group, before.name)["job"]["accumulation"] == 1
@@ -143,13 +141,13 @@ def test_that_a_validation_without_memory_goes_on_in_smaller_parts(job: Make, st
     ]
     whole = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
     assert limited.losses == whole.losses
-    assert [told.pictures for told in limited.of(Validation)] == [21, 21]
+    assert [told.images for told in limited.of(Validation)] == [21, 21]
     for ours, theirs in zip(limited.of(Validation), whole.of(Validation), strict=True):
         assert ours.measures == pytest.approx(theirs.measures, rel=1e-5)
     assert _content(limited)["parts"] == {"asked": 1, "evaluation": 4}
 
 
-def test_that_a_single_picture_that_does_not_fit_fails_with_what_to_do(
+def test_that_a_single_image_that_does_not_fit_fails_with_what_to_do(
     job: Make, start: Start, model_file: Write
 ) -> None:
     group = start(job(**model_file(_limited(0, since=3))), every_step=True)
@@ -157,7 +155,7 @@ def test_that_a_single_picture_that_does_not_fit_fails_with_what_to_do(
     (failed,) = group.of(Failed)
     assert (failed.kind, failed.step) == ("out_of_memory", 3)
     assert failed.cause == (
-        "Out of memory on the CPU at step 3, even with a single picture at a time. Set a smaller image size, choose bf16 "
+        "Out of memory on the CPU at step 3, even with a single image at a time. Set a smaller image size, choose bf16 "
         "or activation checkpointing, a smaller model, or a device with more memory."
     )
     assert "DefaultCPUAllocator" in (group.folder / failed.traceback_file).read_text()
@@ -174,13 +172,13 @@ def test_that_one_of_several_workers_fails_of_its_memory_and_has_enough_with_mor
     assert group.finish() == [1, 1]
     assert {failed.step for failed in group.of(Failed)} == {1 if training else 6}
     assert "out_of_memory" in {failed.kind for failed in group.of(Failed)}
-    # The last batch of the validation has 9 pictures, which leave the second rank's last part empty.
+    # The last batch of the validation has 9 images, which leave the second rank's last part empty.
     enough = start(job(accumulation=5, **fields), every_step=True).completed()
     assert _told(enough) == []
-    assert enough.of(Validation)[0].pictures == 21
+    assert enough.of(Validation)[0].images == 21
 
 
-def test_that_parts_are_halved_until_they_hold_one_picture_and_nothing_lasting_is_made_twice() -> None:
+def test_that_parts_are_halved_until_they_hold_one_image_and_nothing_lasting_is_made_twice() -> None:
     tried: list[int] = []
 
     def fits(parts: int) -> str:
@@ -219,7 +217,7 @@ def test_that_what_the_failed_passes_held_is_free_before_the_next_try() -> None:
     assert not any(alive)
 
 
-def test_that_batchnorm_which_takes_no_single_picture_is_named() -> None:
+def test_that_batchnorm_which_takes_no_single_image_is_named() -> None:
     layer = torch.nn.BatchNorm1d(3)
 
     def make(parts: int) -> torch.Tensor:
@@ -230,7 +228,7 @@ def test_that_batchnorm_which_takes_no_single_picture_is_named() -> None:
 
     with pytest.raises(DoesNotFit) as caught:
         in_parts_that_fit(make, 1, 4)
-    assert caught.value.pictures == 2
+    assert caught.value.images == 2
 
 
 @pytest.mark.parametrize(

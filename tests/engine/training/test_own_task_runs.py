@@ -41,7 +41,7 @@ def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job
 def test_that_the_example_learns_to_count_and_is_as_good_when_it_is_loaded_plainly(start: Start, things: Path) -> None:
     group = start(job(things)).completed(150)
     (plan,) = group.of(Planned)
-    assert (plan.train_pictures, plan.val_pictures, plan.image_size) == (96, 24, 48)
+    assert (plan.train_images, plan.val_images, plan.image_size) == (96, 24, 48)
     told = [event.measures for event in group.of(Validation)]
     assert set(told[-1]) == {"mean_error", "exact", "loss"}
     best = min(measures["mean_error"] for measures in told)
@@ -69,7 +69,7 @@ def test_that_two_processes_train_the_example_as_one_does(start: Start, things: 
     parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
     first = [group.of(StepMetrics)[0].loss for group in (whole, parts)]
     assert first[0] == pytest.approx(first[1], rel=0.2)  # BatchNorm sees half of the batch
-    assert parts.of(Validation)[0].pictures == 24
+    assert parts.of(Validation)[0].images == 24
 
 
 def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
@@ -86,7 +86,7 @@ def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
 
 
 @pytest.mark.long
-def test_that_it_is_trained_from_the_terminal_and_a_picture_that_is_gone_is_left_out(tmp_path: Path) -> None:
+def test_that_it_is_trained_from_the_terminal_and_an_image_that_is_gone_is_left_out(tmp_path: Path) -> None:
     folder = make_things(tmp_path / "things", 24)
     (folder / "images/007.png").unlink()
     words = ("train", str(folder), "--task", "custom", "--model", str(EXAMPLE), "--batch-size", "8", "--epochs", "1")

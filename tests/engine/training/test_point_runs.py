@@ -69,7 +69,7 @@ def test_that_pointcnn_learns_to_find_balls_and_is_as_good_outside(start: Start,
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert mean_iou(given, state) == pytest.approx(best, abs=1e-6)
     (plan,) = group.of(Planned)
-    assert (plan.classes, plan.train_pictures, plan.val_pictures, plan.channels) == (("class 0", "class 1"), 48, 12, 3)
+    assert (plan.classes, plan.train_images, plan.val_images, plan.channels) == (("class 0", "class 1"), 48, 12, 3)
     assert {event.field: event.choice for event in group.of(Chosen)}["memory_format"] == "contiguous"
     assert set(group.of(ClassMeasures)[-1].measures) == {"IoU", "Precision", "Recall", "F1"}
     told = group.of(Predicted)[-1].samples
@@ -102,7 +102,7 @@ def test_that_it_trains_under_every_strategy_and_measures_every_point_once(
     first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
     assert first == pytest.approx(same, rel=0.2)
     (validation,) = group.of(Validation)
-    assert validation.pictures == 12
+    assert validation.images == 12
     assert set(validation.measures) == {"miou", "mean_f1", "point_accuracy", "loss"}
     assert sum(map(sum, group.of(ClassMeasures)[-1].confusion)) == 3 * 600
 

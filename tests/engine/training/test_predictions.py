@@ -53,26 +53,26 @@ def test_that_the_same_samples_are_kept_under_every_strategy(
     assert [sample.truth_png for sample in first.samples] == [sample.truth_png for sample in second.samples]
     for sample in (*first.samples, *second.samples):
         for path in (sample.truth_png, sample.prediction_png):
-            with Image.open(group.folder / path) as picture:
-                assert (picture.mode, picture.size) == ("RGB", (SIDE, SIDE))
+            with Image.open(group.folder / path) as image:
+                assert (image.mode, image.size) == ("RGB", (SIDE, SIDE))
 
 
-def test_that_a_truth_shows_its_own_picture_under_its_own_mask(start: Start, discs: Path) -> None:
+def test_that_a_truth_shows_its_own_image_under_its_own_mask(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=1)).completed(150)
     (told,) = group.of(Predicted)
     for sample in told.samples:
-        picture = np.asarray(Image.open(discs / sample.name)).astype(int)
+        image = np.asarray(Image.open(discs / sample.name)).astype(int)
         mask = np.asarray(Image.open(discs / "masks/val" / Path(sample.name).name))
         shown = np.asarray(Image.open(group.folder / sample.truth_png)).astype(int)
         bare = mask == 0
-        assert np.array_equal(shown[bare], picture[bare])
+        assert np.array_equal(shown[bare], image[bare])
         marked = (mask != 0) & (mask != NO_CLASS)
-        assert (shown[marked] != picture[marked]).any()
+        assert (shown[marked] != image[marked]).any()
 
 
-def test_that_a_class_is_told_in_words(start: Start, pictures: Path) -> None:
+def test_that_a_class_is_told_in_words(start: Start, images: Path) -> None:
     fields: dict[str, Any] = {"task": "classification", "model": "mnist_cnn", "epochs": 1, "predictions": 6}
-    group = start(job(pictures, **fields)).completed(150)
+    group = start(job(images, **fields)).completed(150)
     (told,) = group.of(Predicted)
     assert [sample.truth_words for sample in told.samples] == ["blue", "blue", "green", "green", "red", "red"]
     assert all(sample.prediction_words.split(" (")[0] in ("blue", "green", "red") for sample in told.samples)
@@ -84,7 +84,7 @@ def test_that_nothing_is_kept_where_none_are_wanted(start: Start, discs: Path) -
     assert not (group.folder / "predictions").exists()
 
 
-def test_that_a_folder_which_takes_no_pictures_ends_the_keeping_and_not_the_run(
+def test_that_a_folder_which_takes_no_images_ends_the_keeping_and_not_the_run(
     start: Start, discs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run-0").mkdir()  # the first that is started here

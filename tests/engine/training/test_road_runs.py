@@ -41,15 +41,15 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def iou(folder: Path, name: str, best: Path) -> float:
-    """Of the plain network with the weights in `best` on the validation pictures, pixel by pixel."""
+    """Of the plain network with the weights in `best` on the validation images, pixel by pixel."""
     model = network(name).eval()
     model.load_state_dict(torch.load(best, weights_only=True))
     mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
     both = either = 0
     for path in sorted((folder / "images/val").iterdir()):
-        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        image = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
         with torch.no_grad():
-            found = unpack(model(((picture - mean) / std)[None]), SIDE)[0][0, :2].argmax(0).numpy() == 1
+            found = unpack(model(((image - mean) / std)[None]), SIDE)[0][0, :2].argmax(0).numpy() == 1
         true = np.asarray(Image.open(folder / "masks/val" / path.name)) == 255
         both += np.sum(found & true)
         either += np.sum(found | true)
@@ -106,7 +106,7 @@ def test_that_it_trains_under_every_strategy_and_its_checkpoint_is_the_plain_net
     first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
     assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.15)
     (validation,) = group.of(Validation)
-    assert validation.pictures == 10
+    assert validation.images == 10
     assert set(validation.measures) == {"iou", "relaxed_iou", "f1", "orientation", "loss"}
     best = iou(lines, fields.get("model", "linknet18_mtl"), group.folder / "checkpoints/best.pt")
     assert best == pytest.approx(validation.measures["iou"], abs=1e-6)
@@ -122,7 +122,7 @@ def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(star
 
 @pytest.mark.long
 @pytest.mark.timeout(1000)
-def test_that_roads_are_found_in_aerial_pictures(start: Start) -> None:
+def test_that_roads_are_found_in_aerial_images(start: Start) -> None:
     """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls everything a
     road; whoever calls everything one that is brighter than the best threshold for the training tiles has 17 %."""
     if not ROADS.is_dir():

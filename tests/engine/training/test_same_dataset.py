@@ -82,18 +82,18 @@ def remove_from_validation(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("pipeline", marks=pytest.mark.long)])
-def test_that_ranks_which_see_other_pictures_end_and_tell_what_differs(
+def test_that_ranks_which_see_other_images_end_and_tell_what_differs(
     *,
     job: Callable[..., Job],
     start: Start,
-    pictures: Path,
+    images: Path,
     tmp_path: Path,
     change: Callable[[Path], None],
     told: str,
     strategy: str,
 ) -> None:
     other = tmp_path / "other"
-    shutil.copytree(pictures, other)
+    shutil.copytree(images, other)
     change(other)
     group = start(job(2, strategy=strategy), datasets={1: other})
     assert group.finish() == [1, 1]
@@ -103,7 +103,7 @@ def test_that_ranks_which_see_other_pictures_end_and_tell_what_differs(
     assert len(group.of(Failed)) == 2
 
 
-def test_that_a_label_which_differs_is_told_with_its_pictures_name(
+def test_that_a_label_which_differs_is_told_with_its_images_name(
     job: Callable[..., Job], start: Start, tmp_path: Path
 ) -> None:
     folders = [tmp_path / name for name in ("ours", "theirs")]

@@ -38,16 +38,16 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
 
 
 def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """Of the plain library's model on the validation pictures, pixel by pixel."""
+    """Of the plain library's model on the validation images, pixel by pixel."""
     model = smp.Unet("resnet18", encoder_weights=None, classes=3)
     model.load_state_dict(state)
     model.eval()
     mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
     found, true = [], []
     for path in sorted((folder / "images/val").iterdir()):
-        picture = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
+        image = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
         with torch.no_grad():
-            found.append(model(((picture - mean) / std)[None])[0].argmax(0).numpy())
+            found.append(model(((image - mean) / std)[None])[0].argmax(0).numpy())
         true.append(np.asarray(Image.open(folder / "masks/val" / path.name)))
     all_found, all_true = np.stack(found), np.stack(true)
     counted = all_true != NO_CLASS
@@ -68,7 +68,7 @@ def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(st
     state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
     assert mean_iou(discs, state) == pytest.approx(best, abs=1e-6)
     (plan,) = group.of(Planned)
-    assert (plan.classes, plan.train_pictures, plan.val_pictures) == (("class 0", "class 1", "class 2"), 40, 10)
+    assert (plan.classes, plan.train_images, plan.val_images) == (("class 0", "class 1", "class 2"), 40, 10)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(st
         pytest.param("hsdp", 4, {}, marks=pytest.mark.long),
     ],
 )
-def test_that_it_trains_under_every_strategy_and_measures_every_picture_once(
+def test_that_it_trains_under_every_strategy_and_measures_every_image_once(
     start: Start, discs: Path, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
     whole = start(job(discs, seed=3), every_step=True).completed(150)
@@ -90,11 +90,11 @@ def test_that_it_trains_under_every_strategy_and_measures_every_picture_once(
     first, same = (each.of(StepMetrics)[0].loss for each in (group, whole))
     assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.1)
     (validation,) = group.of(Validation)
-    assert validation.pictures == 10
+    assert validation.images == 10
     assert set(validation.measures) == {"miou", "mean_f1", "pixel_accuracy", "loss"}
 
 
-def test_that_a_picture_whose_mask_is_wrong_is_told_and_left_out(start: Start, tmp_path: Path) -> None:
+def test_that_an_image_whose_mask_is_wrong_is_told_and_left_out(start: Start, tmp_path: Path) -> None:
     folder = make_masked(tmp_path / "data", {"train": 10, "val": 4}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/004.png")
     group = start(job(folder)).completed(150)

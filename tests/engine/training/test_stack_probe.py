@@ -1,4 +1,4 @@
-"""What a thread's stack tells of it: at work, reading pictures, waiting for others."""
+"""What a thread's stack tells of it: at work, reading images, waiting for others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_that_a_module_that_is_slow_in_the_backward_pass_is_at_work_and_the_pass
         assert reached(thread, "backward")[0] == "working"
 
 
-def test_that_a_thread_that_waits_for_pictures_reads() -> None:
+def test_that_a_thread_that_waits_for_images_reads() -> None:
     file = BatchLoader.__init__.__code__.co_filename
 
     def epoch(end: threading.Event) -> None:

@@ -15,8 +15,8 @@ from engine.contract.worker import WorkerSpec
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training import step_profile
-from engine.training.split_loader import Feed
-from engine.training.step_profile import TimeTeller
+from engine.training.split_loader import SplitLoader
+from engine.training.step_profile import StepProfile
 from tests.gui.run.strategy.steps import timed
 
 Make = Callable[..., Job]
@@ -87,7 +87,7 @@ def test_that_loader_workers_are_changed_as_the_run_goes_on(
     gate.touch()
     group.completed()
     said = [line.text for line in group.of(LogLine)]
-    assert said == ["Pictures are now read by 4 loader workers in each process"]
+    assert said == ["Images are now read by 4 loader workers in each process"]
 
 
 def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
@@ -102,7 +102,7 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
     strategy = SingleDevice(spec)
     strategy.resolved = ResolvedJob(spec.job)
     said: list[Event] = []
-    teller = TimeTeller(strategy, Feed(9, 9, None), said.append)
+    teller = StepProfile(strategy, SplitLoader(9, 9, None), said.append)
     strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
         teller.learn(timed(slowest))

@@ -124,7 +124,7 @@ def test_that_a_run_tells_its_story_in_order(job: Make, start: Start) -> None:
     kinds = [type(message) for message in told]
     assert kinds.index(Planned) < kinds.index(StepMetrics)
     (planned,) = group.of(Planned)
-    assert (planned.steps_per_epoch, planned.train_pictures, planned.val_pictures) == (6, 72, 21)
+    assert (planned.steps_per_epoch, planned.train_images, planned.val_images) == (6, 72, 21)
     assert planned.classes == ("blue", "green", "red")
     assert [message.epoch for message in group.of(EpochStarted)] == [1, 2]
     phases = [message.phase for message in group.of(PhaseChanged)]
@@ -135,7 +135,7 @@ def test_that_a_run_tells_its_story_in_order(job: Make, start: Start) -> None:
     assert rates[0] == 0.02
     assert rates == sorted(rates, reverse=True)
     assert all(metrics.images_per_second > 0 and metrics.compute_s > 0 for metrics in steps)
-    assert [message.pictures for message in group.of(Validation)] == [21, 21]
+    assert [message.images for message in group.of(Validation)] == [21, 21]
     assert group.done.best == group.of(Validation)[group.done.best_epoch - 1].measures
     assert kinds[-1] is WorkerDone
 
@@ -161,7 +161,7 @@ def test_that_steps_told_rarely_still_cover_them_all(job: Make, start: Start) ->
     ],
 )
 def test_that_best_loads_with_plain_torchvision_and_is_as_good(
-    job: Make, start: Start, pictures: Path, strategy: str, cpus: int
+    job: Make, start: Start, images: Path, strategy: str, cpus: int
 ) -> None:
     fields = {"model": "resnet18", "image_size": 32, "epochs": 2}
     group = start(job(cpus=cpus, strategy=strategy, **fields)).completed()
@@ -170,7 +170,7 @@ def test_that_best_loads_with_plain_torchvision_and_is_as_good(
     model.eval()
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     right = 0
-    files = sorted((pictures / "val").rglob("*.png"))
+    files = sorted((images / "val").rglob("*.png"))
     for path in files:
         pixels = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[None].float()
         pixels = torch.nn.functional.interpolate(pixels, (32, 32), mode="bilinear", antialias=True).round()
@@ -315,14 +315,14 @@ def test_that_a_worker_ends_with_its_supervisor(job: Make, start: Start) -> None
     assert group.codes() == [None]
 
 
-def test_that_an_unreadable_picture_is_told_once_and_training_goes_on(
-    job: Make, start: Start, pictures: Path, tmp_path: Path
+def test_that_an_unreadable_image_is_told_once_and_training_goes_on(
+    job: Make, start: Start, images: Path, tmp_path: Path
 ) -> None:
-    for path in pictures.rglob("*.png"):
-        copy = tmp_path / "copy" / path.relative_to(pictures)
+    for path in images.rglob("*.png"):
+        copy = tmp_path / "copy" / path.relative_to(images)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    (tmp_path / "copy/train/red/3.png").write_bytes(b"no picture")
+    (tmp_path / "copy/train/red/3.png").write_bytes(b"no image")
     (tmp_path / "copy/val/blue/2.png").write_bytes(b"")
     fields = {"dataset": str(tmp_path / "copy"), "epochs": 2}
     single = start(job(**fields), every_step=True).completed()

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from tests.gpu.hooks import MODE, STEPS, seen
 from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, Skipped, prove
-from tests.support.timed_runs import make_pictures
+from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
 COUNT = "tests.gpu.hooks:count_launches"
@@ -81,7 +81,7 @@ def unfrozen(proof: Proof) -> None:
 def chosen(proof: Proof) -> None:
     """What trials decide for ResNet-50 in a long run, and how long that takes."""
     proof.needs_card("on the CPU nothing is compiled unless asked for")
-    data = make_pictures(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
+    data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job(
         dataset=str(data), model="resnet50", image_size=224, batch_size=64, epochs=10_000, devices=(proof.gpu,),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
 from tests.gpu.hooks import seen
 from tests.gpu.proof import Proof, prove
 from tests.support.sides import Setting, autocast, plain_model
-from tests.support.timed_runs import make_pictures
+from tests.support.timed_runs import make_images
 
 RECORD_AIM = 0.02
 MONITOR_AIM = 1.0
@@ -31,7 +31,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
     large = {"model": "resnet50", "image_size": 224, "batch_size": 64}
     own = small if proof.rehearsing else large
     count, side = (128, 32) if proof.rehearsing else (1024, 224)
-    data = make_pictures(proof.folder / "data", count + 8, side, held_out=8, distinct=64)
+    data = make_images(proof.folder / "data", count + 8, side, held_out=8, distinct=64)
     given: dict[str, Any] = {
         "dataset": str(data), "epochs": 1000, "compile": "off", "memory_format": "contiguous", "checkpoint_minutes": 0,
         "predictions": 0, "devices": (proof.gpu,),
@@ -101,7 +101,7 @@ def monitoring(proof: Proof) -> None:
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 3.0)
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(
-        data="", model="resnet18", size=size, batch=batch, classes=10, pictures=0, seconds=seconds,
+        data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=seconds,
         device=str(proof.device), precision="bf16",
     )  # fmt: skip
     rates: dict[bool, list[float]] = {False: [], True: []}

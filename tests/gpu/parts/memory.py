@@ -12,7 +12,7 @@ from engine.contract.events import StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
-from tests.support.timed_runs import make_pictures
+from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
 GIB = 2**30
@@ -66,7 +66,7 @@ def halved(proof: Proof) -> None:
     whole = proof.run(Job(**fields, accumulation=4))
     off = max(abs(one - other) for one, other in zip(group.losses, whole.losses, strict=True))
     proof.measure("losses off a run in four parts from the start by", off, "", at_most=1e-3, anywhere=True)
-    proof.claim("every validation image counts once", [event.pictures for event in group.of(Validation)] == [21, 21])
+    proof.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def crowded() -> Iterator[float]:
 def crowded_card(proof: Proof) -> None:
     """ResNet-50 at 224 px with a batch of 256 beside a process that leaves 4 GiB."""
     proof.needs_card("its memory cannot be filled")
-    data = make_pictures(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
+    data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
         "dataset": str(data), "model": "resnet50", "image_size": 224, "batch_size": 256, "epochs": 1, "precision": "bf16",
         "compile": "off", "memory_format": "channels_last", "devices": (proof.gpu,),
@@ -100,7 +100,7 @@ def crowded_card(proof: Proof) -> None:
 def trials_without_memory(proof: Proof) -> None:
     """Trials that run out of memory decide nothing and lose nothing: the run goes on."""
     proof.needs_card("its memory cannot be filled")
-    data = make_pictures(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
+    data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job(
         dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
         devices=(proof.gpu,),

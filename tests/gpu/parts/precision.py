@@ -7,12 +7,12 @@ import torch
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
-from engine.optim.optimizer_step import Updater
+from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, settled_precision
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
-from tests.support.lessons import class_of_picture
+from tests.support.dataset_infos import class_of_image
 
 LOUD = """
 from torch import nn
@@ -54,32 +54,32 @@ def losses(proof: Proof) -> None:
 def overflow(proof: Proof) -> None:
     """A step whose scaled loss is infinite changes nothing and lowers the scale; the next goes on."""
     torch.manual_seed(0)
-    strategy, updater = _set_up(proof)
+    strategy, optimizer_step = _set_up(proof)
     batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
-    strategy.step(batch, updater)
+    strategy.step(batch, optimizer_step)
     before = {name: tensor.clone() for name, tensor in strategy.model.state_dict().items()}
-    held = updater.state_dict()
-    updater.load_state_dict(held | {"scaler": held["scaler"] | {"scale": 2.0**126}})
-    strategy.step(batch, updater)
+    held = optimizer_step.state_dict()
+    optimizer_step.load_state_dict(held | {"scaler": held["scaler"] | {"scale": 2.0**126}})
+    strategy.step(batch, optimizer_step)
     same = all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
-    scale = updater.state_dict()["scaler"]["scale"]
+    scale = optimizer_step.state_dict()["scaler"]["scale"]
     proof.claim("fp16: a step that overflows leaves the weights as they were", same)
     proof.claim("fp16: it halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
-    updater.load_state_dict(held)
-    strategy.step(batch, updater)
+    optimizer_step.load_state_dict(held)
+    strategy.step(batch, optimizer_step)
     moved = not all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
     proof.claim("fp16: the next step moves them", moved)
 
 
-def _set_up(proof: Proof) -> tuple[Strategy, Updater]:
+def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
     """A model and what updates it, as in a worker that is alone."""
     job = Job(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
     spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=job.devices, rendezvous="", threads=1)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))
-    strategy.wrap(model, class_of_picture(3), (3, 16, 16), ResolvedJob(job))
-    return strategy, Updater(strategy.parameters(), job, 100, strategy.device)
+    strategy.wrap(model, class_of_image(3), (3, 16, 16), ResolvedJob(job))
+    return strategy, OptimizerStep(strategy.parameters(), job, 100, strategy.device)
 
 
 def scale(proof: Proof) -> None:

@@ -10,7 +10,7 @@ from engine.supervisor.environment import usable_cores
 from tests.benchmarks.training_speed import Bench
 from tests.gpu.proof import Proof, prove
 from tests.support.sides import Rates
-from tests.support.timed_runs import make_pictures
+from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker
 
 BATCHES = {"resnet18": 512, "resnet50": 256, "vit_b_16": 256, "mnist_cnn": 1024}
@@ -28,7 +28,7 @@ def compare(proof: Proof, *, model: str, size: int = 224, pure: bool = False, **
         model, size, batch, count, side = "mnist_cnn", 32, 16, 64, 64
     else:
         batch, count, side = BATCHES[model], IMAGES, SIDE if size > 64 else 40
-    folder = make_pictures(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
+    folder = make_images(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
 
     def tell(side: str, rates: Rates) -> None:
@@ -39,9 +39,7 @@ def compare(proof: Proof, *, model: str, size: int = 224, pure: bool = False, **
     forker = Forker()
     try:
         bench = Bench(chosen, forker, proof.folder, tell)
-        found = bench.pictures(
-            "made", folder, size, proof.device.type, model=model, batch=batch, compile="off", **fields
-        )
+        found = bench.images("made", folder, size, proof.device.type, model=model, batch=batch, compile="off", **fields)
     finally:
         forker.close()
     for side, ((busy, used),) in found.gpu.items() if not small else ():

@@ -37,7 +37,7 @@ class Watched(QObject):
         status: NvmlStatus = "ok",
         message: str = "",
     ) -> None:
-        """The same picture for so many seconds."""
+        """The same image for so many seconds."""
         for _ in range(seconds):
             self.now += 1
             self.alerts.consider(

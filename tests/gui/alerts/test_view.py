@@ -297,11 +297,9 @@ def test_that_severity_is_drawn_and_said(
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     watched.feed(gpu(0, xids=(Xid(START, 79),)))
     mark = next(label for label in banner.findChildren(QLabel) if label.accessibleName() == "Error")
-    picture = mark.pixmap().toImage()
+    image = mark.pixmap().toImage()
     color = theme.colors().error
-    assert any(
-        picture.pixelColor(x, y).name() == color for x in range(picture.width()) for y in range(picture.height())
-    )
+    assert any(image.pixelColor(x, y).name() == color for x in range(image.width()) for y in range(image.height()))
 
 
 def test_that_a_row_by_itself_names_the_devices_it_is_given(styled: QApplication, qtbot: QtBot) -> None:

@@ -204,12 +204,12 @@ def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage]
     assert table["Learning rate"] == ["0.1", "0.2"]
 
 
-def test_that_a_picture_shows_all_curves_with_the_runs_names(
+def test_that_an_image_shows_all_curves_with_the_runs_names(
     show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
 ) -> None:
     page = show(run_of(40, name="tried first"))
     with qtbot.waitSignal(page.told, timeout=SOON_MS):
-        page.save_picture(tmp_path / "curves.png")
+        page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
     assert "tried first" in page.curves._names.text()
     assert page.curves._names.isHidden()

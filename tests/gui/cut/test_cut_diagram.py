@@ -1,4 +1,4 @@
-"""The picture of a cut: moved by keys and by mouse, and told in words."""
+"""The image of a cut: moved by keys and by mouse, and told in words."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def view(styled: QApplication, qtbot: QtBot) -> CutView:
     qtbot.addWidget(made)
     made.resize(760, 640)
     made.show()
-    made.picture.cut_moved.connect(lambda cut: made.show_cut(cut, TITLES))
+    made.image.cut_moved.connect(lambda cut: made.show_cut(cut, TITLES))
     made.show_cut(a_cut(("block1", "block3"), THREE), TITLES)
     return made
 
 
 def shown(view: CutView) -> Cut:
-    assert view.picture.cut is not None
-    return view.picture.cut
+    assert view.image.cut is not None
+    return view.image.cut
 
 
 def column(view: CutView, title: str) -> list[str]:
@@ -45,7 +45,7 @@ def column(view: CutView, title: str) -> list[str]:
 
 def test_that_left_and_right_move_the_cut_with_the_keyboard_and_the_table_follows(view: CutView, qtbot: QtBot) -> None:
     assert column(view, "Time") == ["3.0 ms", "6.0 ms", "3.0 ms"]
-    handle = view.picture.handles[0]
+    handle = view.image.handles[0]
     handle.setFocus()
     qtbot.keyClick(handle, Qt.Key.Key_Right)
     assert shown(view).cuts == ("block2", "block3")
@@ -59,7 +59,7 @@ def test_that_left_and_right_move_the_cut_with_the_keyboard_and_the_table_follow
 
 
 def test_that_a_cut_stops_at_its_neighbour_and_at_the_end(view: CutView, qtbot: QtBot) -> None:
-    first, second = view.picture.handles
+    first, second = view.image.handles
     for _ in range(4):
         qtbot.keyClick(first, Qt.Key.Key_Right)
         qtbot.keyClick(second, Qt.Key.Key_Right)
@@ -70,48 +70,48 @@ def test_that_a_cut_stops_at_its_neighbour_and_at_the_end(view: CutView, qtbot: 
 
 
 def test_that_home_asks_for_the_automatic_cut(view: CutView, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(view.picture.automatic_wanted):
-        qtbot.keyClick(view.picture.handles[1], Qt.Key.Key_Home)
+    with qtbot.waitSignal(view.image.automatic_wanted):
+        qtbot.keyClick(view.image.handles[1], Qt.Key.Key_Home)
 
 
 def test_that_a_handle_follows_the_mouse_to_the_nearest_place(view: CutView, qtbot: QtBot) -> None:
-    picture, handle = view.picture, view.picture.handles[0]
+    image, handle = view.image, view.image.handles[0]
     spot = next(spot for spot in lay_out(shown(view)).spots if spot.place == "stem")
-    target = QPoint(round(picture.stage_rect(0).left() + spot.at * (picture.width() - 20)) + 3, 8)
+    target = QPoint(round(image.stage_rect(0).left() + spot.at * (image.width() - 20)) + 3, 8)
     qtbot.mousePress(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width() // 2, 8))
-    qtbot.mouseMove(handle, handle.mapFrom(picture, target))
+    qtbot.mouseMove(handle, handle.mapFrom(image, target))
     assert shown(view).cuts == ("stem", "block3")
-    qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=handle.mapFrom(picture, target))
+    qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=handle.mapFrom(image, target))
     assert column(view, "Layers") == ["1", "3", "2"]
-    assert handle.x() + handle.width() / 2 == pytest.approx(picture.stage_rect(0).right(), abs=1)
+    assert handle.x() + handle.width() / 2 == pytest.approx(image.stage_rect(0).right(), abs=1)
     qtbot.mouseMove(handle, QPoint(200, 8))
     assert shown(view).cuts == ("stem", "block3")
 
 
 def test_that_dragging_past_everything_ends_at_the_last_place_within_reach(view: CutView, qtbot: QtBot) -> None:
-    view.picture.drag(0, 5000.0)
+    view.image.drag(0, 5000.0)
     assert shown(view).cuts == ("block2", "block3")
-    view.picture.drag(0, -5000.0)
+    view.image.drag(0, -5000.0)
     assert shown(view).cuts == ("stem", "block3")
 
 
 def test_that_tab_goes_from_cut_to_cut(view: CutView, qtbot: QtBot) -> None:
     view.order_tabs(after=view.automatic)
     qtbot.waitActive(view)
-    view.picture.handles[0].setFocus()
-    assert [handle.accessibleName() for handle in view.picture.handles] == ["Cut 1 of 2", "Cut 2 of 2"]
+    view.image.handles[0].setFocus()
+    assert [handle.accessibleName() for handle in view.image.handles] == ["Cut 1 of 2", "Cut 2 of 2"]
     view.focusNextChild()
-    assert QApplication.focusWidget() is view.picture.handles[1]
+    assert QApplication.focusWidget() is view.image.handles[1]
 
 
 def test_that_a_cut_tells_where_it_stands_and_what_travels(view: CutView) -> None:
-    said = view.picture.handles[1].accessibleDescription()
+    said = view.image.handles[1].accessibleDescription()
     assert said.startswith("After block3, before block4. 4.0 KiB of each microbatch travel from CPU worker 1")
     assert "Left and Right" in said
 
 
-def test_that_the_whole_picture_is_told_in_words(view: CutView) -> None:
-    said = view.picture.accessibleDescription()
+def test_that_the_whole_image_is_told_in_words(view: CutView) -> None:
+    said = view.image.accessibleDescription()
     assert "Stage 1 on CPU worker 1: block2 to block3, 2 layers, 7.0 k parameters, 6.0 ms (50 %)" in said
     assert said.startswith("The slowest device takes 50 % of the time; 33 % would be even.")
 
@@ -126,23 +126,23 @@ def test_that_being_over_memory_is_written_not_only_coloured(view: CutView) -> N
 def test_that_the_automatic_button_is_off_while_the_cut_is_automatic(view: CutView) -> None:
     view.show_cut(automatic(shown(view)), TITLES)
     assert not view.automatic.isEnabled()
-    view.picture.step(0, -1)
+    view.image.step(0, -1)
     assert view.automatic.isEnabled()
     assert view.whose.text() == "Moved by hand"
 
 
 def test_that_fewer_stages_leave_no_handle_behind(view: CutView) -> None:
     view.show_cut(a_cut(), TITLES[:2])
-    assert len(view.picture.handles) == 1
+    assert len(view.image.handles) == 1
     assert view.model.rowCount() == 2
 
 
-def test_that_a_read_only_picture_has_no_handles(styled: QApplication, qtbot: QtBot) -> None:
-    picture = CutDiagram(read_only=True)
-    qtbot.addWidget(picture)
-    picture.show_cut(a_cut(), TITLES)
-    assert picture.handles == []
-    assert picture.sizeHint().height() < 110
+def test_that_a_read_only_image_has_no_handles(styled: QApplication, qtbot: QtBot) -> None:
+    image = CutDiagram(read_only=True)
+    qtbot.addWidget(image)
+    image.show_cut(a_cut(), TITLES)
+    assert image.handles == []
+    assert image.sizeHint().height() < 110
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -151,16 +151,16 @@ def test_that_each_stage_is_painted_in_its_devices_colour(
     styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, dark: bool, width: int
 ) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
-    picture = CutDiagram()
-    qtbot.addWidget(picture)
-    picture.resize(width, 200)
-    picture.show_cut(a_cut(("block1", "block3"), UUIDS[:3]), ("GPU 0", "GPU 1", "GPU 2"))
-    picture.resize(width, picture.sizeHint().height())
-    picture.show()
-    drawn = picture.grab().toImage()
+    image = CutDiagram()
+    qtbot.addWidget(image)
+    image.resize(width, 200)
+    image.show_cut(a_cut(("block1", "block3"), UUIDS[:3]), ("GPU 0", "GPU 1", "GPU 2"))
+    image.resize(width, image.sizeHint().height())
+    image.show()
+    drawn = image.grab().toImage()
     for number in range(3):
-        strip = picture.stage_rect(number).center().toPoint()
-        strip.setY(round(picture.stage_rect(number).top()) + 5)
+        strip = image.stage_rect(number).center().toPoint()
+        strip.setY(round(image.stage_rect(number).top()) + 5)
         assert drawn.pixelColor(strip).name() == theme.device_color(UUIDS[number])
 
 
@@ -177,9 +177,9 @@ def test_that_the_table_is_a_sound_model(styled: QApplication, qtmodeltester: Mo
 def test_that_every_place_within_reach_can_be_gone_to_with_keys_alone(view: CutView, qtbot: QtBot) -> None:
     free = reachable(shown(view), 0)
     for _ in free:
-        qtbot.keyClick(view.picture.handles[0], Qt.Key.Key_Left)
+        qtbot.keyClick(view.image.handles[0], Qt.Key.Key_Left)
     seen = [shown(view).cuts[0]]
     for _ in free[1:]:
-        qtbot.keyClick(view.picture.handles[0], Qt.Key.Key_Right)
+        qtbot.keyClick(view.image.handles[0], Qt.Key.Key_Right)
         seen.append(shown(view).cuts[0])
     assert tuple(seen) == free

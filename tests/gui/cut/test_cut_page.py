@@ -168,21 +168,21 @@ def test_that_a_moved_cut_can_be_used_and_an_automatic_one_leaves_the_choice_to_
 ) -> None:
     with qtbot.waitSignals([measured.used, measured.closed]):
         measured.view.use.click()
-    measured.view.picture.step(0, 1)
+    measured.view.image.step(0, 1)
     with qtbot.waitSignal(measured.used) as used:
         measured.view.use.click()
     assert used.args == [("block3",)]
 
 
 def test_that_automatic_goes_back_from_a_moved_cut(measured: CutPage, qtbot: QtBot) -> None:
-    measured.view.picture.step(0, 2)
+    measured.view.image.step(0, 2)
     assert measured.cut is not None
     assert measured.cut.cuts == ("block4",)
     measured.view.automatic.click()
     assert measured.cut.cuts == ("block2",)
     assert measured.cut.chosen
-    measured.view.picture.step(0, -1)
-    qtbot.keyClick(measured.view.picture.handles[0], Qt.Key.Key_Home)
+    measured.view.image.step(0, -1)
+    qtbot.keyClick(measured.view.image.handles[0], Qt.Key.Key_Home)
     assert measured.cut.cuts == ("block2",)
 
 
@@ -235,7 +235,7 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.cut is not None, timeout=SOON_MS)
     assert page.cut is not None
-    handle = page.view.picture.handles[0]
+    handle = page.view.image.handles[0]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     wanted = page.cut.cuts

@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, PictureSizes, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, SplitReport, Unreadable
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.contract.preview import PreviewImage
@@ -31,11 +31,11 @@ from gui.dataset.page import DatasetPage
 
 
 def png(color: str, right: str = "") -> bytes:
-    """A picture of one colour, or of another in its right half."""
+    """An image of one colour, or of another in its right half."""
     stream = BytesIO()
-    picture = Image.new("RGB", (32, 20), color)
-    picture.paste(right or color, (16, 0, 32, 20))
-    picture.save(stream, "PNG")
+    image = Image.new("RGB", (32, 20), color)
+    image.paste(right or color, (16, 0, 32, 20))
+    image.save(stream, "PNG")
     return stream.getvalue()
 
 
@@ -50,9 +50,9 @@ REPORT = DatasetReport(
     examples=(
         Example("ash", "train", png("red", "blue"), 0),
         Example("birch", "train", png("black"), 40),
-        Example("ash", "train", b"no picture at all"),
+        Example("ash", "train", b"no image at all"),
     ),
-    sizes=PictureSizes((200, 100), (300, 224), (500, 400), 64),
+    sizes=ImageSizes((200, 100), (300, 224), (500, 400), 64),
     problems=(Problem("dataset", "Ash is frequent.", "Balance the classes.", "warning"),),
 )
 
@@ -68,13 +68,13 @@ def page(styled: QApplication, qtbot: QtBot) -> DatasetPage:
 
 
 def colour(page: DatasetPage, place: int) -> QColor:
-    """Of the picture's left side."""
-    picture = page.examples.picture(place).toImage()
-    return picture.pixelColor(picture.width() // 8, picture.height() // 2)
+    """Of the image's left side."""
+    image = page.examples.image(place).toImage()
+    return image.pixelColor(image.width() // 8, image.height() // 2)
 
 
 def test_that_a_dataset_is_told_with_its_classes_sizes_and_problems(page: DatasetPage) -> None:
-    assert page.title.text() == "flowers · 3 classes, 63 pictures"
+    assert page.title.text() == "flowers · 3 classes, 63 images"
     assert "From 200 x 100 to 500 x 400 pixels, 300 x 224 in the middle" in page.subtitle.text()
     assert page.problems.text() == "Ash is frequent. Balance the classes."
     assert page.bars.accessibleDescription().splitlines()[0] == "ash: train 40, val 4"
@@ -104,7 +104,7 @@ def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetP
     assert page.progress.text() == "Rendering what training is given …"
     assert [example.sample for example in page.examples.examples] == [0, 40]
     assert page.examples.awaits(0)
-    assert page.examples.picture(0).isNull()
+    assert page.examples.image(0).isNull()
     assert not page.examples.grab().isNull()
     for image in (given(0, 1, "green"), given(40, 1, "yellow"), given(0, 2, "blue")):
         page.renderer.rendered.emit(image)
@@ -191,15 +191,15 @@ def test_that_images_are_rendered_exactly_as_training_is_given_them(
         loader.close()
 
 
-def test_that_pictures_are_as_large_as_all_of_them_fit(page: DatasetPage) -> None:
+def test_that_images_are_as_large_as_all_of_them_fit(page: DatasetPage) -> None:
     def shown(width: int, height: int, count: int) -> tuple[int, int, bool]:
-        """The side of a picture, the columns, and whether the rest is out of sight."""
+        """The side of an image, the columns, and whether the rest is out of sight."""
         page.resize(width, height)
         page.show_report(structs.replace(REPORT, examples=REPORT.examples[:1] * count))
         page.examples.doItemsLayout()
         rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(count)]
         hidden = rects[-1].bottom() > page.examples.viewport().height()
-        return page.examples.picture(0).width(), len({rect.left() for rect in rects}), hidden
+        return page.examples.image(0).width(), len({rect.left() for rect in rects}), hidden
 
     side, columns, hidden = shown(640, 600, 12)
     assert (columns, hidden) == (2, True)
@@ -211,8 +211,8 @@ def test_that_pictures_are_as_large_as_all_of_them_fit(page: DatasetPage) -> Non
     assert (side, columns, hidden) == (384, 1, False)
 
 
-def test_that_an_example_that_is_no_picture_leaves_its_place(page: DatasetPage) -> None:
-    assert page.examples.picture(2).isNull()
+def test_that_an_example_that_is_no_image_leaves_its_place(page: DatasetPage) -> None:
+    assert page.examples.image(2).isNull()
     assert not page.examples.grab().isNull()
 
 
@@ -257,15 +257,15 @@ def test_that_bars_are_as_long_as_classes_are_frequent_in_each_split(styled: QAp
     ("split", "told"),
     [
         (SplitReport("train", {"ash": 3}), "3"),
-        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2 % of the pixels, in 3 pictures"),
-        (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 pictures"),
+        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2 % of the pixels, in 3 images"),
+        (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 images"),
     ],
 )
 def test_that_a_class_is_counted_as_its_kind_of_dataset_is(split: SplitReport, told: str) -> None:
     assert dataset_format.of_class(split, "ash") == told
 
 
-def test_that_clouds_are_not_called_pictures() -> None:
+def test_that_clouds_are_not_called_images() -> None:
     report = DatasetReport(folder="", format="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),))
     assert dataset_format.summary(report) == "1 class, 1 cloud"
     assert dataset_format.describe(report) == "Point clouds · train 1"

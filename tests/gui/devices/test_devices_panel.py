@@ -235,7 +235,7 @@ def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pyt
     for second in range(30):
         panel.update_snapshot(snapshot(gpu(0), time=1_700_000_000.0 + second))
     graph = next(g for g in panel.findChildren(Sparkline) if g.accessibleName() == "GPU 1 utilization")
-    picture = graph.grab().toImage()
+    image = graph.grab().toImage()
     line = QColor(theme.device_color(UUIDS[0]))
-    assert any(picture.pixelColor(graph.width() - 3, y) == line for y in range(graph.height()))
-    assert picture.pixelColor(3, 3) == QColor((theme.DARK if dark else theme.LIGHT).panel)
+    assert any(image.pixelColor(graph.width() - 3, y) == line for y in range(graph.height()))
+    assert image.pixelColor(3, 3) == QColor((theme.DARK if dark else theme.LIGHT).panel)

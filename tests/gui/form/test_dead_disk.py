@@ -26,7 +26,7 @@ PROGRAM = "def build_model(num_classes): ...\n"
 @pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
 )
-def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_path: Path, pictures: Path) -> None:
+def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_path: Path, images: Path) -> None:
     library = tmp_path / "dead_disk.so"
     source = ROOT / "tests/support/dead_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
@@ -36,7 +36,7 @@ def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_pat
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/gui/form/typing_on_a_dead_disk.py"), str(pictures)],
+        [sys.executable, str(ROOT / "tests/gui/form/typing_on_a_dead_disk.py"), str(images)],
         env=environment,
         capture_output=True,
         text=True,
@@ -67,11 +67,11 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer_when_it_comes(
-    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     program = tmp_path / "net.py"
     program.write_text(PROGRAM)
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.rows["model"].set_value(str(program))
     qtbot.waitUntil(lambda: form.train.toolTip() == f"The disk has not answered yet: {program}.")
     assert not form.train.isEnabled()
@@ -84,12 +84,12 @@ def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer
 
 
 def test_that_a_start_waits_for_the_disk_and_then_happens(
-    form: JobForm, pictures: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     program = tmp_path / "net.py"
     program.write_text(PROGRAM)
     answers.set()
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.rows["model"].set_value(str(program))
     form.rows["image_size"].set_value(None)
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))

@@ -44,12 +44,12 @@ def shown_at(form: JobForm, name: str) -> str:
     return label.text() if label.isVisibleTo(form) else ""
 
 
-def test_that_a_job_in_order_can_be_trained(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
+def test_that_a_job_in_order_can_be_trained(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     assert form.train.isEnabled()
     with qtbot.waitSignal(form.train_requested) as asked:
         qtbot.mouseClick(form.train, Qt.MouseButton.LeftButton)
-    assert asked.args == [Job(dataset=str(pictures), model="mnist_cnn", image_size=28)]
+    assert asked.args == [Job(dataset=str(images), model="mnist_cnn", image_size=28)]
 
 
 def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: JobForm, qtbot: QtBot) -> None:
@@ -75,10 +75,8 @@ def test_that_the_form_calls_a_gpu_what_its_card_calls_it(form: JobForm, qtbot: 
     assert form.devices_label.text() == "GPU 1"
 
 
-def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(
-    form: JobForm, pictures: Path, qtbot: QtBot
-) -> None:
-    fill(form, pictures, qtbot)
+def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     form.show()
     form.train.setFocus()
     qtbot.waitUntil(form.train.hasFocus)
@@ -96,32 +94,32 @@ def test_that_a_marked_field_says_what_is_wrong_to_assistive_technologies(form: 
 
 
 def test_that_what_was_found_wrong_in_the_folder_is_marked_at_the_folder(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    wrong = DatasetReport(folder=str(pictures), format="", problems=(Problem("dataset", "There is one class only."),))
-    fill(form, pictures, qtbot, wrong)
+    wrong = DatasetReport(folder=str(images), format="", problems=(Problem("dataset", "There is one class only."),))
+    fill(form, images, qtbot, wrong)
     assert "There is one class only." in shown_at(form, "dataset")
     assert not form.train.isEnabled()
 
 
-def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
+def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     form.rows["freeze_epochs"].set_value(2)
     qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_epochs"].problem_label.text())
     assert form.train.isEnabled()
 
 
-def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
-    form.set_dataset(str(pictures.parent))
+def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
+    form.set_dataset(str(images.parent))
     qtbot.waitUntil(lambda: "looked through" in form.train.toolTip())
     assert not form.train.isEnabled()
 
 
 def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_it(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.inspection.checking = True  # as the disk says once it is asked that the folder is another
     with qtbot.assertNotEmitted(form.train_requested):
         form.start()
@@ -130,9 +128,9 @@ def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_i
 
 
 def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    form.set_job(Job(dataset=str(pictures), model="mnist_cnn"))
+    form.set_job(Job(dataset=str(images), model="mnist_cnn"))
     qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
     form.card.show_progress(1, 10)
     form.card._cancel.click()
@@ -141,9 +139,9 @@ def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
 
 @pytest.mark.parametrize(("typed", "number"), [("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002)])
 def test_that_a_learning_rate_may_be_written_in_any_common_way(
-    form: JobForm, pictures: Path, qtbot: QtBot, typed: str, number: float
+    form: JobForm, images: Path, qtbot: QtBot, typed: str, number: float
 ) -> None:
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.rows["learning_rate"].editor.line.setText(typed)
     qtbot.waitUntil(lambda: form.job is not None and form.job.learning_rate == number)
 
@@ -189,9 +187,9 @@ def test_that_a_model_may_be_typed_by_its_id_or_title(form: JobForm) -> None:
 
 
 def test_that_a_model_file_runs_only_after_it_has_been_allowed(
-    form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot
+    form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
     form.rows["model"].set_value(str(program))
@@ -207,8 +205,8 @@ def test_that_a_model_file_runs_only_after_it_has_been_allowed(
     assert form.job.model_file_sha256 == model_file_sha256(str(program))
 
 
-def test_that_consent_ends_when_the_file_changes(form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
+def test_that_consent_ends_when_the_file_changes(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
     form.rows["model"].set_value(str(program))
@@ -223,13 +221,13 @@ def test_that_consent_ends_when_the_file_changes(form: JobForm, pictures: Path, 
 
 
 def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings_along(
-    form: JobForm, pictures: Path, tmp_path: Path, qtbot: QtBot
+    form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
-    brought = Job(dataset=str(pictures), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
+    brought = Job(dataset=str(images), model=str(program), model_file_sha256=model_file_sha256(str(program)) or "")
     form.set_job(brought)
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.rows["model"].set_value(str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
@@ -253,10 +251,10 @@ def test_that_what_is_wrong_with_the_devices_is_shown_in_the_form(form: JobForm,
     qtbot.waitUntil(lambda: "No device is chosen." in form.devices_problems.text())
 
 
-def test_that_the_card_names_what_was_found(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
+def test_that_the_card_names_what_was_found(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     said = form.card.text()
-    assert "2 classes, 33 pictures" in said
+    assert "2 classes, 33 images" in said
     assert "train 26, val 7 (drawn from train)" in said
     assert "ants/broken.jpg" in said
     form.card._more.click()
@@ -265,8 +263,8 @@ def test_that_the_card_names_what_was_found(form: JobForm, pictures: Path, qtbot
     assert form.card._listing.toPlainText() == "ants/broken.jpg: it ends too early"
 
 
-def test_that_the_job_can_be_copied_as_a_command(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    folder = pictures / "my flowers"
+def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    folder = images / "my flowers"
     folder.mkdir()
     fill(form, folder, qtbot)
     form.rows["strategy"].set_value("ddp")
@@ -289,9 +287,9 @@ def test_that_every_field_has_its_label_as_buddy_and_the_labels_text_as_name(for
         assert buddies[control] == FIELDS[name].label
 
 
-def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobForm, pictures: Path) -> None:
+def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobForm, images: Path) -> None:
     job = Job(
-        dataset=str(pictures),
+        dataset=str(images),
         model="resnet18",
         strategy="pipeline",
         epochs=17,
@@ -321,10 +319,10 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
 
 
 def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_their_way(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     row, note = form.rows["pretrained"], form.rows["model"].note
-    form.set_job(Job(dataset=str(pictures), model="timm:tf_efficientnet_lite0"))
+    form.set_job(Job(dataset=str(images), model="timm:tf_efficientnet_lite0"))
     line = "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, not on this machine"
     qtbot.waitUntil(lambda: note.text() == line)
     assert shown_at(form, "pretrained") == ""

@@ -39,9 +39,9 @@ def _shown_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ready(form: JobForm, pictures: Path, qtbot: QtBot) -> JobForm:
+def ready(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """The form with a job in order, on the CPU."""
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     assert form.train.isEnabled()
     return form
 

@@ -66,13 +66,13 @@ def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> 
 
 @pytest.mark.usefixtures("styled")
 def test_that_what_a_recipe_says_of_a_field_without_effect_does_not_count_as_changed(
-    pictures: Path, qtbot: QtBot
+    images: Path, qtbot: QtBot
 ) -> None:
     said = {"optimizer": "adamw", "beta2": 0.95, "schedule": "step", "milestones": (2,)}
     save_recipe("Mine", "", "classification", said)
     form = JobForm()
     qtbot.addWidget(form)
-    form.set_job(Job(dataset=str(pictures)))
+    form.set_job(Job(dataset=str(images)))
     form.recipes.begin()
     change(form, recipe="mine")
     form.judge()
@@ -87,19 +87,19 @@ def test_that_what_a_recipe_says_of_a_field_without_effect_does_not_count_as_cha
     assert not [fold.mark.text() for fold in form.folds if fold.mark.text()]
 
 
-def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, pictures: Path) -> None:
+def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, images: Path) -> None:
     run = a_run(
-        8, "paused", dataset=str(pictures), strategy="pipeline", devices=("cpu", "cpu"), compile="off", beta2=0.9,
+        8, "paused", dataset=str(images), strategy="pipeline", devices=("cpu", "cpu"), compile="off", beta2=0.9,
         bucket_mib=8.0,
     )  # fmt: skip
     job = run.job()
     assert job is not None
-    guest = Prefill(said="Goes on", job=job, run=run)
-    form.prefill_mode.begin(guest)
+    prefill = Prefill(said="Goes on", job=job, run=run)
+    form.prefill_mode.begin(prefill)
     form.set_devices(job.devices)
-    assert guest.changes(form.values()) == {}
+    assert prefill.changes(form.values()) == {}
     change(form, strategy="ddp")
-    assert guest.changes(form.values()) == {"strategy": "ddp"}
+    assert prefill.changes(form.values()) == {"strategy": "ddp"}
     assert form.rows["bucket_mib"].value() == 8.0
     form.prefill_mode.begin(Prefill(said="A fork", job=job))
     form.judge()

@@ -42,8 +42,8 @@ def test_that_a_run_that_starts_at_once_or_goes_on_is_told_so() -> None:
     assert words({"cpu": ("a",)}, ("cpu",), {}, False, "Resume").startswith("Goes on when the CPU is free")
 
 
-def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    fill(form, pictures, qtbot)
+def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    fill(form, images, qtbot)
     assert not form.foot.ahead.isVisible()
     form.set_ahead({"cpu": ("night shift",)})
     assert form.foot.ahead.text() == "Starts when the CPU is free: behind “night shift”."
@@ -60,9 +60,9 @@ def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, picture
 
 
 def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    fill(form, pictures, qtbot)
+    fill(form, images, qtbot)
     form.set_ahead({"cpu": ("night shift",)})
     form.foot.at_once.setFocus()
     form.set_starting(True)
@@ -94,11 +94,11 @@ def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
     assert titles == {"start": ["When free", "At once"], "on_not_finite": ["Stop", "Roll back", "Skip the step"]}
 
 
-def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, pictures: Path) -> None:
+def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, images: Path) -> None:
     job = Job(
-        dataset=str(pictures), devices=("GPU-a",), wait_for_others=True, restarts=0, on_not_finite="skip"
+        dataset=str(images), devices=("GPU-a",), wait_for_others=True, restarts=0, on_not_finite="skip"
     )  # fmt: skip
-    for each in (job, Job(dataset=str(pictures), start="at_once", restarts=7, on_not_finite="roll_back")):
+    for each in (job, Job(dataset=str(images), start="at_once", restarts=7, on_not_finite="roll_back")):
         form.set_job(each)
         form.set_devices(each.devices)
         form.judge()

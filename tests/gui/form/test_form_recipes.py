@@ -30,9 +30,9 @@ def report(images: int = 1000, classes: int = 10) -> DatasetReport:
 
 
 @pytest.fixture
-def begun(form: JobForm, pictures: Path, qtbot: QtBot) -> JobForm:
+def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """A form that begins with the recipe that fits, whose folder has been looked through."""
-    form.set_job(Job(dataset=str(pictures)))
+    form.set_job(Job(dataset=str(images)))
     form.recipes.begin()
     qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
     form.set_report(report())
@@ -148,8 +148,8 @@ def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
     assert "timm-a1" not in offered
 
 
-def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
-    job = Job(dataset=str(pictures), epochs=9, mixup=0.2, pretrained=True)
+def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    job = Job(dataset=str(images), epochs=9, mixup=0.2, pretrained=True)
     form.set_job(job)
     qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
     form.set_report(report())
@@ -164,7 +164,7 @@ def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, pictures: Path,
 
 
 def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_been_looked_through(
-    begun: JobForm, form: JobForm, pictures: Path, qtbot: QtBot
+    begun: JobForm, form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     change(begun, mixup=0.2)
     job = begun.job
@@ -193,10 +193,10 @@ def test_that_the_folder_looked_through_anew_changes_nothing_until_it_has_been(b
     assert values(begun, "epochs", "ema_decay") == (30, 0.98)
 
 
-def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(begun: JobForm, pictures: Path) -> None:
+def test_that_another_runs_job_is_left_as_it_is_and_a_fork_takes_a_recipe_once(begun: JobForm, images: Path) -> None:
     change(begun, mixup=0.2)
     own = begun.values()
-    run = a_run(8, "paused", dataset=str(pictures), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
+    run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     assert job is not None
     begun.prefill_mode.begin(Prefill(said="Goes on", job=job, run=run, action="Resume"))

@@ -136,9 +136,9 @@ def test_that_every_schedule_has_a_title(form: JobForm) -> None:
     assert titles == ["GPipe", "1F1B", "Interleaved 1F1B", "ZB1P (zero bubble)", "ZBV (zero bubble)"]
 
 
-def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, pictures: Path) -> None:
+def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, images: Path) -> None:
     pipeline = Job(
-        dataset=str(pictures),
+        dataset=str(images),
         strategy="pipeline",
         devices=("cpu", "cpu"),
         accumulation=2,
@@ -152,7 +152,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, p
         cuts=("layer1", "layer2", "layer3", "layer4", "avgpool"),
     )
     ddp = Job(
-        dataset=str(pictures),
+        dataset=str(images),
         strategy="ddp",
         devices=("cpu", "cpu"),
         balance="speed",

@@ -51,22 +51,22 @@ def test_that_dropout_is_offered_for_the_models_that_have_it(form: JobForm) -> N
 
 
 def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_on(
-    form: JobForm, pictures: Path, qtbot: QtBot
+    form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    for name, value in (("dataset", str(pictures)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
+    for name, value in (("dataset", str(images)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
         with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
             form.rows[name].set_value(value)
         assert asked.args is not None
         assert getattr(asked.args[0], name) == value
-    assert asked.args == [Job(dataset=str(pictures), task="road_extraction", ignore_value=7, seed=3)]
+    assert asked.args == [Job(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
     with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
-        form.rows["dataset"].set_value(str(pictures / "nowhere"))
+        form.rows["dataset"].set_value(str(images / "nowhere"))
     assert asked.args == [None]
 
 
-def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, pictures: Path, qtbot: QtBot) -> None:
+def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.rows["task"].set_value("road_extraction")
-    form.rows["dataset"].set_value(str(pictures))
+    form.rows["dataset"].set_value(str(images))
     qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
     form.set_report(DatasetReport(folder="", format="masks", classes=("a", "b", "c")))
     assert "The masks have 3 classes" in shown_at(form, "dataset")
@@ -80,12 +80,12 @@ def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) 
 
 
 def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> None:
-    of_pictures = ("image_size", "picture_cache", "memory_format")
-    assert all(form.rows[name].has_effect for name in of_pictures)
+    of_images = ("image_size", "picture_cache", "memory_format")
+    assert all(form.rows[name].has_effect for name in of_images)
     form.rows["task"].set_value("point_segmentation")
-    assert not any(form.rows[name].has_effect for name in of_pictures)
+    assert not any(form.rows[name].has_effect for name in of_images)
     form.rows["task"].set_value("segmentation")
-    assert all(form.rows[name].has_effect for name in of_pictures)
+    assert all(form.rows[name].has_effect for name in of_images)
 
 
 def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:

@@ -23,20 +23,20 @@ from tests.gui.sources.written_runs import a_run
 
 
 @pytest.fixture
-def run(pictures: Path) -> RunFolder:
+def run(images: Path) -> RunFolder:
     """A paused run of two CPU workers, with another seed than the form's own job."""
     return a_run(
-        8, "paused", dataset=str(pictures), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
+        8, "paused", dataset=str(images), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
         seed=7, learning_rate=0.0123456789012, bucket_mib=8.0,
     )  # fmt: skip
 
 
 @pytest.fixture
-def ready(form: JobForm, pictures: Path, qtbot: QtBot) -> JobForm:
+def ready(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """The form with a job of its own in order; devices follow as the panel does, and folders are looked through."""
     form.prefill_mode.devices_wanted.connect(form.set_devices)
     form.folder_chosen.connect(lambda folder, *_: form.set_report(REPORT if folder else None))
-    form.set_job(Job(dataset=str(pictures), model="mnist_cnn", image_size=28, epochs=3))
+    form.set_job(Job(dataset=str(images), model="mnist_cnn", image_size=28, epochs=3))
     qtbot.waitUntil(form.train.isEnabled)
     return form
 
@@ -115,10 +115,8 @@ def test_that_the_way_back_leads_to_what_the_run_had(ready: JobForm, run: RunFol
     assert ready.rows["bucket_mib"].standard == 25.0
 
 
-def test_that_what_keeps_the_run_from_going_on_is_told_at_its_field(
-    ready: JobForm, pictures: Path, qtbot: QtBot
-) -> None:
-    completed = a_run(8, dataset=str(pictures), model="mnist_cnn", image_size=28)
+def test_that_what_keeps_the_run_from_going_on_is_told_at_its_field(ready: JobForm, images: Path, qtbot: QtBot) -> None:
+    completed = a_run(8, dataset=str(images), model="mnist_cnn", image_size=28)
     ready.prefill_mode.begin(going_on(completed, action="Train further", preset={"epochs": 9}, focus="epochs"))
     qtbot.waitUntil(ready.train.isEnabled)
     assert ready.window().focusWidget() is ready.rows["epochs"].editor.control
@@ -159,26 +157,26 @@ def test_that_the_own_job_comes_back_once_the_guest_has_been_started_and_stays_a
     assert own is not None
     assert own.epochs == 3
     ready.set_started()  # another run, asked for elsewhere
-    assert ready.prefill_mode.guest is not None
+    assert ready.prefill_mode.prefill is not None
     with qtbot.waitSignal(ready.go_on_requested):
         ready.start()
     ready.set_starting(True)
     ready.set_start_problems([Problem("run", "The disk is full.")])
-    assert ready.prefill_mode.guest is not None
+    assert ready.prefill_mode.prefill is not None
     assert "The disk is full." in ready.reason.text()
     ready.rows["epochs"].set_value(8)
     qtbot.waitUntil(ready.train.isEnabled)
     with qtbot.waitSignal(ready.go_on_requested):
         ready.start()
     ready.set_started()
-    assert ready.prefill_mode.guest is None
+    assert ready.prefill_mode.prefill is None
     assert ready.prefill_mode.own_job == own
 
 
 def test_that_a_folder_for_a_new_run_sends_the_guest_away(ready: JobForm, run: RunFolder, tmp_path: Path) -> None:
     ready.prefill_mode.begin(going_on(run))
     ready.set_dataset(str(tmp_path))
-    assert ready.prefill_mode.guest is None
+    assert ready.prefill_mode.prefill is None
     assert ready.rows["dataset"].value() == str(tmp_path)
     assert ready.rows["epochs"].value() == 3
 
@@ -196,5 +194,5 @@ def test_that_the_band_and_its_button_are_reached_by_tab_and_have_names(
     assert ready.rows["seed"].editor.control not in reached
     ready.prefill_mode.band.cancel.setFocus()
     qtbot.keyClick(ready.prefill_mode.band.cancel, Qt.Key.Key_Space)
-    assert ready.prefill_mode.guest is None
+    assert ready.prefill_mode.prefill is None
     qtbot.waitUntil(ready.train.hasFocus)

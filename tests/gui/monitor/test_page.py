@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Mig, Nvml, Shown
+from engine.contract.devices import Mig, Nvml, SnapshotRequest
 from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
@@ -68,26 +68,26 @@ def test_that_only_what_a_view_needs_is_offered(watching: Watching) -> None:
 
 def test_that_the_sampler_is_told_what_is_in_sight(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     page = watching.page
-    told: list[Shown] = []
+    told: list[SnapshotRequest] = []
     monkeypatch.setattr(watching.hosts.local, "show", told.append)
     watching.see(full_gpu())
     page.set_panel_shown(False)
-    assert told[-1] == Shown(processes=True, activity=True, details=True)
+    assert told[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
-    assert told[-1] == Shown(processes=True, activity=False, details=True)
+    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     watching.see(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
-    assert told[-1] == Shown(processes=True, activity=True, details=True)
+    assert told[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     page.show_view(GRAPHS)
-    assert told[-1] == Shown(processes=False, activity=True, details=True)
+    assert told[-1] == SnapshotRequest(processes=False, activity=True, details=True)
     page.graphs.checks["sm_active_percent"].click()
-    assert told[-1] == Shown(processes=False, activity=False, details=True)
+    assert told[-1] == SnapshotRequest(processes=False, activity=False, details=True)
     page.show_view(PROCESSES)
-    assert told[-1] == Shown(processes=True, activity=False, details=True)
+    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     page.hide()
-    assert told[-1] == Shown(processes=False, activity=False, details=False)
+    assert told[-1] == SnapshotRequest(processes=False, activity=False, details=False)
     page.set_panel_shown(True)
-    assert told[-1] == Shown(processes=True, activity=False, details=False)
+    assert told[-1] == SnapshotRequest(processes=True, activity=False, details=False)
 
 
 def test_that_the_newest_ten_minutes_are_shown_until_another_span_is_chosen(watching: Watching, qtbot: QtBot) -> None:
@@ -303,14 +303,14 @@ def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> N
     assert asked[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
 
 
-def test_that_a_picture_of_what_is_on_screen_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
+def test_that_an_image_of_what_is_on_screen_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
     with qtbot.waitSignal(page.told) as told:
         page.saving.save_png(tmp_path / "page.png", page.gpus)
-    assert told.args == [f"The picture was saved to {tmp_path / 'page.png'}.", "info"]
-    picture = QImage(str(tmp_path / "page.png"))
-    assert (picture.width(), picture.height()) == (page.gpus.width(), page.gpus.height())
+    assert told.args == [f"The image was saved to {tmp_path / 'page.png'}.", "info"]
+    image = QImage(str(tmp_path / "page.png"))
+    assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
     with qtbot.waitSignal(page.told) as told:
         page.saving.save_png(tmp_path / "nowhere" / "page.png", page.gpus)
     assert told.args[1] == "warning"

@@ -43,7 +43,7 @@ class Two:
         for plot in self.plots:
             plot.redraw()
 
-    def picture(self, number: int = 0) -> QImage:
+    def image(self, number: int = 0) -> QImage:
         return self.plots[number]._view.grab().toImage()
 
     def values(self, number: int = 0) -> str:
@@ -55,37 +55,37 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
     return Two(qtbot)
 
 
-def rows_of(picture: QImage, color: str) -> list[int]:
+def rows_of(image: QImage, color: str) -> list[int]:
     """The rows of pixels with a horizontal run of `color` in them, longer than any letter."""
     wanted = QColor(color).rgb()
     return [
         y
-        for y in range(picture.height())
-        if sum(picture.pixel(x, y) == wanted for x in range(picture.width())) > picture.width() / 3
+        for y in range(image.height())
+        if sum(image.pixel(x, y) == wanted for x in range(image.width())) > image.width() / 3
     ]
 
 
-def columns_of(picture: QImage, color: str) -> list[int]:
+def columns_of(image: QImage, color: str) -> list[int]:
     wanted = QColor(color).rgb()
     return [
         x
-        for x in range(picture.width())
-        if sum(picture.pixel(x, y) == wanted for y in range(picture.height())) > picture.height() / 2
+        for x in range(image.width())
+        if sum(image.pixel(x, y) == wanted for y in range(image.height())) > image.height() / 2
     ]
 
 
 def test_that_thresholds_lie_where_their_values_are(two: Two) -> None:
     plot = two.plots[0]
     plot.set_levels([Level(83, "slows down", lambda: RED), Level(17, "low", lambda: GREEN)])
-    picture = two.picture()
-    (red,), (green,) = rows_of(picture, RED), rows_of(picture, GREEN)
+    image = two.image()
+    (red,), (green,) = rows_of(image, RED), rows_of(image, GREEN)
     box = plot._view.box
     for value, row in ((83, red), (17, green)):
         wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(50), box.pixel_down(value))).y()
         assert abs(row - wanted) <= 1.5
-    assert rows_of(two.picture(1), RED) == []
+    assert rows_of(two.image(1), RED) == []
     plot.set_levels([])
-    assert rows_of(two.picture(), RED) == []
+    assert rows_of(two.image(), RED) == []
 
 
 def test_that_a_threshold_out_of_sight_is_hidden_and_does_not_stretch_the_axis(
@@ -113,28 +113,28 @@ def test_that_marks_stand_in_every_plot_of_the_group_at_their_place(two: Two) ->
     two.group.set_marks([Mark(30, "begins", lambda: GREEN), Mark(70, "ends", lambda: BLUE, ends=True)])
     two.redraw()
     for number, plot in enumerate(two.plots):
-        picture = two.picture(number)
+        image = two.image(number)
         for place, color in ((30, GREEN), (70, BLUE)):
-            (column,) = columns_of(picture, color)
+            (column,) = columns_of(image, color)
             box = plot._view.box
             wanted = plot._view.mapFromScene(box.mapToScene(box.pixel_across(place), 0)).x()
             assert abs(column - wanted) <= 1.5
     two.group.set_marks([])
     two.redraw()
-    assert columns_of(two.picture(), GREEN) == []
+    assert columns_of(two.image(), GREEN) == []
 
 
 def test_that_a_marks_flag_tells_beginning_from_end_without_colour(two: Two) -> None:
     two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
     two.redraw()
-    picture = two.picture(1)
+    image = two.image(1)
     wanted = QColor(GREEN).rgb()
-    first, last = columns_of(picture, GREEN)
+    first, last = columns_of(image, GREEN)
     top = int(two.plots[1]._view.box.sceneBoundingRect().top()) + 2
-    assert picture.pixel(first + 2, top) == wanted
-    assert picture.pixel(first - 2, top) != wanted
-    assert picture.pixel(last - 2, top) == wanted
-    assert picture.pixel(last + 2, top) != wanted
+    assert image.pixel(first + 2, top) == wanted
+    assert image.pixel(first - 2, top) != wanted
+    assert image.pixel(last - 2, top) == wanted
+    assert image.pixel(last + 2, top) != wanted
 
 
 def test_that_the_topmost_plot_in_sight_names_the_marks(two: Two) -> None:

@@ -16,21 +16,21 @@ SIZE = 100
 
 def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
     """A curve over 0 to 100 in both directions, unless told otherwise, in as many pixels."""
-    picture = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
-    picture.fill(QColor("white"))
+    image = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
+    image.fill(QColor("white"))
     curve = Curve(dots=dots)
     curve.set_color(RED)
     curve.set_data(x, y)
-    painter = QPainter(picture)
+    painter = QPainter(image)
     curve.paint(painter, (edges.get("left", 0.0), edges.get("right", 100.0), 0.0, 100.0, SIZE, SIZE))
     painter.end()
-    return picture
+    return image
 
 
-def red_columns(picture: QImage) -> set[int]:
+def red_columns(image: QImage) -> set[int]:
     """The columns of pixels that have something other than white in them."""
     white = QColor("white").rgb()
-    return {x for x in range(SIZE) if any(picture.pixel(x, y) != white for y in range(SIZE))}
+    return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 
 
 def test_that_a_curve_is_drawn_from_its_first_point_to_its_last(qapp: QApplication) -> None:
@@ -58,8 +58,8 @@ def test_that_dots_stand_at_the_points_alone(qapp: QApplication) -> None:
 
 def test_that_points_far_outside_do_no_harm(qapp: QApplication) -> None:
     x = np.array([-1e12, 40.0, 50.0, 1e12])
-    picture = painted(x, np.full(4, 50.0), left=40.0, right=40.001)
-    assert red_columns(picture) == set(range(SIZE))
+    image = painted(x, np.full(4, 50.0), left=40.0, right=40.001)
+    assert red_columns(image) == set(range(SIZE))
     assert red_columns(painted(np.array([20.0, 60.0]), np.array([-1e30, 1e30]))) <= {39, 40, 41}
 
 

@@ -257,10 +257,10 @@ def test_that_the_colours_follow_the_scheme(shown: Shown, monkeypatch: pytest.Mo
     theme.notifier.changed.emit()
     shown.data(200)
     wanted = theme.DARK if dark else theme.LIGHT
-    picture = shown.plot.grab().toImage()
+    image = shown.plot.grab().toImage()
     view = shown.plot._view.geometry()
-    assert picture.pixelColor(view.right() - 2, view.top() + 2) == QColor(wanted.panel)
-    found = {picture.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
+    assert image.pixelColor(view.right() - 2, view.top() + 2) == QColor(wanted.panel)
+    found = {image.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
     assert QColor(wanted.accent).name() in found
 
 

@@ -61,7 +61,7 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Pictures are of 8 x 6 pixels; the truth is green, predictions are red."""
+    """Images are of 8 x 6 pixels; the truth is green, predictions are red."""
     chosen = job(**changes)
     run = create_run(chosen)
     told = list(events(chosen, accuracy=accuracy, measures=measures))

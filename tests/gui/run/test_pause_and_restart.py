@@ -76,7 +76,7 @@ def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
         PhaseChanged(time=at, phase="starting"),
         PhaseChanged(time=at, phase="preparing"),
         Planned(
-            time=at + 1, epochs=4, from_step=from_step, steps_per_epoch=10, train_pictures=320, val_pictures=20,
+            time=at + 1, epochs=4, from_step=from_step, steps_per_epoch=10, train_images=320, val_images=20,
             classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
         ),
         PhaseChanged(time=at + 1, phase="training"),
@@ -266,7 +266,7 @@ def test_that_of_what_was_said_before_nothing_is_held_against_a_run_that_goes_on
     assert status_of(told(first(25), over, second(20, 30)), "running").text == "Running · epoch 3 of 4"
 
 
-def test_that_pictures_of_what_the_workers_before_did_are_gone_with_them() -> None:
+def test_that_images_of_what_the_workers_before_did_are_gone_with_them() -> None:
     spoke = [trace(time=BEGUN + 3), timed()]
     spoke[1].time = BEGUN + 3
     assert told(first(25), spoke).trace is not None
@@ -312,7 +312,7 @@ def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
     said = [
         warned("no_blocks", "The model has no blocks."),
         warned("step_skipped", "Step 12 was skipped."),
-        warned("out_of_memory", "Out of memory at step 3: parts of 8 pictures from now on."),
+        warned("out_of_memory", "Out of memory at step 3: parts of 8 images from now on."),
         warned("step_skipped", "Step 30 was skipped."),
         warned("unreadable", "b.jpg is left out."),
     ]
@@ -320,7 +320,7 @@ def test_that_the_newest_kinds_of_warnings_are_told_and_counted() -> None:
     assert [remark.kind for remark in remarks(data)] == ["warning"] * 3
     assert remarked(quiet(first(25)), said) == [
         "Step 30 was skipped (2 times)",
-        "Out of memory at step 3: parts of 8 pictures from now on",
+        "Out of memory at step 3: parts of 8 images from now on",
         "b.jpg is left out",
     ]
 

@@ -108,7 +108,7 @@ def test_that_the_lines_that_load_a_checkpoint_are_python_for_every_kind_of_mode
     model: str, channels: int, kind: str
 ) -> None:
     plan = Planned(
-        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=("a", "b"), image_size=64,
+        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=("a", "b"), image_size=64,
         channels=channels, parameters=1, trainable_parameters=1,
     )  # fmt: skip
     code = loading_code(job(model=model), plan, f"/runs/it's/{kind}.pt", kind)
@@ -208,7 +208,7 @@ def test_that_opening_another_run_leaves_nothing_of_the_one_before(show: Open) -
 def test_that_the_log_marks_warnings_by_word(show: Open, qtbot: QtBot) -> None:
     page = show(a_run(8))
     qtbot.waitUntil(lambda: "That was all" in page.log.text.toPlainText(), timeout=3000)
-    assert "0:00:00  Warning: 3 pictures could not be read and are left out" in page.log.text.toPlainText()
+    assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
 
 def test_that_the_log_follows_its_end_unless_it_has_been_scrolled_up(styled: QApplication, qtbot: QtBot) -> None:
@@ -288,7 +288,7 @@ def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot:
     shown = texts(page)
     assert "DistributedDataParallel on 2 CPU workers" in shown
     assert "Went on at " in shown
-    assert "⚠ 3 pictures could not be read and are left out (2 times)" in shown
+    assert "⚠ 3 images could not be read and are left out (2 times)" in shown
     line = page.charts.loss._lines["train"]
     fresh = Smoother(0.9)
     qtbot.waitUntil(lambda: len(line.y) == 60, timeout=5000)

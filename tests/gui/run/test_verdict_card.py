@@ -96,7 +96,7 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     qtbot.waitUntil(card.use.isVisible, timeout=10_000)
     card.use.click()
     prefill_mode = window.form.prefill_mode
-    qtbot.waitUntil(lambda: prefill_mode.guest is not None)
+    qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
     assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
     values = window.form.values()
     assert (values["augmentation"], values["seed"]) == ("light", 7)
@@ -115,8 +115,8 @@ def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_fur
     qtbot.waitUntil(card.use.isVisible, timeout=10_000)
     card.use.click()
     prefill_mode = window.form.prefill_mode
-    qtbot.waitUntil(lambda: prefill_mode.guest is not None)
-    assert prefill_mode.guest is not None
-    assert prefill_mode.guest.run is not None
-    assert prefill_mode.guest.run.path == run.path
+    qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
+    assert prefill_mode.prefill is not None
+    assert prefill_mode.prefill.run is not None
+    assert prefill_mode.prefill.run.path == run.path
     assert (prefill_mode.action, window.form.values()["epochs"]) == ("Train further", 10)

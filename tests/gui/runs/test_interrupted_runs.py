@@ -57,7 +57,7 @@ def test_that_a_run_that_is_left_as_it_is_stays_in_the_list_alone(
 ) -> None:
     run = interrupted()
     refresh()
-    with qtbot.waitSignal(page.notebook.written):
+    with qtbot.waitSignal(page.notes_writer.written):
         button(page, "Leave as it is").click()
     assert read_notes(run.path).set_aside
     assert not page.interrupted.isVisible()

@@ -144,25 +144,25 @@ def test_that_a_pause_that_nobody_hears_is_told(page: RunsPage, refresh: Refresh
 def test_that_a_run_goes_on_with_changes_from_where_it_stands() -> None:
     run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
-    guest = to_go_on(summary(run))
-    assert guest.run is not None
-    assert guest.run.path == run.path
-    assert guest.job == job(learning_rate=0.5, name="night shift")
-    assert guest.checkpoint == str(run.checkpoints / "last.pt")
-    assert "“night shift” from epoch 4, step 8 (last.pt, " in guest.said
-    assert (guest.action, guest.preset) == ("Resume", {})
+    prefill = to_go_on(summary(run))
+    assert prefill.run is not None
+    assert prefill.run.path == run.path
+    assert prefill.job == job(learning_rate=0.5, name="night shift")
+    assert prefill.checkpoint == str(run.checkpoints / "last.pt")
+    assert "“night shift” from epoch 4, step 8 (last.pt, " in prefill.said
+    assert (prefill.action, prefill.preset) == ("Resume", {})
 
 
 def test_that_a_completed_run_is_offered_more_epochs() -> None:
-    guest = to_go_on(summary(with_checkpoints(a_run(8))))
-    assert (guest.action, guest.preset, guest.focus) == ("Train further", {"epochs": 9}, "epochs")
-    assert "schedule now spans all epochs" in guest.said
+    prefill = to_go_on(summary(with_checkpoints(a_run(8))))
+    assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
+    assert "schedule now spans all epochs" in prefill.said
 
 
 def test_that_a_run_without_a_checkpoint_says_that_it_begins_again() -> None:
-    guest = to_go_on(summary(a_run(8, "failed")))
-    assert guest.checkpoint == ""
-    assert "from its start, since it has no checkpoint" in guest.said
+    prefill = to_go_on(summary(a_run(8, "failed")))
+    assert prefill.checkpoint == ""
+    assert "from its start, since it has no checkpoint" in prefill.said
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ def test_that_a_fork_begins_with_a_checkpoint_and_the_best_one_gives_its_weights
     name: str | None, fields: dict[str, str], said: str
 ) -> None:
     run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3))
-    guest = to_fork(summary(run), run.checkpoints / name if name else None)
+    prefill = to_fork(summary(run), run.checkpoints / name if name else None)
     paths = {field: str(run.checkpoints / file) for field, file in fields.items()}
-    assert guest.job == job(name="night shift fork", seed=3, **paths)
-    assert guest.run is None
-    assert guest.action == "Train"
-    assert said in guest.said
+    assert prefill.job == job(name="night shift fork", seed=3, **paths)
+    assert prefill.run is None
+    assert prefill.action == "Train"
+    assert said in prefill.said
 
 
 def test_that_a_fork_of_what_is_complete_has_something_left_to_train() -> None:
@@ -221,8 +221,8 @@ def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, re
     tree.setCurrentItem(item)
     with qtbot.waitSignal(page.guest_wanted) as invited:
         qtbot.keyClick(tree, Qt.Key.Key_Return)
-    guest: Prefill = invited.args[0]
-    assert guest.job.resume_from == str(run.checkpoints / OLDER)
+    prefill: Prefill = invited.args[0]
+    assert prefill.job.resume_from == str(run.checkpoints / OLDER)
 
 
 def test_that_a_run_that_keeps_all_its_checkpoints_shows_the_newest(

@@ -77,7 +77,7 @@ def test_that_notes_and_tags_are_kept_once_typing_pauses(page: RunsPage, refresh
     refresh()
     select(page, run)
     qtbot.keyClicks(page.details.notes, "0.1 was too much")
-    with qtbot.waitSignal(page.notebook.written, timeout=5000):
+    with qtbot.waitSignal(page.notes_writer.written, timeout=5000):
         qtbot.keyClicks(page.details.tags, "paper, v2,")
     assert read_notes(run.path).text == "0.1 was too much"
     assert read_notes(run.path).tags == ("paper", "v2")
@@ -92,7 +92,7 @@ def test_that_notes_are_kept_when_another_run_is_chosen_and_when_the_page_goes(
     refresh()
     select(page, first)
     page.details.notes.setPlainText("of the first")
-    with qtbot.waitSignal(page.notebook.written):
+    with qtbot.waitSignal(page.notes_writer.written):
         page.table.selectRow(page.model.row(second.run_id))  # in one step, as a click does
     assert page.details.notes.toPlainText() == "of the second"
     page.details.notes.setPlainText("of the second, changed")

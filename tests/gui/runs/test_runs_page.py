@@ -224,7 +224,7 @@ def test_that_a_run_is_renamed_in_its_row(page: RunsPage, refresh: Refresh, qtbo
     assert editor.text() == "before"
     editor.selectAll()
     qtbot.keyClicks(editor, "after")
-    with qtbot.assertNotEmitted(page.run_chosen), qtbot.waitSignal(page.notebook.written):
+    with qtbot.assertNotEmitted(page.run_chosen), qtbot.waitSignal(page.notes_writer.written):
         qtbot.keyClick(editor, Qt.Key.Key_Return)
     assert column(page, "Name") == ["after"]
     assert read_notes(run.path).name == "after"
@@ -241,7 +241,7 @@ def test_that_favourites_bear_a_star_which_a_key_gives_and_takes(
     select(page, *runs)
     assert page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole) is None
     for favourite in (True, False):
-        with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+        with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
             qtbot.keyClick(page.table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
         assert [read_notes(run.path).favourite for run in runs] == [favourite, favourite]
         star = page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole)
@@ -257,7 +257,7 @@ def test_that_a_star_is_given_to_all_chosen_runs_where_one_lacks_it(
     refresh()
     select(page, *runs)
     assert not page.acts.favourite.isChecked()
-    with qtbot.waitSignal(page.notebook.written):
+    with qtbot.waitSignal(page.notes_writer.written):
         page.acts.favourite.trigger()
     assert [read_notes(run.path).favourite for run in runs] == [True, True]
 
@@ -267,7 +267,7 @@ def test_that_tags_are_put_on_all_chosen_runs_and_taken_off(page: RunsPage, refr
     change_notes(runs[0].path, tags=("old",))
     refresh()
     select(page, *runs)
-    with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+    with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
         page.acts.tag_wanted.emit("paper, v2", True)
     assert read_notes(runs[0].path).tags == ("old", "paper", "v2")
     assert read_notes(runs[1].path).tags == ("paper", "v2")
@@ -275,7 +275,7 @@ def test_that_tags_are_put_on_all_chosen_runs_and_taken_off(page: RunsPage, refr
     tags = next(each for each in menu.findChildren(QMenu) if each.title() == "&Tags")
     offered = {action.text(): action for action in tags.actions()}
     assert (offered["old"].isChecked(), offered["paper"].isChecked()) == (False, True)
-    with qtbot.waitSignals([page.notebook.written, page.notebook.written]):
+    with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
         offered["paper"].trigger()
     menu.close()
     assert read_notes(runs[1].path).tags == ("v2",)

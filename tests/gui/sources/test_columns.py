@@ -95,7 +95,7 @@ def test_that_one_missing_row_in_the_middle_keeps_a_silence_open() -> None:
     assert np.isfinite(np.delete(thin_y, between)).all()
 
 
-def test_that_a_picture_that_moves_on_shows_the_same_peaks() -> None:
+def test_that_an_image_that_moves_on_shows_the_same_peaks() -> None:
     random = np.random.default_rng(3)
     x = np.arange(20_000.0)
     y = random.normal(size=20_000)

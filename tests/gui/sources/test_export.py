@@ -124,19 +124,19 @@ def test_that_a_full_disk_is_told_and_the_old_file_stays(
     assert target.read_text() == "as it was"
     assert os.listdir(tmp_path).count(".d.part") == 0
     (tmp_path / ".d.part").symlink_to(FULL)
-    label = QLabel("picture")
+    label = QLabel("image")
     qtbot.addWidget(label)
     with pytest.raises(ExportError, match="No space left on device"):
         export_png(target, label.grab())
     assert target.read_text() == "as it was"
 
 
-def test_that_the_picture_shows_the_widget(tmp_path: Path, styled: QApplication, qtbot: QtBot) -> None:
+def test_that_the_image_shows_the_widget(tmp_path: Path, styled: QApplication, qtbot: QtBot) -> None:
     widget = QWidget()
     widget.setStyleSheet("background: #123456")
     widget.resize(320, 200)
     qtbot.addWidget(widget)
-    picture = QImage(str(export_png(tmp_path / "e.png", widget.grab())))
+    image = QImage(str(export_png(tmp_path / "e.png", widget.grab())))
     ratio = widget.devicePixelRatioF()
-    assert (picture.width(), picture.height()) == (320 * ratio, 200 * ratio)
-    assert picture.pixelColor(100, 100).name() == "#123456"
+    assert (image.width(), image.height()) == (320 * ratio, 200 * ratio)
+    assert image.pixelColor(100, 100).name() == "#123456"

@@ -88,8 +88,8 @@ def test_that_a_run_that_cannot_be_written_names_place_and_remedy(number: int, s
 def test_that_a_run_gets_whole_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    job = resolved(Job(dataset="pictures", model="~/net.py", weights_file=""))
-    assert job.dataset == str(tmp_path / "pictures")
+    job = resolved(Job(dataset="images", model="~/net.py", weights_file=""))
+    assert job.dataset == str(tmp_path / "images")
     assert job.model == str(tmp_path / "home" / "net.py")
     assert job.weights_file == ""
-    assert resolved(Job(dataset="pictures")).model == Job().model
+    assert resolved(Job(dataset="images")).model == Job().model

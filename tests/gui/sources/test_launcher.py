@@ -61,9 +61,9 @@ def test_that_a_run_that_goes_on_is_news_again_should_it_be_interrupted() -> Non
 
 
 def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, pictures: Path
+    open_window: Callable[[], MainWindow], qtbot: QtBot, images: Path
 ) -> None:
-    run = a_run(8, "paused", dataset=str(pictures), epochs=9)
+    run = a_run(8, "paused", dataset=str(images), epochs=9)
     window = open_window()
     assert window.workspace is not None
     runs = window.workspace.runs
@@ -72,16 +72,16 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     runs.table.selectRow(0)
     window.header.job.setChecked(False)
     runs.acts.change.trigger()
-    qtbot.waitUntil(lambda: window.form.prefill_mode.guest is not None)
-    guest = window.form.prefill_mode.guest
-    assert isinstance(guest, Prefill)
-    assert guest.job.epochs == 9
+    qtbot.waitUntil(lambda: window.form.prefill_mode.prefill is not None)
+    prefill = window.form.prefill_mode.prefill
+    assert isinstance(prefill, Prefill)
+    assert prefill.job.epochs == 9
     assert window.form.isVisible()
-    assert window.form.rows["dataset"].value() == str(pictures)
+    assert window.form.rows["dataset"].value() == str(images)
     run.job_file.write_text("no = [ job")
     runs.acts.resume.trigger()
     qtbot.waitUntil(lambda: "job.toml" in window.message.text())
-    assert window.form.prefill_mode.guest is guest
+    assert window.form.prefill_mode.prefill is prefill
     window.close()
     kept = Settings().last_job()
     assert kept is not None

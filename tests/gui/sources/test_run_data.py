@@ -52,8 +52,8 @@ def test_that_what_is_not_known_is_a_gap_in_every_array() -> None:
     )
     data.apply(step)
     assert np.isnan(data.steps.accuracy.values).all()
-    data.apply(Validation(n=2, epoch=1, step=1, measures={"loss": 1.0}, pictures=1, seconds=0.0))
-    data.apply(Validation(n=3, epoch=2, step=2, measures={"top1": 0.5}, pictures=1, seconds=0.0))
+    data.apply(Validation(n=2, epoch=1, step=1, measures={"loss": 1.0}, images=1, seconds=0.0))
+    data.apply(Validation(n=3, epoch=2, step=2, measures={"top1": 0.5}, images=1, seconds=0.0))
     assert np.isnan(data.validations.measures["top1"].values).tolist() == [True, False]
     assert np.isnan(data.validations.measures["loss"].values).tolist() == [False, True]
 
@@ -71,7 +71,7 @@ def test_that_the_log_marks_warnings_errors_and_losses() -> None:
     data = taken_in(a_run(8, "failed", cause="Loss became NaN at step 8"))
     data.apply(EventsLost(n=1000, count=12, reason="the disk was full"))
     kinds = {line.text: line.kind for line in data.lines}
-    assert kinds["3 pictures could not be read and are left out"] == "warning"
+    assert kinds["3 images could not be read and are left out"] == "warning"
     assert kinds["Loss became NaN at step 8"] == "error"
     assert kinds["12 measurements are missing here: the disk was full"] == "warning"
     assert kinds["That was all"] == "info"

@@ -20,7 +20,7 @@ def taken_in() -> RunData:
 
 def plan(from_step: int) -> Planned:
     return Planned(
-        epochs=4, from_step=from_step, steps_per_epoch=10, train_pictures=1, val_pictures=1, classes=CLASSES, image_size=8,
+        epochs=4, from_step=from_step, steps_per_epoch=10, train_images=1, val_images=1, classes=CLASSES, image_size=8,
         parameters=1, trainable_parameters=1,
     )  # fmt: skip
 

@@ -89,11 +89,11 @@ def story(
     )
     yield PhaseChanged(time=begun, phase="preparing")
     yield Planned(
-        time=begun, epochs=EPOCHS, from_step=from_step, steps_per_epoch=per_epoch, train_pictures=8 * steps,
-        val_pictures=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
+        time=begun, epochs=EPOCHS, from_step=from_step, steps_per_epoch=per_epoch, train_images=8 * steps,
+        val_images=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
     )  # fmt: skip
     yield PhaseChanged(time=begun, phase="training")
-    yield Warned(time=begun, code="unreadable", message="3 pictures could not be read and are left out")
+    yield Warned(time=begun, code="unreadable", message="3 images could not be read and are left out")
     for step in range(from_step + 1, steps + 1):
         now = begun + (step - from_step) * STEP_S
         epoch = (step - 1) // per_epoch + 1
@@ -112,7 +112,7 @@ def story(
                 epoch=epoch,
                 step=step,
                 measures={"loss": 0.5, "top1": 0.8, "top5": 0.99},
-                pictures=20,
+                images=20,
                 seconds=1,
             )
             for kind in ("last", "best"):

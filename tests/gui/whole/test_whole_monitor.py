@@ -57,18 +57,18 @@ def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[
     return show
 
 
-def test_that_the_whole_window_can_be_pictured_on_every_view(
+def test_that_the_whole_window_can_be_imaged_on_every_view(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, qtbot: QtBot
 ) -> None:
     MACHINES["eight"].write(nvml)
     window, page = monitor()
     qtbot.waitUntil(lambda: len(page.gpus.tiles.tiles) == 8, timeout=PATIENCE_MS)
-    pictures = []
+    images = []
     for view in range(len(VIEWS)):
         page.show_view(view)
-        pictures.append(window.grab().toImage())  # at once, before the view was ever painted
-    assert {(picture.width(), picture.height()) for picture in pictures} == {(window.width(), window.height())}
-    assert all(one != other for one, other in pairwise(pictures))
+        images.append(window.grab().toImage())  # at once, before the view was ever painted
+    assert {(image.width(), image.height()) for image in images} == {(window.width(), window.height())}
+    assert all(one != other for one, other in pairwise(images))
 
 
 def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(

@@ -1,4 +1,4 @@
-"""From a click to a trained model: the real window, the real engine, real pictures, on the CPU."""
+"""From a click to a trained model: the real window, the real engine, real images, on the CPU."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: Open
     assert status(window).startswith("Idle")
     assert window.form.rows["dataset"].value() == str(paths.sample_dataset())
     assert window.form.rows["model"].value() == "mnist_cnn"
-    assert "10 classes, 450 pictures" in window.form.card.text()
+    assert "10 classes, 450 images" in window.form.card.text()
     run = press_train(window, qtbot, epochs=2)
     qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
     wait_for_status(window, "Completed", qtbot)
@@ -199,11 +199,11 @@ def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
 
 
 def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
-    open_window: OpenWindow, qtbot: QtBot, pictures: Path
+    open_window: OpenWindow, qtbot: QtBot, images: Path
 ) -> None:
     window = open_window()
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(pictures))])
+    data.setUrls([QUrl.fromLocalFile(str(images))])
     middle = window.rect().center()
     buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
@@ -212,7 +212,7 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     QApplication.sendEvent(window, enter)
     assert enter.isAccepted()
     QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
-    qtbot.waitUntil(lambda: window.form.rows["dataset"].value() == str(pictures))
+    qtbot.waitUntil(lambda: window.form.rows["dataset"].value() == str(images))
     wait_for_status(window, "Checking", qtbot)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking, timeout=SOON_MS)
     assert window.form.rows["dataset"].problem_label.text()

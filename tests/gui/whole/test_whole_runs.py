@@ -77,7 +77,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
     page.acts.change.trigger()
     form = window.form
-    qtbot.waitUntil(lambda: form.prefill_mode.guest is not None, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None, timeout=SOON_MS)
     assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text.text()
     form.rows["strategy"].set_value("ddp")
     assert window.workspace is not None
@@ -85,7 +85,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     few = paused_at // 12 + 3  # the sample's epochs have 11 steps
     form.rows["epochs"].set_value(few)
     started(window, form.train, qtbot)
-    assert form.prefill_mode.guest is None
+    assert form.prefill_mode.prefill is None
     assert (form.rows["epochs"].value(), form.devices) == (own_epochs, ("cpu",))
     qtbot.waitUntil(lambda: run.state() == "completed", timeout=SOON_MS)
     wait_for_the_end(run, qtbot)

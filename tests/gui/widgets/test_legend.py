@@ -1,4 +1,4 @@
-"""Legends of pictures: whole where there is room, else what is in the pictures."""
+"""Legends of images: whole where there is room, else what is in the images."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def legend(styled: QApplication, qtbot: QtBot) -> Legend:
 def test_that_a_short_legend_is_shown_whole_with_its_colours(legend: Legend) -> None:
     legend.show_legend(FEW, [1])
     assert legend.shown() == ([0, 1], 0)
-    assert legend.accessibleDescription() == "In the pictures: car"
+    assert legend.accessibleDescription() == "In the images: car"
     image = legend.grab().toImage()
     there = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
     assert QColor("#ff00ff").name() in there
 
 
-def test_that_of_a_long_one_what_is_in_the_pictures_is_shown_as_far_as_there_is_room(legend: Legend) -> None:
+def test_that_of_a_long_one_what_is_in_the_images_is_shown_as_far_as_there_is_room(legend: Legend) -> None:
     legend.show_legend(MANY, [3, 8])
     assert legend.shown() == ([3, 8], 0)
     legend.show_legend(MANY, range(90))
@@ -44,7 +44,7 @@ def test_that_of_a_long_one_what_is_in_the_pictures_is_shown_as_far_as_there_is_
     assert "a class of number 89" in legend.toolTip()
 
 
-def test_that_its_height_is_that_of_two_lines_at_most_whatever_is_in_the_pictures(legend: Legend) -> None:
+def test_that_its_height_is_that_of_two_lines_at_most_whatever_is_in_the_images(legend: Legend) -> None:
     legend.show_legend(FEW, [])
     one = legend.heightForWidth(500)
     legend.show_legend(MANY, [])
@@ -57,4 +57,4 @@ def test_that_without_entries_nothing_is_shown_and_places_that_are_not_there_are
     assert not legend.isVisible()
     legend.show_legend(FEW, [1, 7, -1])
     assert legend.isVisible()
-    assert legend.accessibleDescription() == "In the pictures: car"
+    assert legend.accessibleDescription() == "In the images: car"

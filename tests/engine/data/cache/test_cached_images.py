@@ -19,17 +19,17 @@ import pytest
 
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import LIMIT_VARIABLE, CacheRefused
-from engine.data.cache.cached_images import RECORD, CachedPictures
+from engine.data.cache.cached_images import RECORD, CachedImages
 
 ROOT = Path(__file__).parents[4]
 SIZE, CHANNELS, COUNT = 8, 3, 12
 BYTES = SIZE * SIZE * CHANNELS
-Open = Callable[..., CachedPictures]
+Open = Callable[..., CachedImages]
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Twelve files; a "picture" decodes to its file's first byte everywhere."""
+    """Twelve files; a "image" decodes to its file's first byte everywhere."""
     for place in range(COUNT):
         write(tmp_path / "set" / "ab"[place % 2] / f"{place}.jpg", place + 1)
     return tmp_path / "set"
@@ -40,12 +40,12 @@ def cached() -> Iterator[Open]:
     """Opens caches of a folder that are closed at the end."""
     with contextlib.ExitStack() as stack:
 
-        def open_cache(folder: Path, **given: Any) -> CachedPictures:
+        def open_cache(folder: Path, **given: Any) -> CachedImages:
             def fail(reason: str) -> None:
                 pytest.fail(f"the cache failed: {reason}")
 
             settings: dict[str, Any] = {"size": SIZE, "channels": CHANNELS, "version": 1, "on_failure": fail} | given
-            one = CachedPictures(str(folder), files(folder), **settings)
+            one = CachedImages(str(folder), files(folder), **settings)
             stack.callback(one.close)
             return one
 
@@ -65,8 +65,8 @@ def decoded(path: str) -> np.ndarray:
     return np.full((CHANNELS, SIZE, SIZE), Path(path).read_bytes()[0], np.uint8)
 
 
-def use(cache: CachedPictures, folder: Path) -> int:
-    """Finds or decodes every picture, as a run does; how many had to be decoded. What comes out is right."""
+def use(cache: CachedImages, folder: Path) -> int:
+    """Finds or decodes every image, as a run does; how many had to be decoded. What comes out is right."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
@@ -79,7 +79,7 @@ def use(cache: CachedPictures, folder: Path) -> int:
     return count
 
 
-def test_that_a_picture_is_decoded_once_for_all_that_open_the_cache(dataset: Path, cached: Open) -> None:
+def test_that_an_image_is_decoded_once_for_all_that_open_the_cache(dataset: Path, cached: Open) -> None:
     first, second = cached(dataset), cached(dataset)
     assert use(first, dataset) == COUNT
     assert use(second, dataset) == 0  # opened before anything was there
@@ -101,7 +101,7 @@ def test_that_only_what_has_changed_is_decoded_again(dataset: Path, cached: Open
     assert use(cached(dataset), dataset) == 0
 
 
-def test_that_who_has_found_a_picture_keeps_it_when_its_file_changes(dataset: Path, cached: Open) -> None:
+def test_that_who_has_found_an_image_keeps_it_when_its_file_changes(dataset: Path, cached: Open) -> None:
     early = cached(dataset)
     use(early, dataset)
     before = decoded(str(dataset / "a/0.jpg"))
@@ -112,7 +112,7 @@ def test_that_who_has_found_a_picture_keeps_it_when_its_file_changes(dataset: Pa
     assert np.array_equal(out[0], before)
 
 
-def test_that_a_picture_changed_while_it_was_decoded_is_not_taken_for_the_new_one(dataset: Path, cached: Open) -> None:
+def test_that_an_image_changed_while_it_was_decoded_is_not_taken_for_the_new_one(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
     path = files(dataset)[0]
     assert not cache.find(0)
@@ -192,7 +192,7 @@ def test_that_nothing_torn_is_ever_trusted(dataset: Path, cached: Open, harm: Ca
     use(before, dataset)
     folder = before.folder
     harm(folder)
-    again = use(cached(dataset), dataset)  # which compares every picture
+    again = use(cached(dataset), dataset)  # which compares every image
     assert (again > 0) == (harm is not empty_about)
     assert use(cached(dataset), dataset) == 0
 
@@ -201,7 +201,7 @@ WORKER = textwrap.dedent(
     """
     import itertools, random, sys
     from pathlib import Path
-    from engine.data.cache.cached_images import CachedPictures
+    from engine.data.cache.cached_images import CachedImages
     from tests.engine.data.cache.test_cached_images import decoded, files
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
@@ -210,7 +210,7 @@ WORKER = textwrap.dedent(
     sys.stdin.readline()
     random.seed(rank)
     for _ in itertools.count() if rank == 3 else range(20):
-        cache = CachedPictures(str(folder), paths, size=8, channels=3, version=1, on_failure=sys.exit)
+        cache = CachedImages(str(folder), paths, size=8, channels=3, version=1, on_failure=sys.exit)
         print("opened", flush=True)
         for sample in random.sample(range(len(paths)), len(paths)):
             if not cache.find(sample):
@@ -247,17 +247,17 @@ def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_th
     for worker in workers:
         worker.communicate(timeout=60)
     assert [worker.returncode for worker in workers] == [0, 0, 0, -signal.SIGKILL]
-    use(cached(dataset), dataset)  # which compares every picture
+    use(cached(dataset), dataset)  # which compares every image
     assert use(cached(dataset), dataset) == 0
 
 
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
-        ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/pictures"),
-        ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/pictures"),
-        ({"XDG_CACHE_HOME": "/x"}, "/x/footplate/pictures"),
-        ({"HOME": "/u"}, "/u/.cache/footplate/pictures"),
+        ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/images"),
+        ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/images"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/footplate/images"),
+        ({"HOME": "/u"}, "/u/.cache/footplate/images"),
     ],
 )
 def test_that_the_environment_says_where_the_cache_is(
@@ -286,14 +286,14 @@ def other_sets(tmp_path: Path, count: int) -> list[Path]:
 
 
 def limit_to(sets: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for so many sets of twelve pictures."""
+    """Room for so many sets of twelve images."""
     limit = sets * COUNT * (BYTES + RECORD.itemsize) / cache_space.GIB
     monkeypatch.setenv(LIMIT_VARIABLE, f"{limit:.15f}")
 
 
 def fill_and_close(folder: Path, used_at: float) -> int:
-    """How many pictures had to be decoded."""
-    cache = CachedPictures(
+    """How many images had to be decoded."""
+    cache = CachedImages(
         str(folder), files(folder), size=SIZE, channels=CHANNELS, version=1, on_failure=lambda reason: None
     )
     count = use(cache, folder)
@@ -352,7 +352,7 @@ def test_that_a_folder_that_cannot_be_written_is_refused_with_its_reason(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheRefused, match=r"file/pictures cannot be written to \(Not a directory\)"):
+    with pytest.raises(CacheRefused, match=r"file/images cannot be written to \(Not a directory\)"):
         cached(dataset)
 
 
@@ -381,11 +381,11 @@ def test_that_opening_a_large_dataset_takes_a_moment() -> None:
     code = textwrap.dedent(
         """
         import sys, time
-        from engine.data.cache.cached_images import CachedPictures
-        names = [f"/nowhere/class{n % 1000}/picture-{n}.jpg" for n in range(200_000)]
+        from engine.data.cache.cached_images import CachedImages
+        names = [f"/nowhere/class{n % 1000}/image-{n}.jpg" for n in range(200_000)]
         for _ in range(2):
             begun = time.process_time()
-            CachedPictures("/nowhere", names, size=8, channels=3, version=1, on_failure=sys.exit).close()
+            CachedImages("/nowhere", names, size=8, channels=3, version=1, on_failure=sys.exit).close()
             print(time.process_time() - begun)
         """
     )

@@ -1,4 +1,4 @@
-"""Boxes and planes go with their pictures wherever these are cropped and mirrored."""
+"""Boxes and planes go with their images wherever these are cropped and mirrored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.data.datasets.boxed_images import PADDING, BoxedPictures
-from engine.data.datasets.images import PictureSet, UnreadablePicture
+from engine.data.datasets.boxed_images import PADDING, BoxedImages
+from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
@@ -29,24 +29,24 @@ SIZE = 64
 UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3}
 
 
-def opened(folder: Path, format_: str = "boxes") -> PictureSet:
+def opened(folder: Path, format_: str = "boxes") -> ImageSet:
     return open_splits(str(folder), val_fraction=0.25, seed=0, formats=(format_,)).train
 
 
-def batches(pictures: PictureSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
+def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
     """Inputs and targets of some epochs, of the loader that training has."""
-    sampler = GlobalBatchSampler(len(pictures), len(pictures), 0, 1, RandomStreams(5), shuffle=True)
-    loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED | given)
+    sampler = GlobalBatchSampler(len(images), len(images), 0, 1, RandomStreams(5), shuffle=True)
+    loader: BatchLoader = loader_of(images, sampler, **UNCHANGED | given)
     try:
         return [(batch.inputs, batch.targets) for epoch in range(epochs) for batch in loader.epoch(epoch)]
     finally:
         loader.close()
 
 
-def coloured(picture: Tensor, name: str) -> Tensor:
-    """Where a picture [3, h, w] of 0..1 has the colour of a class, bool [h, w]."""
+def coloured(image: Tensor, name: str) -> Tensor:
+    """Where an image [3, h, w] of 0..1 has the colour of a class, bool [h, w]."""
     wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
-    return (picture - wanted).abs().amax(0) < 0.3
+    return (image - wanted).abs().amax(0) < 0.3
 
 
 def extent(where: Tensor) -> list[float]:
@@ -54,16 +54,16 @@ def extent(where: Tensor) -> list[float]:
     return [columns.min().item(), rows.min().item(), columns.max().item() + 1, rows.max().item() + 1]
 
 
-def test_that_targets_are_fractions_of_the_square_in_which_a_picture_lies_whole(tmp_path: Path) -> None:
-    pictures = opened(boxed.coco(tmp_path, SPLITS))
-    targets = pictures.targets_of(np.arange(2))
+def test_that_targets_are_fractions_of_the_square_in_which_an_image_lies_whole(tmp_path: Path) -> None:
+    images = opened(boxed.coco(tmp_path, SPLITS))
+    targets = images.targets_of(np.arange(2))
     assert targets.shape == (2, 2, 6)
     wide, tall = targets
     expected = [[8 / 80, 14 / 80, 40 / 80, 38 / 80, 1, 0], [50 / 80, 40 / 80, 74 / 80, 66 / 80, 0, 0]]
     assert torch.allclose(wide, torch.tensor(expected))
     assert torch.allclose(tall[0], torch.tensor([20 / 80, 20 / 80, 40 / 80, 70 / 80, 0, 0]))
     assert tall[1].tolist() == [0, 0, 0, 0, PADDING, 0]
-    assert pictures.class_counts(2) == [2, 1]
+    assert images.class_counts(2) == [2, 1]
 
 
 def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
@@ -73,40 +73,40 @@ def test_that_crowds_are_not_counted(tmp_path: Path) -> None:
         for annotation in told["annotations"]:
             annotation["iscrowd"] = int(annotation is told["annotations"][0])
         path.write_text(json.dumps(told))
-    pictures = opened(folder)
-    assert int((pictures.targets_of(np.arange(2))[..., 4] != PADDING).sum()) == 3
-    assert sum(pictures.class_counts(2)) == 2
+    images = opened(folder)
+    assert int((images.targets_of(np.arange(2))[..., 4] != PADDING).sum()) == 3
+    assert sum(images.class_counts(2)) == 2
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light"])
-def test_that_boxes_lie_around_what_they_are_of_however_pictures_are_cropped(tmp_path: Path, augmentation: str) -> None:
-    pictures = opened(boxed.coco(tmp_path, SPLITS))
+def test_that_boxes_lie_around_what_they_are_of_however_images_are_cropped(tmp_path: Path, augmentation: str) -> None:
+    images = opened(boxed.coco(tmp_path, SPLITS))
     seen: set[float] = set()
-    for inputs, targets in batches(pictures, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
-        for picture, rows in zip(inputs, targets, strict=True):
+    for inputs, targets in batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
+        for image, rows in zip(inputs, targets, strict=True):
             for row in rows[rows[:, 4] != PADDING]:
-                around = extent(coloured(picture, boxed.CLASSES[int(row[4])]))
+                around = extent(coloured(image, boxed.CLASSES[int(row[4])]))
                 assert row[:4].tolist() == pytest.approx(around, abs=1.6)
                 seen.add(round(row[0].item(), 2))
     assert len(seen) == 3 if augmentation == "none" else len(seen) > 6
 
 
-def test_that_planes_of_things_go_with_their_pictures(tmp_path: Path) -> None:
-    pictures = opened(boxed.coco(tmp_path, SPLITS), "instances")
-    for inputs, targets in batches(pictures, epochs=4):
+def test_that_planes_of_things_go_with_their_images(tmp_path: Path) -> None:
+    images = opened(boxed.coco(tmp_path, SPLITS), "instances")
+    for inputs, targets in batches(images, epochs=4):
         assert (targets.dtype, targets.shape[1:]) == (torch.int64, (2, SIZE, SIZE))
-        for picture, (numbers, classes) in zip(inputs, targets, strict=True):
+        for image, (numbers, classes) in zip(inputs, targets, strict=True):
             assert ((numbers == 0) == (classes == NO_CLASS)).all()
             for label, name in enumerate(boxed.CLASSES):
-                where = coloured(picture, name)
+                where = coloured(image, name)
                 assert (where ^ (classes == label)).sum() <= 0.15 * max(int(where.sum()), 1)
-    assert pictures.class_counts(2) == [2, 1]
+    assert images.class_counts(2) == [2, 1]
 
 
 def of_rows(rows: list[list[float]], crops: list[list[int]], loaded: int, size: int, tmp_path: Path) -> Tensor:
-    pictures = opened(boxed.coco(tmp_path, SPLITS))
-    assert isinstance(pictures, BoxedPictures)
-    return pictures.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
+    images = opened(boxed.coco(tmp_path, SPLITS))
+    assert isinstance(images, BoxedImages)
+    return images.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
 
 
 def test_that_boxes_are_moved_then_mirrored_then_cut(tmp_path: Path) -> None:
@@ -129,21 +129,21 @@ def test_that_boxes_of_which_a_crop_leaves_under_a_quarter_are_none(tmp_path: Pa
 
 
 def test_that_the_stored_targets_stay_as_they_are(tmp_path: Path) -> None:
-    pictures = opened(boxed.coco(tmp_path, SPLITS))
-    before = pictures.targets_of(np.arange(2))
-    for _, targets in batches(pictures, epochs=2, augmentation="none"):
+    images = opened(boxed.coco(tmp_path, SPLITS))
+    before = images.targets_of(np.arange(2))
+    for _, targets in batches(images, epochs=2, augmentation="none"):
         targets.zero_()
-    assert torch.equal(pictures.targets_of(np.arange(2)), before)
+    assert torch.equal(images.targets_of(np.arange(2)), before)
 
 
-def test_that_a_rank_is_given_the_boxes_of_its_own_pictures_alone(tmp_path: Path) -> None:
+def test_that_a_rank_is_given_the_boxes_of_its_own_images_alone(tmp_path: Path) -> None:
     cat = Rectangle(2, 2, 20, 20, "cat")
     one, many = Drawn(40, 40, (cat,)), Drawn(40, 40, (cat,) * 30)
-    pictures = opened(boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}}))
+    images = opened(boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}}))
     shapes = []
     for rank in range(4):
         sampler = GlobalBatchSampler(4, 4, rank, 4, RandomStreams(5), shuffle=False)
-        loader: BatchLoader = loader_of(pictures, sampler, **UNCHANGED)
+        loader: BatchLoader = loader_of(images, sampler, **UNCHANGED)
         try:
             (batch,) = loader.epoch(1)
         finally:
@@ -157,7 +157,7 @@ def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it
     tmp_path: Path, augmentation: str
 ) -> None:
     """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
-    pictures = opened(boxed.coco(tmp_path, SPLITS))
+    images = opened(boxed.coco(tmp_path, SPLITS))
     with FakeTensorMode(), FromTheHost() as host:
         rows = torch.empty((2, 2, 6), device="cuda")
         placement: Placement | None = None
@@ -165,33 +165,33 @@ def test_that_the_boxes_of_a_batch_are_made_on_the_device_without_waiting_for_it
             placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
         elif augmentation == "strong":
             placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
-        made = pictures.batch_targets(rows, None, placement, SIZE)
+        made = images.batch_targets(rows, None, placement, SIZE)
     assert (made.shape, made.device) == (rows.shape, rows.device)
     assert not host.noted
 
 
-def test_that_pictures_without_any_box_have_targets_without_rows(tmp_path: Path) -> None:
+def test_that_images_without_any_box_have_targets_without_rows(tmp_path: Path) -> None:
     nothing = Drawn(20, 30, ())
-    pictures = opened(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
-    assert pictures.targets_of(np.arange(2)).shape == (2, 0, 6)
-    (_, targets), *_ = batches(pictures, epochs=1)
+    images = opened(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
+    assert images.targets_of(np.arange(2)).shape == (2, 0, 6)
+    (_, targets), *_ = batches(images, epochs=1)
     assert targets.shape == (2, 0, 6)
-    assert pictures.class_counts(2) == [0, 0]
+    assert images.class_counts(2) == [0, 0]
 
 
-def test_that_a_picture_of_another_size_than_its_annotations_is_not_learnt_from(tmp_path: Path) -> None:
+def test_that_an_image_of_another_size_than_its_annotations_is_not_learnt_from(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     draw(root / "train2017/a.png", TWO._replace(height=50))
-    with pytest.raises(UnreadablePicture, match="it has 80 x 50 pixels, and its boxes are of a picture of 80 x 60"):
+    with pytest.raises(UnreadableImage, match="it has 80 x 50 pixels, and its boxes are of an image of 80 x 60"):
         opened(root).load(0, SIZE, 3)
-    with pytest.raises(UnreadablePicture, match="another size"):
+    with pytest.raises(UnreadableImage, match="another size"):
         opened(root, "instances").load(0, SIZE, 3)
 
 
 def test_that_numbered_masks_and_outlines_give_the_same_planes(tmp_path: Path) -> None:
     masks = tmp_path / "masks"
-    for split, pictures in SPLITS.items():
-        for stem, drawn in pictures.items():
+    for split, images in SPLITS.items():
+        for stem, drawn in images.items():
             draw(masks / f"images/{split}/{stem}.png", drawn)
             numbered(masks / f"masks/{split}/{stem}.png", drawn)
     by_number, by_outline = opened(masks, "instances"), opened(boxed.coco(tmp_path / "coco", SPLITS), "instances")

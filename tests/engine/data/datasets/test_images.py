@@ -1,4 +1,4 @@
-"""Pictures of all kinds become uint8 tensors of the size asked for."""
+"""Images of all kinds become uint8 tensors of the size asked for."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
-from engine.data.datasets.images import DatasetError, UnreadablePicture, fit
+from engine.data.datasets.images import DatasetError, UnreadableImage, fit
 from engine.data.datasets.open_splits import open_splits
-from tests.support.pictures import noise, picture, write_idx
+from tests.support.images import image, noise, write_idx
 
 Tree = Callable[..., Path]
 
 
 def opened(path: Path, size: int, channels: int) -> torch.Tensor:
-    """The picture at `path`, which is the first of its class folder, through the whole way."""
+    """The image at `path`, which is the first of its class folder, through the whole way."""
     root = path.parent.parent
-    picture(path.parent / "zzz.png")
-    picture(root / "other/1.png")
-    picture(root / "other/2.png")
+    image(path.parent / "zzz.png")
+    image(root / "other/1.png")
+    image(root / "other/2.png")
     splits = open_splits(str(root), val_fraction=0.4, seed=0)
     for split in (splits.train, splits.val):
         for index in range(len(split)):
@@ -34,7 +34,7 @@ def opened(path: Path, size: int, channels: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
 def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> None:
-    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", (200, 30, 90)), 8, 3)
+    decoded = opened(image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
     assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
     assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
 
@@ -53,10 +53,10 @@ def test_that_every_format_is_decoded_in_colour(tmp_path: Path, ending: str) -> 
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_that_grey_pictures_keep_their_level(
+def test_that_grey_images_keep_their_level(
     tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
 ) -> None:
-    decoded = opened(picture(tmp_path / f"set/a/picture.{ending}", colour, mode=mode), 8, channels)
+    decoded = opened(image(tmp_path / f"set/a/image.{ending}", colour, mode=mode), 8, channels)
     assert decoded.shape[0] == channels
     assert torch.allclose(decoded.float(), torch.tensor(float(wanted)), atol=1)
 
@@ -68,17 +68,17 @@ def test_that_grey_pictures_keep_their_level(
 def test_that_palettes_transparency_and_cmyk_become_plain_colour(
     tmp_path: Path, ending: str, mode: str, colour: object
 ) -> None:
-    path = tmp_path / f"set/a/picture.{ending}"
+    path = tmp_path / f"set/a/image.{ending}"
     path.parent.mkdir(parents=True)
     if mode == "P":
         Image.new("RGB", (20, 16), (200, 30, 90)).quantize(4).save(path)
     else:
-        picture(path, colour, mode=mode)
+        image(path, colour, mode=mode)
     assert torch.allclose(opened(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
 
 
-def test_that_a_picture_is_turned_upright(tmp_path: Path) -> None:
-    path = tmp_path / "set/a/picture.jpg"
+def test_that_an_image_is_turned_upright(tmp_path: Path) -> None:
+    path = tmp_path / "set/a/image.jpg"
     path.parent.mkdir(parents=True)
     pixels = np.zeros((16, 16, 3), np.uint8)
     pixels[:8] = 255  # bright above
@@ -100,45 +100,45 @@ def test_that_the_middle_is_kept_at_the_size_asked_for(shape: tuple[int, int], s
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
-def test_that_a_truncated_picture_is_told_by_name(tmp_path: Path, name: str) -> None:
+def test_that_a_truncated_image_is_told_by_name(tmp_path: Path, name: str) -> None:
     path = noise(tmp_path / "set/a" / name)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(UnreadablePicture, match=r"a/a\.\w+: it is .*(truncated|damaged|not a picture)"):
+    with pytest.raises(UnreadableImage, match=r"a/a\.\w+: it is .*(truncated|damaged|not an image)"):
         opened(path, 8, 3)
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "it is empty"), (b"hello, I am a text", "it is not a picture that can be read")],
+    [(b"", "it is empty"), (b"hello, I am a text", "it is not an image that can be read")],
 )
-def test_that_what_is_no_picture_is_told_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_that_what_is_no_image_is_told_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "set/a/bad.jpg"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    with pytest.raises(UnreadablePicture) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         opened(path, 8, 3)
     assert (caught.value.path, caught.value.reason) == ("a/bad.jpg", reason)
 
 
-def test_that_a_picture_of_20000_by_20000_is_not_decoded(tmp_path: Path) -> None:
+def test_that_an_image_of_20000_by_20000_is_not_decoded(tmp_path: Path) -> None:
     path = tmp_path / "set/a/huge.pgm"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"P5 20000 20000 255\n")
-    with pytest.raises(UnreadablePicture, match="too large"):
+    with pytest.raises(UnreadableImage, match="too large"):
         opened(path, 8, 1)
 
 
-def test_that_one_colour_picture_makes_the_dataset_a_colour_one(tree: Tree) -> None:
+def test_that_one_colour_image_makes_the_dataset_a_colour_one(tree: Tree) -> None:
     root = tree("a", "b")
     assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 3
     for path in root.glob("*/*.png"):
-        picture(path, 80, mode="L")
+        image(path, 80, mode="L")
     assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 1
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_that_idx_pictures_come_out_as_they_were_written(tmp_path: Path, zipped: bool) -> None:
+def test_that_idx_images_come_out_as_they_were_written(tmp_path: Path, zipped: bool) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (30, 28, 28)).astype(np.uint8)
     ending = ".gz" if zipped else ""
     write_idx(tmp_path / f"train-images-idx3-ubyte{ending}", pixels)
@@ -160,7 +160,7 @@ def test_that_idx_pictures_come_out_as_they_were_written(tmp_path: Path, zipped:
     assert sorted(seen) == list(range(30))
 
 
-def test_that_idx_pictures_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
+def test_that_idx_images_are_resized_alike_one_by_one_and_together(digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     together = split.load_together(np.arange(40), 32, 3)
     assert together is not None
@@ -199,11 +199,11 @@ def test_that_everything_wrong_with_a_folder_is_raised_at_once(tree: Tree) -> No
     assert [problem.field for problem in caught.value.problems] == ["dataset", "dataset"]
 
 
-@pytest.mark.parametrize("kind", ["pictures", "digits"])
+@pytest.mark.parametrize("kind", ["images", "digits"])
 def test_that_classes_channels_and_splits_are_those_of_the_folder(tree: Tree, digits: Path, kind: str) -> None:
-    root = tree("train/ants", "train/bees", "val/ants", "val/bees", count=3) if kind == "pictures" else digits
+    root = tree("train/ants", "train/bees", "val/ants", "val/bees", count=3) if kind == "images" else digits
     splits = open_splits(str(root), val_fraction=0.2, seed=0)
-    expected = {"pictures": (("ants", "bees"), 3, 6, 6), "digits": (tuple("0123456789"), 1, 40, 20)}
+    expected = {"images": (("ants", "bees"), 3, 6, 6), "digits": (tuple("0123456789"), 1, 40, 20)}
     assert (splits.classes, splits.channels, len(splits.train), len(splits.val)) == expected[kind]
     assert tuple(splits.train.load(0, 64, splits.channels).shape) == (splits.channels, 64, 64)
 

@@ -1,4 +1,4 @@
-"""Pictures with the direction of their lines, from files to a batch's targets."""
+"""Images with the direction of their lines, from files to a batch's targets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 from engine.contract.dataset import crop_margin
-from engine.data.datasets.images import UnreadablePicture
+from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane
-from engine.data.datasets.oriented_images import OrientedPictures
+from engine.data.datasets.oriented_images import OrientedImages
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
@@ -39,10 +39,10 @@ def apart(classes: np.ndarray, degrees: float) -> np.ndarray:
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 
-def test_that_a_picture_brings_its_mask_and_the_direction_of_its_lines(folder: Path) -> None:
-    pictures = OrientedPictures(opened(folder).train)
+def test_that_an_image_brings_its_mask_and_the_direction_of_its_lines(folder: Path) -> None:
+    images = OrientedImages(opened(folder).train)
     for number in range(4):
-        loaded = pictures.load(number, SIDE, 3).numpy()
+        loaded = images.load(number, SIDE, 3).numpy()
         pixels, mask, degrees = line(SIDE, number + 1)
         assert loaded.shape == (5, SIDE, SIDE)
         assert (loaded[:3] == pixels.transpose(2, 0, 1)).all()
@@ -51,10 +51,10 @@ def test_that_a_picture_brings_its_mask_and_the_direction_of_its_lines(folder: P
         assert np.median(apart(loaded[4][mask > 0], degrees)) <= STEP
 
 
-def test_that_directions_are_turned_with_a_picture_that_is_mirrored(folder: Path) -> None:
-    pictures = OrientedPictures(opened(folder).train)
+def test_that_directions_are_turned_with_an_image_that_is_mirrored(folder: Path) -> None:
+    images = OrientedImages(opened(folder).train)
     sampler = GlobalBatchSampler(COUNT, 4, 0, 1, RandomStreams(3))
-    loader = loader_of(pictures, sampler, size=SIDE - 6, augmentation="light", threads=0)
+    loader = loader_of(images, sampler, size=SIDE - 6, augmentation="light", threads=0)
     mirrored = draw_crops(crop_margin(SIDE - 6), RandomStreams(3), 1, np.arange(COUNT), mirror=True)[:, 2]
     assert 0 < mirrored.sum() < COUNT
     close = []
@@ -74,13 +74,13 @@ def test_that_directions_are_turned_with_a_picture_that_is_mirrored(folder: Path
 
 
 def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
-    pictures = OrientedPictures(opened(folder).train)
+    images = OrientedImages(opened(folder).train)
     planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
     planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
     mirrored = Cropped(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
 
     def once(given: torch.Tensor) -> torch.Tensor:
-        return pictures.batch_targets(torch.zeros(1), given, mirrored, SIDE)
+        return images.batch_targets(torch.zeros(1), given, mirrored, SIDE)
 
     along = once(planes)[0, 1, 0].tolist()
     assert along[:3] == [0, 35, 34]
@@ -89,12 +89,12 @@ def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
     assert torch.equal(once(once(planes).to(torch.uint8)), planes.long())
 
 
-def test_that_directions_are_kept_with_the_pictures_apart_from_those_without(folder: Path) -> None:
+def test_that_directions_are_kept_with_the_images_apart_from_those_without(folder: Path) -> None:
     plain = opened(folder).train
     sampler = GlobalBatchSampler(COUNT, COUNT, 0, 1, RandomStreams(3), shuffle=False)
     found = []
-    for pictures, decoded in ((plain, COUNT), (OrientedPictures(plain), COUNT), (OrientedPictures(plain), 0)):
-        loader = loader_of(pictures, sampler, size=SIDE, augmentation="none", threads=0, keep="disk")
+    for images, decoded in ((plain, COUNT), (OrientedImages(plain), COUNT), (OrientedImages(plain), 0)):
+        loader = loader_of(images, sampler, size=SIDE, augmentation="none", threads=0, keep="disk")
         try:
             (batch,) = loader.epoch(1)
             assert loader.decoded == decoded
@@ -105,10 +105,10 @@ def test_that_directions_are_kept_with_the_pictures_apart_from_those_without(fol
     assert torch.equal(found[1], found[2])
 
 
-def test_that_a_mask_that_is_wrong_is_told_with_its_pictures_name(tmp_path: Path) -> None:
+def test_that_a_mask_that_is_wrong_is_told_with_its_images_name(tmp_path: Path) -> None:
     folder = make_lined(tmp_path, {"train": 2, "val": 2}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/001.png")
-    pictures = OrientedPictures(opened(folder).train)
-    assert pictures.path(1).endswith("001.png")
-    with pytest.raises(UnreadablePicture, match=r"001\.png.*its mask is of another size"):
-        pictures.load(1, SIDE, 3)
+    images = OrientedImages(opened(folder).train)
+    assert images.path(1).endswith("001.png")
+    with pytest.raises(UnreadableImage, match=r"001\.png.*its mask is of another size"):
+        images.load(1, SIDE, 3)

@@ -11,20 +11,20 @@ from PIL import Image
 
 from engine.data.decoding.header_check import HEAD_BYTES, seems_whole
 from engine.data.decoding.reading import MAX_PIXELS
-from tests.support.pictures import noise, picture
+from tests.support.images import image, noise
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_that_whole_pictures_seem_whole(tmp_path: Path, ending: str, mode: str) -> None:
+def test_that_whole_images_seem_whole(tmp_path: Path, ending: str, mode: str) -> None:
     colour = 80 if mode == "L" else (80, 90, 100)
-    assert seems_whole(str(picture(tmp_path / f"a.{ending}", colour, mode=mode)))
+    assert seems_whole(str(image(tmp_path / f"a.{ending}", colour, mode=mode)))
 
 
 @pytest.mark.parametrize(
     "options", [{"progressive": True}, {"exif": b"Exif\0\0" + bytes(60_000)}, {"comment": bytes(9)}]
 )
-def test_that_a_jpeg_seems_whole_whatever_lies_before_its_picture(tmp_path: Path, options: dict[str, object]) -> None:
+def test_that_a_jpeg_seems_whole_whatever_lies_before_its_image(tmp_path: Path, options: dict[str, object]) -> None:
     with Image.open(noise(tmp_path / "a.png")) as image:
         image.save(tmp_path / "a.jpg", icc_profile=bytes(100_000), **options)  # type: ignore[arg-type]
     assert (tmp_path / "a.jpg").stat().st_size > 100_000
@@ -32,7 +32,7 @@ def test_that_a_jpeg_seems_whole_whatever_lies_before_its_picture(tmp_path: Path
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
-def test_that_a_picture_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: str) -> None:
+def test_that_an_image_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: str) -> None:
     path = noise(tmp_path / f"a.{ending}", size=(16, 16))
     content = path.read_bytes()
     seemed = []
@@ -45,13 +45,13 @@ def test_that_a_picture_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending:
 
 
 def test_that_formats_that_it_does_not_know_and_missing_files_do_not_seem_whole(tmp_path: Path) -> None:
-    assert not seems_whole(str(picture(tmp_path / "a.bmp")))
+    assert not seems_whole(str(image(tmp_path / "a.bmp")))
     assert not seems_whole(str(tmp_path / "nothing.jpg"))
     assert not seems_whole(str(tmp_path))
 
 
-def test_that_a_picture_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> None:
-    path = picture(tmp_path / "a.png")
+def test_that_an_image_that_is_too_large_does_not_seem_whole(tmp_path: Path) -> None:
+    path = image(tmp_path / "a.png")
     content = path.read_bytes()
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 1) + content[24:])
     assert seems_whole(str(path))

@@ -1,4 +1,4 @@
-"""What the values of masks mean, and pictures with their masks."""
+"""What the values of masks mean, and images with their masks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.datasets.images import MaskedPictures, UnreadablePicture
+from engine.data.datasets.images import MaskedImages, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import NO_CLASS, class_plane, learn_meaning, read_values
 from engine.data.decoding.reading import Unfit
@@ -103,7 +103,7 @@ def test_that_masks_of_many_colours_are_refused(tmp_path: Path) -> None:
     assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), written(tmp_path, noise), []).trouble
 
 
-def test_that_a_picture_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: Path) -> None:
+def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2}, side=32)
     wide = np.zeros((16, 32, 3), np.uint8)
     wide[:, 16:] = 255
@@ -125,12 +125,12 @@ def test_that_a_picture_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path:
 def test_that_a_mask_of_another_size_or_with_a_strange_value_is_named(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2}, side=32)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",))
-    assert isinstance(splits.train, MaskedPictures)
+    assert isinstance(splits.train, MaskedImages)
     Image.fromarray(np.zeros((8, 32), np.uint8)).save(folder / "masks/train/001.png")
     Image.fromarray(np.full((32, 32), 9, np.uint8)).save(folder / "masks/train/002.png")
     with pytest.raises(
-        UnreadablePicture, match=r"001.png: its mask is of another size \(32 x 8 pixels, the picture has 32 x 32\)"
+        UnreadableImage, match=r"001.png: its mask is of another size \(32 x 8 pixels, the image has 32 x 32\)"
     ):
         splits.train.load(1, 16, 3)
-    with pytest.raises(UnreadablePicture, match=r"002.png: its mask holds the value 9, which is of no class"):
+    with pytest.raises(UnreadableImage, match=r"002.png: its mask holds the value 9, which is of no class"):
         splits.train.load(2, 16, 3)

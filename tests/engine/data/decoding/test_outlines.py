@@ -92,6 +92,6 @@ def test_that_an_outline_that_is_none_says_why(content: object, reason: str) -> 
         outline(content)
 
 
-def test_that_runs_of_a_picture_of_another_size_are_refused() -> None:
-    with pytest.raises(OutlineError, match="4 x 2 pixels, the picture has 2 x 4"):
+def test_that_runs_of_an_image_of_another_size_are_refused() -> None:
+    with pytest.raises(OutlineError, match="4 x 2 pixels, the image has 2 x 4"):
         outline({"size": [2, 4], "counts": [3, 5]}).window(4, 2)

@@ -60,7 +60,7 @@ def test_that_each_band_is_stretched_over_its_range_in_all_files(
     assert bands.std == pytest.approx(channels.std((0, 1)), abs=0.01)
 
 
-def test_that_bands_of_8_bits_stay_as_they_are_and_pictures_for_people_are_left_to_pillow(tmp_path: Path) -> None:
+def test_that_bands_of_8_bits_stay_as_they_are_and_images_for_people_are_left_to_pillow(tmp_path: Path) -> None:
     four = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 4), np.uint8)
     path = save(tmp_path / "bands/nir.tif", four, photometric="rgb", extrasamples=["unassalpha"])
     bands = learnt(tmp_path, [path])
@@ -122,12 +122,12 @@ def test_that_a_file_of_other_bands_than_most_is_refused_with_the_reason(tmp_pat
 
 
 def test_that_what_people_are_shown_is_stretched_to_its_own_range(tmp_path: Path) -> None:
-    with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as picture:
-        assert (picture.size, picture.mode) == ((SIDE, SIDE), "RGB")
-        assert np.asarray(picture).max() == 255
-    with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as picture:
-        levels = np.asarray(picture.convert("RGB"))
+    with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as image:
+        assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
+        assert np.asarray(image).max() == 255
+    with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as image:
+        levels = np.asarray(image.convert("RGB"))
     assert (levels == levels[:, :, :1]).all()
     Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "colour.tif")
-    with open_to_show(str(tmp_path / "colour.tif")) as picture:
-        assert picture.getpixel((0, 0)) == (1, 2, 3)
+    with open_to_show(str(tmp_path / "colour.tif")) as image:
+        assert image.getpixel((0, 0)) == (1, 2, 3)

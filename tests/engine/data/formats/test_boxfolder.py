@@ -1,4 +1,4 @@
-"""Folders of pictures with boxes, in all the ways in which people write them down."""
+"""Folders of images with boxes, in all the ways in which people write them down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def found(folder: Path, *formats: str) -> Recognised:
 
 
 def rows(recognised: Recognised, split: object) -> Rows:
-    """Class, edges and whether it is ignored of each box, by the picture's name."""
+    """Class, edges and whether it is ignored of each box, by the image's name."""
     assert isinstance(split, BoxSplit)
     held: Rows = {}
     for place, path in enumerate(split.files):
@@ -37,10 +37,10 @@ def rows(recognised: Recognised, split: object) -> Rows:
     return held
 
 
-def drawn_rows(pictures: dict[str, Drawn]) -> Rows:
+def drawn_rows(images: dict[str, Drawn]) -> Rows:
     return {
         stem: [(each.name, tuple(map(float, each[:4])), False) for each in drawn.rectangles]
-        for stem, drawn in pictures.items()
+        for stem, drawn in images.items()
     }
 
 
@@ -60,12 +60,12 @@ def test_that_the_same_boxes_are_read_from_all_ways_of_writing_them_down(tmp_pat
 
 @pytest.mark.parametrize("write", [boxed.arcgis_voc, boxed.arcgis_kitti])
 def test_that_classes_of_arcgis_have_the_names_and_the_order_of_its_definition(tmp_path: Path, write: Write) -> None:
-    pictures = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
-    recognised = found(write(tmp_path, pictures))  # type: ignore[arg-type]
+    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
+    recognised = found(write(tmp_path, images))  # type: ignore[arg-type]
     assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
     train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
     assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_rows(pictures)
+    assert train | val == drawn_rows(images)
     assert isinstance(recognised.val, BoxSplit)
     assert recognised.val.made
     assert rows(recognised, found(tmp_path).val) == val
@@ -80,7 +80,7 @@ def test_that_boxes_that_cannot_be_are_left_out_or_cut_and_told_once(tmp_path: P
             Rectangle(30, 20, 20, 40, "cat"),  # the wrong way round
             Rectangle(90, 5, 99, 20, "cat"),  # outside
             Rectangle(60, 40, 95, 58, "dog"),  # partly outside
-            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole picture
+            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole image
         ),
     )
     root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
@@ -91,7 +91,7 @@ def test_that_boxes_that_cannot_be_are_left_out_or_cut_and_told_once(tmp_path: P
     empty, outside = recognised.problems
     assert (empty.severity, outside.severity) == ("warning", "warning")
     assert "3 boxes of no area, in odd.png" in empty.message
-    assert "1 box reaching out of the picture, in odd.png" in outside.message
+    assert "1 box reaching out of the image, in odd.png" in outside.message
 
 
 def test_that_what_is_difficult_or_a_crowd_is_kept_to_be_ignored(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_that_kittis_regions_of_no_care_are_ignored_for_every_class(tmp_path: Pa
     assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), False), *everywhere]
 
 
-def test_that_pictures_without_a_file_hold_nothing_for_yolo_and_are_left_out_for_voc(tmp_path: Path) -> None:
+def test_that_images_without_a_file_hold_nothing_for_yolo_and_are_left_out_for_voc(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
     draw(root / "images/train/nothing.png", NONE)
     recognised = found(root)
@@ -129,8 +129,8 @@ def test_that_pictures_without_a_file_hold_nothing_for_yolo_and_are_left_out_for
     text(root / "val/spare.xml", boxed.voc_xml(ONE))
     recognised = found(root)
     assert "nothing" not in rows(recognised, recognised.train)
-    assert "1 picture without an annotation: nothing.png" in told(recognised)
-    assert "1 annotation without a picture: spare.xml" in told(recognised)
+    assert "1 image without an annotation: nothing.png" in told(recognised)
+    assert "1 annotation without an image: spare.xml" in told(recognised)
 
 
 def test_that_outlines_of_yolo_become_the_boxes_around_them(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_that_how_sure_a_detector_was_is_no_part_of_yolos_box(tmp_path: Path) ->
     assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 30.0, 45.0, 50.0), False)]
 
 
-def test_that_numbers_beyond_the_picture_are_not_taken_for_yolos_fractions(tmp_path: Path) -> None:
+def test_that_numbers_beyond_the_image_are_not_taken_for_yolos_fractions(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, {"train": {"a": ONE}, "val": {"b": ONE}})
     for path in root.glob("labels/*/*.txt"):
         text(path, "1 1.5 1 0.5 0.5")
@@ -222,7 +222,7 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     text(root / "labels/train/b.txt", "1 200 300 50 60")
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "b.txt: line 1 holds 200, which is no fraction of the picture" in told(recognised)
+    assert "b.txt: line 1 holds 200, which is no fraction of the image" in told(recognised)
 
 
 def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -237,16 +237,16 @@ def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> No
     assert "$.images[0].id" in errors(found(root).problems)[0].message
 
 
-def test_that_pictures_that_coco_names_and_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_that_images_that_coco_names_and_that_are_not_there_are_told(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     (root / "train2017/b.png").unlink()
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "1 picture named in the annotations but not in the folder: b.png" in told(recognised)
+    assert "1 image named in the annotations but not in the folder: b.png" in told(recognised)
 
 
 @pytest.mark.parametrize(
-    ("json_at", "picture", "file_name"),
+    ("json_at", "image", "file_name"),
     [
         ("labels.json", "data/{}.png", "{}.png"),
         ("result.json", "images/{}.png", "images\\{}.png"),
@@ -254,29 +254,29 @@ def test_that_pictures_that_coco_names_and_that_are_not_there_are_told(tmp_path:
         ("annotations/instances_default.json", "images/{}.png", "{}.png"),
         ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
         ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
-        ("images/coco.json", "images/{}.png", "/home/somebody/pictures/{}.png"),
+        ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
     ],
 )
-def test_that_one_coco_file_is_divided_wherever_its_pictures_are(
-    tmp_path: Path, json_at: str, picture: str, file_name: str
+def test_that_one_coco_file_is_divided_wherever_its_images_are(
+    tmp_path: Path, json_at: str, image: str, file_name: str
 ) -> None:
-    pictures = {f"{number}": TWO for number in range(8)}
-    for stem, drawn in pictures.items():
-        draw(tmp_path / picture.format(stem), drawn)
-    text(tmp_path / json_at, json.dumps(boxed.coco_json(pictures, file_name=file_name)))
+    images = {f"{number}": TWO for number in range(8)}
+    for stem, drawn in images.items():
+        draw(tmp_path / image.format(stem), drawn)
+    text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
     recognised = found(tmp_path)
     train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
     assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_rows(pictures)
+    assert train | val == drawn_rows(images)
 
 
 def test_that_a_test_split_serves_where_there_is_no_other_for_validation(tmp_path: Path) -> None:
     recognised = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
     assert list(rows(recognised, recognised.val)) == ["c", "d"]
-    assert "the test pictures serve as one" in told(recognised)
+    assert "the test images serve as one" in told(recognised)
 
 
-def test_that_only_the_largest_boxes_of_a_crowded_picture_are_used(
+def test_that_only_the_largest_boxes_of_a_crowded_image_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.data.formats.boxes.MOST_BOXES", 1)
@@ -285,9 +285,9 @@ def test_that_only_the_largest_boxes_of_a_crowded_picture_are_used(
     assert "with more than 1 boxes" in told(recognised)
 
 
-def test_that_a_picture_of_unknown_size_and_content_keeps_its_place_without_boxes(tmp_path: Path) -> None:
+def test_that_an_image_of_unknown_size_and_content_keeps_its_place_without_boxes(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
-    (root / "training/image_2/b.png").write_bytes(b"no picture")
+    (root / "training/image_2/b.png").write_bytes(b"no image")
     recognised = found(root)
     assert rows(recognised, recognised.train) == drawn_rows({"a": TWO, "b": NONE})
 
@@ -309,13 +309,13 @@ def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
     boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes, "imagefolder", "idx").problems
-    assert "holds pictures with boxes, not" in problem.message
+    assert "holds images with boxes, not" in problem.message
     assert "Choose the task Object detection" in problem.remedy
     for split in ("train", "val"):
         for name in boxed.CLASSES:
             draw(tmp_path / f"classes/{split}/{name}/1.png", ONE)
     text(tmp_path / "classes/notes.txt", "1 of 5")
     (problem,) = found(tmp_path / "classes").problems
-    assert "does not hold pictures with boxes" in problem.message
+    assert "does not hold images with boxes" in problem.message
     assert "COCO" in problem.remedy
     assert found(tmp_path / "classes", "imagefolder").problems == ()

@@ -1,4 +1,4 @@
-"""Folders of pictures and edges: how they are found, read, laid and looked through."""
+"""Folders of images and edges: how they are found, read, laid and looked through."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
-from engine.data.datasets.images import UnreadablePicture
+from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.edges import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
 from engine.data.formats.edges import EdgeSplit
@@ -62,7 +62,7 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
          "edges/val": "edges/val"},
     ],
 )  # fmt: skip
-def test_that_pictures_and_edges_are_found_in_all_spellings(tmp_path: Path, moves: dict[str, str]) -> None:
+def test_that_images_and_edges_are_found_in_all_spellings(tmp_path: Path, moves: dict[str, str]) -> None:
     recognised = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
     assert (recognised.format, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
     assert names(recognised.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
@@ -81,18 +81,18 @@ def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_t
     assert not set(names(train)) & set(names(val))
     told = " ".join(map(str, recognised.problems))
     assert "without edges: 000.png" in told
-    assert "without a picture: 001.png" in told
+    assert "without an image: 001.png" in told
 
 
 def test_that_a_folder_of_edges_is_not_taken_for_another_nor_another_for_it(tmp_path: Path) -> None:
     edges = make_edged(tmp_path / "edges", {"train": 3, "val": 2})
     (problem,) = found(edges, ("imagefolder", "idx")).problems
-    assert "holds pictures with edges" in problem.message
+    assert "holds images with edges" in problem.message
     assert "Edge detection" in problem.remedy
     for name in ("train/images", "train/edges", "val/images", "val/edges"):
         (tmp_path / "classes" / name).mkdir(parents=True)
     (problem,) = found(tmp_path / "classes").problems
-    assert "does not hold pictures with edges" in problem.message
+    assert "does not hold images with edges" in problem.message
 
 
 def test_that_what_each_annotator_drew_is_kept_apart_and_counted(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_that_what_each_annotator_drew_is_kept_apart_and_counted(tmp_path: Path)
         np.testing.assert_array_equal(bits[inside] >> number & 1, layers[number])
 
 
-def test_that_no_line_breaks_and_every_line_is_thin_where_a_picture_shrinks() -> None:
+def test_that_no_line_breaks_and_every_line_is_thin_where_an_image_shrinks() -> None:
     rows, columns = np.mgrid[:240, :320]
     layer = np.abs(np.hypot(rows - 120, columns - 160) - 90) < 0.8
     for size in (64, 100, 200, 319):
@@ -125,7 +125,7 @@ def test_that_no_line_breaks_and_every_line_is_thin_where_a_picture_shrinks() ->
         assert (share[bits > 0] == FULL).all()
 
 
-def test_that_grey_edges_keep_their_strength_and_larger_pictures_are_filled() -> None:
+def test_that_grey_edges_keep_their_strength_and_larger_images_are_filled() -> None:
     levels = np.zeros((10, 10), np.uint8)
     levels[:, 4] = 51
     levels[4] = 255
@@ -153,7 +153,7 @@ def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -
     np.testing.assert_array_equal(thinned(thin), thin)
 
 
-def test_that_pictures_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
+def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES)
     assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
@@ -165,7 +165,7 @@ def test_that_pictures_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     assert (planes[0][16:][edges[16:]] == FULL // 2).all()
 
 
-def test_that_the_square_around_a_picture_makes_no_edges_of_its_borders(tmp_path: Path) -> None:
+def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 2, "val": 2})
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "images/train/000.png")
@@ -182,11 +182,9 @@ def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) 
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES)
-    with pytest.raises(
-        UnreadablePicture, match=r"its edges are of another size \(9 x 8 pixels, the picture has 32 x 32\)"
-    ):
+    with pytest.raises(UnreadableImage, match=r"its edges are of another size \(9 x 8 pixels, the image has 32 x 32\)"):
         splits.train.load(0, 32, 3)
-    with pytest.raises(UnreadablePicture, match=r"001\.png"):
+    with pytest.raises(UnreadableImage, match=r"001\.png"):
         splits.train.load(1, 32, 3)
     report = looked(folder)
     assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
@@ -201,10 +199,10 @@ def test_that_the_look_tells_how_much_is_an_edge_and_shows_it(tmp_path: Path) ->
     report = looked(folder)
     train = report.split("train")
     assert train is not None
-    assert (train.pictures, train.counts) == (5, {"edge": 4})
+    assert (train.images, train.counts) == (5, {"edge": 4})
     assert train.shares["edge"] == pytest.approx(np.mean([rim(disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8)
     (problem,) = report.problems
-    assert "In 1 of 5 training pictures there is no edge" in problem.message
+    assert "In 1 of 5 training images there is no edge" in problem.message
     assert [example.sample for example in report.examples] == list(range(5))
 
 
@@ -240,7 +238,7 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
     np.testing.assert_array_equal(share, lines * FULL)
 
 
-def test_that_what_annotators_drew_goes_before_pictures_of_their_mean(tmp_path: Path) -> None:
+def test_that_what_annotators_drew_goes_before_images_of_their_mean(tmp_path: Path) -> None:
     """As Berkeley's folder is, with both."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
@@ -255,7 +253,7 @@ def test_that_what_annotators_drew_goes_before_pictures_of_their_mean(tmp_path: 
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
-def test_that_berkeleys_pictures_and_annotators_are_read() -> None:
+def test_that_berkeleys_images_and_annotators_are_read() -> None:
     recognised = found(BSDS)
     assert names(recognised.train)[0][1].endswith(".mat")
     assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (30, 10, ())

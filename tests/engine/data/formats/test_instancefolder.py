@@ -1,4 +1,4 @@
-"""Folders of pictures in which every single thing is outlined, and the planes that they become."""
+"""Folders of images in which every single thing is outlined, and the planes that they become."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found(folder: Path, *formats: str) -> Recognised:
 
 
 def things(recognised: Recognised, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
-    """Class, edges of the things in each picture, by its name."""
+    """Class, edges of the things in each image, by its name."""
     assert isinstance(split, InstanceSplit)
     held = {}
     for path, source in zip(split.files, split.sources, strict=True):
@@ -43,14 +43,14 @@ def things(recognised: Recognised, split: object) -> dict[str, set[tuple[str, in
     return held
 
 
-def drawn_things(pictures: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
-    return {stem: {(name or each.name, *each[:4]) for each in drawn.rectangles} for stem, drawn in pictures.items()}
+def drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
+    return {stem: {(name or each.name, *each[:4]) for each in drawn.rectangles} for stem, drawn in images.items()}
 
 
 def masked(root: Path) -> Path:
     """images and masks in folders of splits, things numbered in the masks."""
-    for split, pictures in SPLITS.items():
-        for stem, drawn in pictures.items():
+    for split, images in SPLITS.items():
+        for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)
             numbered(root / f"masks/{split}/{stem}.png", drawn)
     return root
@@ -71,15 +71,15 @@ def test_that_things_are_told_apart_by_their_number_in_a_mask(tmp_path: Path) ->
 
 
 def test_that_rcnn_masks_of_arcgis_have_a_folder_for_each_class(tmp_path: Path) -> None:
-    pictures = {f"{number:09d}": TWO if number % 2 else ONE for number in range(7)} | {"empty": NONE}
-    recognised = found(boxed.arcgis_rcnn(tmp_path, pictures))
+    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(7)} | {"empty": NONE}
+    recognised = found(boxed.arcgis_rcnn(tmp_path, images))
     assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
     train, val = things(recognised, recognised.train), things(recognised, recognised.val)
     assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_things(pictures)
+    assert train | val == drawn_things(images)
 
 
-def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_picture(tmp_path: Path) -> None:
+def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_image(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     corners = [(10, 20), (30, 20), (30, 70), (10, 70)]
     text(root / "labels/train/b.txt", "0 " + " ".join(f"{x / 60} {y / 80}" for x, y in corners))
@@ -91,8 +91,8 @@ def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_picture(tmp_path
 
 
 def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_path: Path) -> None:
-    for split, pictures in SPLITS.items():
-        for stem, drawn in pictures.items():
+    for split, images in SPLITS.items():
+        for stem, drawn in images.items():
             draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
             path = numbered(tmp_path / f"SegmentationObject/{stem}.png", drawn)
             values = np.asarray(Image.open(path)).copy()
@@ -104,7 +104,7 @@ def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_
             (tmp_path / "SegmentationClass").mkdir(exist_ok=True)
             of_class[-1] = 20
             Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
-        text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(pictures))
+        text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(images))
     recognised = found(tmp_path)
     assert recognised.problems == ()
     assert (len(recognised.classes), recognised.classes[7], recognised.classes[11]) == (20, "cat", "dog")
@@ -152,11 +152,11 @@ def test_that_masks_that_seem_to_tell_classes_are_asked_about(tmp_path: Path) ->
 
 def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
     (problem,) = found(boxed.coco(tmp_path, SPLITS), "masks").problems
-    assert "holds pictures with boxes" in problem.message
+    assert "holds images with boxes" in problem.message
     assert "Object detection or Instance segmentation" in problem.remedy
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes).problems
-    assert "not pictures with outlined things" in problem.message
+    assert "not images with outlined things" in problem.message
 
 
 def test_that_objects_without_an_outline_are_told_and_left_out(tmp_path: Path) -> None:
@@ -204,13 +204,13 @@ def test_that_of_more_things_than_a_byte_can_number_the_largest_are_taken_and_it
     numbers, _ = paint(recognised.train.sources[0].instances(60, 80), 60, 80)
     assert (int(numbers.max()), int((numbers == 1).sum())) == (255, 6)
     (problem,) = recognised.problems
-    assert "1 picture with more than 255 instances: a.png" in problem.message
+    assert "1 image with more than 255 instances: a.png" in problem.message
 
 
-def test_that_a_mask_or_outlines_of_another_size_than_the_picture_are_refused(tmp_path: Path) -> None:
+def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
     split = found(masked(tmp_path / "masks")).train
     assert isinstance(split, InstanceSplit)
-    with pytest.raises(Unfit, match="another size \\(80 x 60 pixels, the picture has 60 x 80\\)"):
+    with pytest.raises(Unfit, match="another size \\(80 x 60 pixels, the image has 60 x 80\\)"):
         split.sources[0].instances(80, 60)
     split = found(boxed.coco(tmp_path / "coco", SPLITS)).train
     assert isinstance(split, InstanceSplit)
@@ -218,7 +218,7 @@ def test_that_a_mask_or_outlines_of_another_size_than_the_picture_are_refused(tm
         split.sources[0].instances(80, 60)
 
 
-def test_that_what_is_kept_of_pictures_is_another_once_their_outlines_change(tmp_path: Path) -> None:
+def test_that_what_is_kept_of_images_is_another_once_their_outlines_change(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path / "coco", SPLITS)
 
     def state() -> str:

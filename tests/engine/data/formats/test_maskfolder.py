@@ -1,4 +1,4 @@
-"""Folders of pictures and masks, in the spellings in which people keep them."""
+"""Folders of images and masks, in the spellings in which people keep them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from engine.data.splits import MaskSplit, Recognised
 MASKS = ("masks",)
 
 
-def pair(picture: Path, mask: Path) -> None:
-    for path, pixels in ((picture, np.zeros((8, 8, 3), np.uint8)), (mask, np.eye(8, dtype=np.uint8))):
+def pair(image: Path, mask: Path) -> None:
+    for path, pixels in ((image, np.zeros((8, 8, 3), np.uint8)), (mask, np.eye(8, dtype=np.uint8))):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
 
@@ -33,7 +33,7 @@ def names(recognised: Recognised) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("picture", "mask"),
+    ("image", "mask"),
     [
         ("images/{split}/{name}.jpg", "masks/{split}/{name}.png"),
         ("Images/{split}/{name}.jpg", "Labels/{split}/{name}_mask.png"),
@@ -44,10 +44,10 @@ def names(recognised: Recognised) -> tuple[list[str], list[str]]:
         ("{split}2017/{name}.jpg", "{split}2017_masks/{name}.png"),
     ],
 )
-def test_that_splits_are_found_in_all_spellings(tmp_path: Path, picture: str, mask: str) -> None:
+def test_that_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask: str) -> None:
     for split, stems in (("train", "abc"), ("val", "de")):
         for name in stems:
-            pair(tmp_path / picture.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
+            pair(tmp_path / image.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
     recognised = found(tmp_path)
     assert (recognised.format, recognised.problems, recognised.classes) == ("masks", (), ("class 0", "class 1"))
     train, val = names(recognised)
@@ -67,7 +67,7 @@ def test_that_validation_is_drawn_where_there_is_no_split(tmp_path: Path) -> Non
     assert names(found(tmp_path)) == (train, val)
 
 
-def test_that_vocs_lists_say_which_pictures_belong_to_a_split(tmp_path: Path) -> None:
+def test_that_vocs_lists_say_which_images_belong_to_a_split(tmp_path: Path) -> None:
     for name in "abcd":
         pair(tmp_path / f"JPEGImages/{name}.jpg", tmp_path / f"SegmentationClass/{name}.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "JPEGImages/unlabelled.jpg")
@@ -86,9 +86,9 @@ def test_that_what_has_no_counterpart_is_told_and_left_out(tmp_path: Path) -> No
     Image.new("RGB", (8, 8)).save(tmp_path / "images/lonely.jpg")
     Image.new("L", (8, 8)).save(tmp_path / "masks/spare.png")
     told = " ".join(map(str, found(tmp_path).problems))
-    assert "There is 1 picture" in told
+    assert "There is 1 image" in told
     assert "without a mask: lonely.jpg" in told
-    assert "without a picture: spare.png" in told
+    assert "without an image: spare.png" in told
 
 
 def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Path) -> None:
@@ -117,5 +117,5 @@ def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: P
     (problem,) = found(tmp_path / "masked", ("imagefolder", "idx")).problems
     assert "Choose the task Semantic segmentation" in problem.remedy
     (problem,) = found(tmp_path / "classes").problems
-    assert "does not hold pictures with masks" in problem.message
+    assert "does not hold images with masks" in problem.message
     assert found(tmp_path / "classes", ("imagefolder", "idx")).format == "imagefolder"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import engine.data.datasets.point_blocks
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.point_blocks import DRAWN, PointBlocks
 from engine.data.decoding.masks import NO_CLASS
@@ -121,11 +121,11 @@ def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
     for split in ("train", "val"):
         write_ply(tmp_path / "alike" / split / "a.ply", places, label=np.zeros(40, np.uint8))
         write_ply(tmp_path / "bare" / split / "a.ply", places)
-    (tmp_path / "pictures/cat").mkdir(parents=True)
-    (tmp_path / "pictures/cat/a.png").write_bytes(b"")
+    (tmp_path / "images/cat").mkdir(parents=True)
+    (tmp_path / "images/cat/a.png").write_bytes(b"")
     assert "have the label 0; two are needed" in str(found(tmp_path / "alike").problems[0])
     assert "have no labels" in str(found(tmp_path / "bare").problems[0])
-    assert "does not hold point clouds" in str(found(tmp_path / "pictures").problems[0])
+    assert "does not hold point clouds" in str(found(tmp_path / "images").problems[0])
     told = recognise(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
     assert "Point cloud segmentation" in told.problems[0].remedy
 
@@ -193,7 +193,7 @@ def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
     (tmp_path / "train/01.ply").write_bytes(whole[: len(whole) // 2])
     samples = blocks(tmp_path, 100)
     assert samples.path(2) == "train/01.ply"
-    with pytest.raises(UnreadablePicture, match=r"train/01\.ply: it is"):
+    with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):
         samples.load(2, 0)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, formats=POINTS)
     assert [each.path for each in report.unreadable] == ["train/01.ply"]
@@ -215,7 +215,7 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
     (tmp_path / "data/train/01.ply").unlink()
     assert torch.equal(kept.load(1, 0)[0], loaded[0][1])
-    with pytest.raises(UnreadablePicture, match="it is not there"):
+    with pytest.raises(UnreadableImage, match="it is not there"):
         read_again.load(1, 0)
     shutil.rmtree(tmp_path / "data")
     read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)
@@ -236,20 +236,20 @@ def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path:
 def test_that_a_cloud_is_drawn_leaning_with_the_nearest_in_front() -> None:
     corners = np.array([[-8, -4, 0], [8, -4, 0], [-8, 4, 0], [8, 4, 0]], np.float32)
     pillar = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
-    picture = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
-    assert picture.shape == (81, 81, 3)
+    image = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
+    assert image.shape == (81, 81, 3)
     seen = {}
     for name, colour in {
         "red": (128, 0, 0),
         "green": (0, 128, 0),
         "olive": (128, 128, 0),
     }.items():  # VOC's of 1, 2 and 3
-        seen[name] = np.argwhere((picture == colour).all(2))
+        seen[name] = np.argwhere((image == colour).all(2))
     assert seen["olive"][:, 0].max() < 40  # far away, so up and left
     assert seen["olive"][:, 1].max() < 20
     ground, top = seen["red"][seen["red"][:, 1] > 30], seen["green"][seen["green"][:, 1] < 60]
     assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
-    (colours,) = np.unique(picture[(np.ptp(picture, 2) == 0) & (picture[..., 0] < BACKGROUND)], axis=0)
+    (colours,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
     assert colours[0] > 70  # no class of its own, and far
     legend = point_legend(("floor", "a", "b", "c"))
     assert [entry.colour for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from engine.contract.problems import errors
 from engine.data.formats.registry import FORMATS, recognise
 from engine.data.splits import FileSplit, IdxSplit, Recognised, draw_validation, shown
-from tests.engine.conftest import make_pictures
+from tests.engine.conftest import make_images
 from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
+from tests.support.images import image, write_idx
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
-from tests.support.pictures import picture, write_idx
 
 Tree = Callable[..., Path]
 
@@ -148,7 +148,7 @@ def test_that_links_are_followed_but_never_in_a_circle(tree: Tree) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-def test_that_a_pipe_named_like_a_picture_is_listed_without_being_opened(tree: Tree) -> None:
+def test_that_a_pipe_named_like_an_image_is_listed_without_being_opened(tree: Tree) -> None:
     root = tree("cat", "dog")
     os.mkfifo(root / "cat/pipe.png")
     assert any(path.endswith("pipe.png") for path in files(look(root).train) + files(look(root).val))
@@ -167,12 +167,12 @@ def test_that_an_empty_folder_is_said(tmp_path: Path) -> None:
     assert "is empty" in message(look(tmp_path))
 
 
-def test_that_pictures_without_class_folders_are_said(tmp_path: Path) -> None:
-    picture(tmp_path / "set/a.png")
-    assert "holds pictures (1) but no folders" in message(look(tmp_path / "set"))
+def test_that_images_without_class_folders_are_said(tmp_path: Path) -> None:
+    image(tmp_path / "set/a.png")
+    assert "holds images (1) but no folders" in message(look(tmp_path / "set"))
 
 
-def test_that_folders_without_pictures_are_said(tmp_path: Path) -> None:
+def test_that_folders_without_images_are_said(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "set" / name).mkdir(parents=True)
         (tmp_path / "set" / name / "list.txt").write_text("x")
@@ -201,16 +201,16 @@ def test_that_a_class_that_training_lacks_is_an_error_that_names_it(tree: Tree) 
 def test_that_a_class_that_validation_lacks_is_a_warning_that_names_it(tree: Tree) -> None:
     found = look(tree("train/cat", "train/dog", "val/cat"))
     assert not errors(found.problems)
-    assert "Class dog has no pictures in val" in found.problems[0].message
+    assert "Class dog has no images in val" in found.problems[0].message
 
 
 def test_that_an_empty_class_of_training_is_an_error(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     (root / "train/ant").mkdir()
-    assert "The class folder ant in train holds no pictures" in message(look(root))
+    assert "The class folder ant in train holds no images" in message(look(root))
 
 
-def test_that_too_few_pictures_to_validate_on_is_an_error(tree: Tree) -> None:
+def test_that_too_few_images_to_validate_on_is_an_error(tree: Tree) -> None:
     assert "none can be kept for validation" in message(look(tree("cat", "dog", count=1)))
 
 
@@ -322,7 +322,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
     "points": lambda folder, counts: make_clouds(folder, counts, 30),
     "labels": with_labels,
     "idx": digits_alone,
-    "imagefolder": make_pictures,
+    "imagefolder": make_images,
 }
 
 

@@ -38,24 +38,24 @@ def dataset(name: str) -> Path:
 
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
-def test_that_things_and_the_pictures_that_show_them_are_counted(tmp_path: Path, format_: str) -> None:
+def test_that_things_and_the_images_that_show_them_are_counted(tmp_path: Path, format_: str) -> None:
     report = look(boxed.coco(tmp_path, SPLITS), format_)
     assert (report.format, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
     train, val = report.splits
-    assert (train.name, train.pictures, train.counts, train.objects) == (
+    assert (train.name, train.images, train.counts, train.objects) == (
         "train",
         2,
         {"cat": 2, "dog": 1},
         {"cat": 2, "dog": 1},
     )
-    assert (val.name, val.pictures, val.objects) == ("val", 2, {"cat": 2, "dog": 1})
+    assert (val.name, val.images, val.objects) == ("val", 2, {"cat": 2, "dog": 1})
     areas = sorted([32 * 24, 24 * 26, 20 * 50])
     assert train.object_sides is not None
     assert train.object_sides[1] == pytest.approx(areas[1] ** 0.5)
     assert errors(report.problems) == []
 
 
-def test_that_examples_show_boxes_around_what_is_in_the_pictures(tmp_path: Path) -> None:
+def test_that_examples_show_boxes_around_what_is_in_the_images(tmp_path: Path) -> None:
     one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
     report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
@@ -77,41 +77,41 @@ def test_that_examples_show_each_thing_in_a_colour_of_its_own(tmp_path: Path) ->
     assert np.abs(left - right).max() > 30
 
 
-def test_that_pictures_without_anything_are_kept_and_told(tmp_path: Path) -> None:
+def test_that_images_without_anything_are_kept_and_told(tmp_path: Path) -> None:
     report = look(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
-    assert report.splits[0].pictures == 3
-    assert "2 of the 3 training pictures have no boxes. They are kept as background" in told(report)
+    assert report.splits[0].images == 3
+    assert "2 of the 3 training images have no boxes. They are kept as background" in told(report)
 
 
 def test_that_classes_that_never_occur_are_told_for_each_split(tmp_path: Path) -> None:
     report = look(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
-    assert "There are no outlined things of dog in the training pictures; that is never learnt." in told(report)
+    assert "There are no outlined things of dog in the training images; that is never learnt." in told(report)
     assert "validation" not in told(report)
 
 
 def test_that_a_folder_in_which_nothing_is_marked_cannot_be_trained_on(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": NONE}, "val": {"b": NONE}})
     (problem, *_) = errors(look(root).problems)
-    assert "None of the training pictures has any boxes" in problem.message
+    assert "None of the training images has any boxes" in problem.message
 
 
-def test_that_pictures_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_that_images_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE}, "val": {"e": TWO}})
     draw(root / "train2017/a.png", TWO._replace(width=70))
     whole = (root / "train2017/b.png").read_bytes()
     (root / "train2017/b.png").write_bytes(whole[: len(whole) // 2])
     for format_, marks in (("boxes", "boxes"), ("instances", "outlines")):
         report = look(root, format_)
-        assert report.splits[0].pictures == 2
+        assert report.splits[0].images == 2
         reasons = {Path(each.path).name: each.reason for each in report.unreadable}
-        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} are of a picture of 80 x 60"
+        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} are of an image of 80 x 60"
         assert "truncated or damaged" in reasons["b.png"]
 
 
 def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
-    assert "Half of the boxes have sides of less than 1.1 % of their picture's. Choose a larger image size" in told(
+    assert "Half of the boxes have sides of less than 1.1 % of their image's. Choose a larger image size" in told(
         report
     )
 
@@ -136,18 +136,18 @@ def test_that_masks_with_more_things_than_a_byte_can_number_are_told_once(tmp_pa
         numbered(tmp_path / f"masks/{split}/a.png", crowded)
     report = look(tmp_path, "instances")
     assert [problem.message for problem in report.problems if "255" in problem.message] == [
-        "There are 2 pictures with more than 255 instances: a.png."
+        "There are 2 images with more than 255 instances: a.png."
     ]
 
 
 def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_path: Path) -> None:
-    """In folders as VOC writes them, with more pictures than examples are shown of."""
+    """In folders as VOC writes them, with more images than examples are shown of."""
     flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
     report = look(folder)
     assert "8 boxes of no area, in " in told(report)
-    assert [split.pictures for split in report.splits] == [16, 2]
+    assert [split.images for split in report.splits] == [16, 2]
     assert report.splits[0].objects == {"cat": 16, "dog": 8}
     assert report.unreadable_count == 0
     assert len(report.examples) == 4 * 2
@@ -157,11 +157,11 @@ def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_
 
 
 def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_counted(tmp_path: Path) -> None:
-    for split, pictures in SPLITS.items():
-        for stem, drawn in pictures.items():
+    for split, images in SPLITS.items():
+        for stem, drawn in images.items():
             draw(tmp_path / f"images/{split}/{stem}.png", drawn)
             numbered(tmp_path / f"masks/{split}/{stem}.png", drawn)
-        content = boxed.coco_json(pictures)
+        content = boxed.coco_json(images)
         content["categories"] = [{"id": 3, "name": "nucleus"}]
         content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
         text(tmp_path / f"annotations/{split}.json", json.dumps(content))
@@ -183,7 +183,7 @@ def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
 @pytest.mark.long
 def test_that_blood_cells_are_looked_through_with_their_examples() -> None:
     report = look(dataset("bccd"))
-    assert [split.pictures for split in report.splits] == [205, 87]
+    assert [split.images for split in report.splits] == [205, 87]
     assert report.splits[0].objects == {"Platelets": 209, "RBC": 2381, "WBC": 214}
     assert report.unreadable_count == 0
     assert len(report.examples) == 12

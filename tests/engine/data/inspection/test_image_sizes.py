@@ -1,4 +1,4 @@
-"""How large pictures are."""
+"""How large images are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from engine.contract.dataset import PictureSizes
-from engine.data.inspection.image_sizes import picture_sizes
+from engine.contract.dataset import ImageSizes
+from engine.data.inspection.image_sizes import image_sizes
 from engine.data.inspection.inspector import inspect
 from engine.system.paths import sample_dataset
 
 
-def test_that_a_report_tells_of_the_sizes_of_a_folders_pictures() -> None:
+def test_that_a_report_tells_of_the_sizes_of_a_folders_images() -> None:
     report = inspect(str(sample_dataset()), val_fraction=0.2, seed=3, progress=lambda _done, _total: None)
     assert report.examples
     assert report.sizes is not None
@@ -24,7 +24,7 @@ def test_that_sizes_are_those_of_the_smallest_the_middle_and_the_largest(tmp_pat
     for number, (width, height) in enumerate(((40, 30), (10, 12), (80, 20), (5, 100), (200, 100))):
         files.append(str(tmp_path / f"{number}.png"))
         Image.new("L", (width, height)).save(files[-1])
-    (tmp_path / "broken.png").write_bytes(b"no picture")
-    assert picture_sizes([*files, str(tmp_path / "broken.png")]) == PictureSizes((10, 12), (40, 30), (200, 100), 5)
-    assert picture_sizes([str(tmp_path / "broken.png")]) is None
-    assert picture_sizes([]) is None
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    assert image_sizes([*files, str(tmp_path / "broken.png")]) == ImageSizes((10, 12), (40, 30), (200, 100), 5)
+    assert image_sizes([str(tmp_path / "broken.png")]) is None
+    assert image_sizes([]) is None

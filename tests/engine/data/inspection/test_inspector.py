@@ -27,7 +27,7 @@ from engine.data.decoding.reading import folder_channels
 from engine.data.inspection import imagefolder
 from engine.data.inspection.inspector import inspect
 from engine.system.paths import sample_dataset
-from tests.support.pictures import noise, picture, write_idx
+from tests.support.images import image, noise, write_idx
 
 ROOT = Path(__file__).parents[4]
 COMMAND = (sys.executable, "-m", "engine.data")
@@ -57,7 +57,7 @@ def test_that_the_sample_that_ships_is_whole() -> None:
     assert report.problems == ()
     assert report.unreadable_count == 0
     assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
-    assert [(split.name, split.pictures, split.made) for split in report.splits] == [
+    assert [(split.name, split.images, split.made) for split in report.splits] == [
         ("train", 350, False),
         ("val", 100, False),
     ]
@@ -89,11 +89,11 @@ def test_that_examples_are_small_pngs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mixed(tree: Tree) -> Path:
-    """Good pictures with every kind of bad file among them."""
+    """Good images with every kind of bad file among them."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     (root / "train/a/empty.png").write_bytes(b"")
-    (root / "train/a/notes.txt").write_text("no picture")
-    (root / "train/a/text.jpg").write_text("no picture")
+    (root / "train/a/notes.txt").write_text("no image")
+    (root / "train/a/text.jpg").write_text("no image")
     (root / "train/a/huge.pgm").write_bytes(b"P5 20000 20000 255\n")
     for place, ending in enumerate(("jpg", "png", "webp", "bmp", "tif", "gif")):
         path = noise(root / f"train/b/cut.{ending}", place)
@@ -109,7 +109,7 @@ def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Pa
     assert reasons["train/a/empty.png"] == "it is empty"
     assert "too large" in reasons["train/a/huge.pgm"]
     assert "(.txt)" in reasons["train/a/notes.txt"]
-    assert "not a picture" in reasons["train/a/text.jpg"]
+    assert "not an image" in reasons["train/a/text.jpg"]
     assert "not there" in reasons["val/b/gone.png"]
     assert [split.counts for split in report.splits] == [{"a": 3, "b": 3}] * 2
     assert not errors(report.problems)
@@ -117,7 +117,7 @@ def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Pa
 
 
 def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path) -> None:
-    from engine.data.datasets.images import UnreadablePicture
+    from engine.data.datasets.images import UnreadableImage
 
     said = {item.path for item in look(mixed).unreadable} - {"train/a/notes.txt"}
     splits = open_splits(str(mixed), val_fraction=0.25, seed=0)
@@ -126,7 +126,7 @@ def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path
         for index in range(len(split)):
             try:
                 split.load(index, 16, 3)
-            except UnreadablePicture as problem:
+            except UnreadableImage as problem:
                 found.add(problem.path)
     assert found == said
 
@@ -134,7 +134,7 @@ def test_that_training_and_looking_through_agree_on_what_can_be_read(mixed: Path
 def test_that_a_large_photograph_cut_short_is_found(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
-            picture(tmp_path / "set" / name / f"{place}.jpg")
+            image(tmp_path / "set" / name / f"{place}.jpg")
     path = noise(tmp_path / "set/a/photo.jpg", size=(1200, 900))
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.97)])
     assert [item.path for item in look(tmp_path / "set").unreadable] == ["a/photo.jpg"]
@@ -150,7 +150,7 @@ def test_that_a_small_folder_is_decoded_whole(tmp_path: Path) -> None:
     for place in range(40):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
     damage_within(tmp_path / "set/b/39.png")
-    picture(tmp_path / "set/a/odd.bmp")
+    image(tmp_path / "set/a/odd.bmp")
     report = look(tmp_path / "set")
     assert [item.path for item in report.unreadable] == ["b/39.png"]
     assert "sample" not in texts(report, "warning")
@@ -166,7 +166,7 @@ def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_me
         )
     report = look(tmp_path / "set")
     assert report.unreadable_count == 10
-    assert "Of 10 pictures that were decoded as a sample, 10 begin and end as they should" in texts(report, "warning")
+    assert "Of 10 images that were decoded as a sample, 10 begin and end as they should" in texts(report, "warning")
 
 
 def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
@@ -177,36 +177,36 @@ def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
         path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
         path.write_bytes(path.read_bytes()[:2000])
     for name in "ab":
-        (tmp_path / "set" / name / "text.bmp").write_text("no picture")
+        (tmp_path / "set" / name / "text.bmp").write_text("no image")
     report = look(tmp_path / "set")
     reasons = [item.reason for item in report.unreadable]
     assert reasons.count("it is truncated or damaged") == 4
-    assert reasons.count("it is not a picture that can be read") == 2
+    assert reasons.count("it is not an image that can be read") == 2
 
 
-def test_that_a_split_without_a_readable_picture_is_an_error(tree: Tree) -> None:
+def test_that_a_split_without_a_readable_image_is_an_error(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("*/*/*.png"):
         path.write_bytes(b"no")
     report = look(root)
-    assert "None of the 4 training pictures can be read" in texts(report, "error")
-    assert "None of the 4 validation pictures can be read" in texts(report, "error")
+    assert "None of the 4 training images can be read" in texts(report, "error")
+    assert "None of the 4 validation images can be read" in texts(report, "error")
     assert report.unreadable_count == 8
 
 
-def test_that_a_class_without_a_readable_picture_is_named(tree: Tree) -> None:
+def test_that_a_class_without_a_readable_image_is_named(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in [*root.glob("train/a/*"), *root.glob("val/b/*")]:
         path.write_bytes(b"no")
     report = look(root)
-    assert "training pictures of class a" in texts(report, "error")
-    assert "validation pictures of class b" in texts(report, "warning")
+    assert "training images of class a" in texts(report, "error")
+    assert "validation images of class b" in texts(report, "warning")
 
 
 def test_that_grey_is_told_from_colour_as_training_does(tree: Tree) -> None:
     root = tree("a", "b")
     for path in root.glob("*/*.png"):
-        picture(path, 80, mode="L")
+        image(path, 80, mode="L")
     assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
     path = noise(root / "a/colour.png")
     path.write_bytes(path.read_bytes()[:500])  # its header tells the colour, though it is cut short
@@ -223,9 +223,9 @@ class Asked(list[str]):
         return super().__getitem__(place)
 
 
-def test_that_grey_is_told_from_colour_by_few_of_many_pictures(tmp_path: Path) -> None:
-    grey = str(picture(tmp_path / "grey.png", 80, mode="L"))
-    colour = str(picture(tmp_path / "colour.png"))
+def test_that_grey_is_told_from_colour_by_few_of_many_images(tmp_path: Path) -> None:
+    grey = str(image(tmp_path / "grey.png", 80, mode="L"))
+    colour = str(image(tmp_path / "colour.png"))
     many = Asked([grey] * 100_000)
     assert folder_channels(many) == 1
     assert 100 < many.asked <= 512
@@ -257,7 +257,7 @@ def test_that_idx_is_looked_through(digits: Path) -> None:
 @pytest.mark.parametrize("split", ["train", "t10k"])
 def test_that_idx_counts_that_disagree_are_named(digits: Path, split: str) -> None:
     write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
-    assert f"{split}-images-idx3-ubyte holds 7 pictures" in texts(look(digits), "error")
+    assert f"{split}-images-idx3-ubyte holds 7 images" in texts(look(digits), "error")
 
 
 def test_that_a_broken_gzip_is_named(digits: Path) -> None:
@@ -271,15 +271,13 @@ def test_that_the_real_datasets_are_looked_through_quickly(real_dataset: Path) -
     _, report, complaints = ask(real_dataset)
     assert report.problems == ()
     assert complaints == ""
-    assert [split.pictures for split in report.splits] in ([244, 153], [60_000, 10_000])
+    assert [split.images for split in report.splits] in ([244, 153], [60_000, 10_000])
     assert report.seconds < 3
 
 
-@pytest.mark.parametrize("kind", ["pictures", "digits"])
-def test_that_hundreds_of_pictures_and_thousands_of_digits_are_looked_through_quickly(
-    tmp_path: Path, kind: str
-) -> None:
-    """As many pictures as hymenoptera holds, and a tenth of MNIST."""
+@pytest.mark.parametrize("kind", ["images", "digits"])
+def test_that_hundreds_of_images_and_thousands_of_digits_are_looked_through_quickly(tmp_path: Path, kind: str) -> None:
+    """As many images as hymenoptera holds, and a tenth of MNIST."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -294,7 +292,7 @@ def test_that_hundreds_of_pictures_and_thousands_of_digits_are_looked_through_qu
     _, report, complaints = ask(tmp_path)
     assert report.problems == ()
     assert complaints == ""
-    assert [split.pictures for split in report.splits] == ([244, 153] if kind == "pictures" else [6_000, 1_000])
+    assert [split.images for split in report.splits] == ([244, 153] if kind == "images" else [6_000, 1_000])
     assert report.seconds < 3
 
 

@@ -15,8 +15,8 @@ from engine.data.inspection import leaks as leaks_module
 from engine.data.inspection.imbalance import imbalance
 from engine.data.inspection.inspector import inspect
 from engine.data.inspection.leaks import END_BYTES, leaks, same_files
+from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
-from tests.support.pictures import noise, write_idx
 
 
 def told(folder: Path, formats: tuple[str, ...] = ("imagefolder", "idx")) -> list[Problem]:
@@ -24,7 +24,7 @@ def told(folder: Path, formats: tuple[str, ...] = ("imagefolder", "idx")) -> lis
 
 
 def classes(folder: Path) -> Path:
-    """Two classes with six pictures for training and two for validation each, all different."""
+    """Two classes with six images for training and two for validation each, all different."""
     for number in range(16):
         split = "train" if number < 12 else "val"
         noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
@@ -72,7 +72,7 @@ def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(
     assert sorted(read_whole) == ["copy", "train", "val"]  # of the others the ends are enough
 
 
-def test_that_idx_files_are_compared_picture_by_picture(tmp_path: Path) -> None:
+def test_that_idx_files_are_compared_image_by_image(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     train, val = (random.integers(0, 256, (count, 9, 9)) for count in (20, 10))
     val[3] = train[7]
@@ -80,7 +80,7 @@ def test_that_idx_files_are_compared_picture_by_picture(tmp_path: Path) -> None:
         write_idx(tmp_path / f"{name}-images-idx3-ubyte", pixels)
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(len(pixels)) % 5)
     (problem,) = told(tmp_path)
-    assert "t10k-images-idx3-ubyte picture 3 of train-images-idx3-ubyte picture 7" in problem.message
+    assert "t10k-images-idx3-ubyte image 3 of train-images-idx3-ubyte image 7" in problem.message
 
 
 def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_not() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.data.datasets.images import FilePictures
+from engine.data.datasets.images import FileImages
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.files import Files, Listing
 from engine.data.loading.agreement import fingerprint
@@ -58,7 +58,7 @@ def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) 
     files, labels = Files.of(listings), np.repeat(np.arange(1000), 1000)
     drawn = np.arange(len(files)) % 5 == 0
     train, val = (
-        FilePictures(FileSplit(files.select(which), labels[which], Files.of()), "/set") for which in (~drawn, drawn)
+        FileImages(FileSplit(files.select(which), labels[which], Files.of()), "/set") for which in (~drawn, drawn)
     )
     splits = Splits(tuple(map(str, range(1000))), 3, "imagefolder", train, val)
     begun = time.process_time()

@@ -1,4 +1,4 @@
-"""A source decodes no picture twice, keeps them where it is told, and says where that is."""
+"""A source decodes no image twice, keeps them where it is told, and says where that is."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 import pytest
 
 from engine.data.cache import cache_policy
-from engine.data.datasets.images import FilePictures, PictureSet
+from engine.data.datasets.images import FileImages, ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.loading.decode_pool import PictureSource
-from tests.support.pictures import noise
+from engine.data.loading.decode_pool import ImageSource
+from tests.support.images import noise
 
-Make = Callable[..., PictureSource]
+Make = Callable[..., ImageSource]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Makes sources that are closed at the end; what each chose is in its list `chosen`."""
-    made: list[PictureSource] = []
+    made: list[ImageSource] = []
 
-    def build(pictures: PictureSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> PictureSource:
+    def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:
         chosen: list[tuple[str, str]] = []
         settings: dict[str, Any] = {
             "on_unreadable": lambda path, reason: pytest.fail(f"{path}: {reason}"),
             "on_chosen": lambda choice, why: chosen.append((choice, why)),
         }
-        source = PictureSource(pictures, size, channels, threads, **settings | given)
+        source = ImageSource(images, size, channels, threads, **settings | given)
         source.chosen = chosen  # type: ignore[attr-defined]
         made.append(source)
         return source
@@ -41,18 +41,18 @@ def make() -> Iterator[Make]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> PictureSet:
+def images(tmp_path: Path) -> ImageSet:
     """Eleven JPEGs for training."""
     for place in range(13):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.jpg", place, size=(40, 20 + place))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
-def plain(pictures: PictureSet, size: int = 16, channels: int = 3) -> np.ndarray:
-    return np.stack([pictures.load(index, size, channels).numpy() for index in range(len(pictures))])
+def plain(images: ImageSet, size: int = 16, channels: int = 3) -> np.ndarray:
+    return np.stack([images.load(index, size, channels).numpy() for index in range(len(images))])
 
 
-def read(source: PictureSource, samples: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def read(source: ImageSource, samples: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     return source.pixels(source.take(samples, replace=True), out)
 
 
@@ -61,11 +61,9 @@ EVERY = np.arange(11)
 
 @pytest.mark.parametrize("keep", ["auto", "memory", "disk", "off"])
 @pytest.mark.parametrize("threads", [0, 1, 4])
-def test_that_pictures_are_the_same_wherever_they_are_kept(
-    make: Make, pictures: PictureSet, keep: str, threads: int
-) -> None:
-    source = make(pictures, threads=threads, keep=keep)
-    expected = plain(pictures)
+def test_that_images_are_the_same_wherever_they_are_kept(make: Make, images: ImageSet, keep: str, threads: int) -> None:
+    source = make(images, threads=threads, keep=keep)
+    expected = plain(images)
     for samples in (EVERY[3:6], EVERY[::-1], np.array([2, 2, 9]), EVERY):
         assert np.array_equal(read(source, samples), expected[samples])
         out = np.zeros((len(samples), 3, 16, 16), np.uint8)
@@ -77,16 +75,16 @@ def test_that_pictures_are_the_same_wherever_they_are_kept(
     assert source.decode_seconds > 0
 
 
-def test_that_a_later_run_decodes_nothing(make: Make, pictures: PictureSet) -> None:
-    first = read(make(pictures), EVERY)
-    later = make(pictures)
+def test_that_a_later_run_decodes_nothing(make: Make, images: ImageSet) -> None:
+    first = read(make(images), EVERY)
+    later = make(images)
     assert not later.at_hand  # files may have changed: each is looked at once
     assert np.array_equal(read(later, EVERY), first)
     assert (later.decoded, later.at_hand) == (0, True)
 
 
-def test_that_workers_share_what_each_has_decoded(make: Make, pictures: PictureSet) -> None:
-    ranks = [make(pictures), make(pictures)]
+def test_that_workers_share_what_each_has_decoded(make: Make, images: ImageSet) -> None:
+    ranks = [make(images), make(images)]
     for _ in range(2):
         for rank, source in enumerate(ranks):
             read(source, EVERY[rank::2])
@@ -96,7 +94,7 @@ def test_that_workers_share_what_each_has_decoded(make: Make, pictures: PictureS
 
 
 @pytest.mark.parametrize(("size", "choice"), [(28, "file"), (32, "memory")])
-def test_that_idx_pictures_are_mapped_or_resized_into_memory(make: Make, digits: Path, size: int, choice: str) -> None:
+def test_that_idx_images_are_mapped_or_resized_into_memory(make: Make, digits: Path, size: int, choice: str) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     source = make(split, size=size, channels=1)
     samples = np.arange(40)[::-1]
@@ -107,27 +105,27 @@ def test_that_idx_pictures_are_mapped_or_resized_into_memory(make: Make, digits:
 
 
 def test_that_memory_serves_where_the_disk_refuses_and_nothing_where_it_has_no_room(
-    make: Make, pictures: PictureSet, monkeypatch: pytest.MonkeyPatch
+    make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FOOTPLATE_CACHE_LIMIT_GIB", "0")
-    source = make(pictures)
+    source = make(images)
     read(source, EVERY)
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "memory"
     assert "the cache may hold 0 MiB" in why
     assert "footplate cache --limit" in why
     monkeypatch.setattr(cache_policy, "KEEP_LIMIT_BYTES", 0)
-    source = make(pictures)
-    assert np.array_equal(read(source, EVERY), plain(pictures))
+    source = make(images)
+    assert np.array_equal(read(source, EVERY), plain(images))
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "off"
     assert "Memory has no room" in why
 
 
-def test_that_a_cache_that_fails_midway_is_told_once_and_pictures_go_on(
-    make: Make, pictures: PictureSet, monkeypatch: pytest.MonkeyPatch
+def test_that_a_cache_that_fails_midway_is_told_once_and_images_go_on(
+    make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = make(pictures)
+    source = make(images)
     read(source, EVERY[:4])
 
     def full(*_: object) -> None:
@@ -135,7 +133,7 @@ def test_that_a_cache_that_fails_midway_is_told_once_and_pictures_go_on(
 
     monkeypatch.setattr("engine.data.cache.cached_images._write", full)
     for _ in range(2):
-        assert np.array_equal(read(source, EVERY), plain(pictures))
+        assert np.array_equal(read(source, EVERY), plain(images))
     choices, reasons = zip(*source.chosen, strict=True)  # type: ignore[attr-defined]
     assert choices == ("disk", "off")
     assert "No space left on device" in reasons[1]
@@ -143,29 +141,29 @@ def test_that_a_cache_that_fails_midway_is_told_once_and_pictures_go_on(
     assert source.decoded == 4 + 7 + 7
 
 
-def test_that_pictures_that_cannot_be_read_are_told_by_every_run_and_never_kept(
-    make: Make, pictures: PictureSet, tmp_path: Path
+def test_that_images_that_cannot_be_read_are_told_by_every_run_and_never_kept(
+    make: Make, images: ImageSet, tmp_path: Path
 ) -> None:
-    assert isinstance(pictures, FilePictures)
-    Path(pictures.files[4]).write_bytes(b"no picture")
+    assert isinstance(images, FileImages)
+    Path(images.files[4]).write_bytes(b"no image")
     told: list[str] = []
     for _ in range(2):
-        source = make(pictures, on_unreadable=lambda path, reason: told.append(path))
+        source = make(images, on_unreadable=lambda path, reason: told.append(path))
         assert source.take(EVERY, replace=False).tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
         assert source.take(EVERY, replace=True).tolist() == [0, 1, 2, 3, 5, 5, 6, 7, 8, 9, 10]
         assert source.at_hand
-    assert told == [pictures.path(4)] * 2
+    assert told == [images.path(4)] * 2
 
 
-def test_that_the_number_of_threads_can_change_as_it_goes(make: Make, pictures: PictureSet) -> None:
+def test_that_the_number_of_threads_can_change_as_it_goes(make: Make, images: ImageSet) -> None:
     def count() -> int:
         return sum(thread.name.startswith("decode") for thread in threading.enumerate())
 
-    source = make(pictures, threads=1, keep="off")
+    source = make(images, threads=1, keep="off")
     seen = []
     for threads in (1, 4, 2, 0):
         source.resize_threads(threads)
-        assert np.array_equal(read(source, EVERY), plain(pictures))
+        assert np.array_equal(read(source, EVERY), plain(images))
         seen.append(count())
     assert seen[0] == seen[3] == 0
     assert 2 <= seen[1] <= 4

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import engine.data.loading.decode_pool
-from engine.data.datasets.images import DatasetError, PictureSet
+from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading.base_loader import Batch
 from engine.data.loading.image_loader import BatchLoader
@@ -20,8 +20,8 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.crops import draw_crops
 from engine.data.transforms.device_transforms import crop
+from tests.support.images import noise
 from tests.support.loaders import loader_of
-from tests.support.pictures import noise
 
 Tree = Callable[..., Path]
 Make = Callable[..., BatchLoader]
@@ -32,10 +32,10 @@ def make() -> Iterator[Make]:
     """Makes loaders that are closed at the end."""
     made: list[BatchLoader] = []
 
-    def build(pictures: PictureSet, **given: Any) -> BatchLoader:
+    def build(images: ImageSet, **given: Any) -> BatchLoader:
         channels = given.pop("channels", 3)
         sampler = GlobalBatchSampler(
-            len(pictures),
+            len(images),
             given.pop("batch", 4),
             given.pop("rank", 0),
             given.pop("world", 1),
@@ -48,7 +48,7 @@ def make() -> Iterator[Make]:
             "mean": (0.5,) * channels,
             "std": (0.25,) * channels,
         }
-        made.append(loader_of(pictures, sampler, **settings | given))
+        made.append(loader_of(images, sampler, **settings | given))
         return made[-1]
 
     yield build
@@ -57,8 +57,8 @@ def make() -> Iterator[Make]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> PictureSet:
-    """Eleven pictures for training."""
+def images(tmp_path: Path) -> ImageSet:
+    """Eleven images for training."""
     for place in range(14):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place, size=(30, 20 + place))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
@@ -69,26 +69,26 @@ def together(batches: Iterator[Batch]) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat([batch.inputs for batch in found]), torch.cat([batch.targets for batch in found])
 
 
-def test_that_batches_hold_the_pictures_in_the_order_of_the_sampler(make: Make, pictures: PictureSet) -> None:
-    loader = make(pictures)
+def test_that_batches_hold_the_images_in_the_order_of_the_sampler(make: Make, images: ImageSet) -> None:
+    loader = make(images)
     inputs, targets = together(loader.epoch(3))
     loader.sampler.set_epoch(3)
     order = [int(index) for share in loader.sampler for index in share.indices]
-    plain = torch.stack([pictures.load(index, 16, 3) for index in order])
+    plain = torch.stack([images.load(index, 16, 3) for index in order])
     torch.testing.assert_close(inputs, (plain.float() / 255 - 0.5) / 0.25, rtol=1e-5, atol=1e-5)
-    assert targets.tolist() == pictures.targets[order].tolist()
+    assert targets.tolist() == images.targets[order].tolist()
     assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light"])
 @pytest.mark.parametrize("keeping", [True, False])
-def test_that_neither_threads_nor_workers_nor_keeping_change_a_picture(
-    make: Make, pictures: PictureSet, augmentation: str, keeping: bool, monkeypatch: pytest.MonkeyPatch
+def test_that_neither_threads_nor_workers_nor_keeping_change_an_image(
+    make: Make, images: ImageSet, augmentation: str, keeping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = [together(make(pictures, augmentation=augmentation, threads=0).epoch(epoch)) for epoch in range(3)]
+    alone = [together(make(images, augmentation=augmentation, threads=0).epoch(epoch)) for epoch in range(3)]
     if not keeping:
         monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_: None)
-    ranks = [make(pictures, augmentation=augmentation, threads=3, rank=rank, world=3) for rank in range(3)]
+    ranks = [make(images, augmentation=augmentation, threads=3, rank=rank, world=3) for rank in range(3)]
     for epoch, (inputs, targets) in enumerate(alone):
         shares = [list(loader.epoch(epoch)) for loader in ranks]
         steps = [batch for step in zip(*shares, strict=True) for batch in step]
@@ -96,8 +96,8 @@ def test_that_neither_threads_nor_workers_nor_keeping_change_a_picture(
         assert torch.equal(torch.cat([batch.targets for batch in steps]), targets)
 
 
-def test_that_augmentation_changes_with_the_epoch_alone(make: Make, pictures: PictureSet) -> None:
-    loader = make(pictures, augmentation="light", shuffle=False, batch=20)
+def test_that_augmentation_changes_with_the_epoch_alone(make: Make, images: ImageSet) -> None:
+    loader = make(images, augmentation="light", shuffle=False, batch=20)
     first, again, later = (together(loader.epoch(epoch))[0] for epoch in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -130,7 +130,7 @@ def test_that_draws_are_even_and_independent_of_each_other() -> None:
 
 @pytest.fixture
 def damaged(tree: Tree) -> Path:
-    """Six pictures of each split, two of each damaged."""
+    """Six images of each split, two of each damaged."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     for split in ("train", "val"):
         (root / split / "a/1.png").write_bytes(b"")
@@ -140,7 +140,7 @@ def damaged(tree: Tree) -> Path:
 
 @pytest.mark.parametrize("keeping", [True, False])
 @pytest.mark.parametrize("threads", [0, 1, 3])
-def test_that_unreadable_pictures_are_replaced_in_training_and_told_once(
+def test_that_unreadable_images_are_replaced_in_training_and_told_once(
     make: Make, damaged: Path, threads: int, keeping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not keeping:
@@ -161,7 +161,7 @@ def test_that_unreadable_pictures_are_replaced_in_training_and_told_once(
     assert sorted(told) == ["train/a/1.png", "train/b/2.png"]
 
 
-def test_that_unreadable_pictures_are_left_out_of_validation(make: Make, damaged: Path) -> None:
+def test_that_unreadable_images_are_left_out_of_validation(make: Make, damaged: Path) -> None:
     told: list[str] = []
     split = open_splits(str(damaged), val_fraction=0.2, seed=0).val
     loader = make(split, shuffle=False, batch=4, on_unreadable=lambda path, reason: told.append(path))
@@ -170,14 +170,14 @@ def test_that_unreadable_pictures_are_left_out_of_validation(make: Make, damaged
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_that_a_split_without_a_readable_picture_is_an_error_in_the_consumer(
+def test_that_a_split_without_a_readable_image_is_an_error_in_the_consumer(
     make: Make, tree: Tree, threads: int
 ) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("train/*/*.png"):
         path.write_bytes(b"no")
     split = open_splits(str(root), val_fraction=0.2, seed=0).train
-    with pytest.raises(DatasetError, match="No picture of the training set can be read"):
+    with pytest.raises(DatasetError, match="No image of the training set can be read"):
         list(make(split, threads=threads, on_unreadable=lambda path, reason: None).epoch(0))
 
 
@@ -185,18 +185,18 @@ def threads_now() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(("batches", "decode"))]
 
 
-def test_that_a_consumer_that_stops_early_leaves_nothing_running(make: Make, pictures: PictureSet) -> None:
-    loader = make(pictures, batch=1)
+def test_that_a_consumer_that_stops_early_leaves_nothing_running(make: Make, images: ImageSet) -> None:
+    loader = make(images, batch=1)
     batches = loader.epoch(0)
     next(batches)
     assert "batches" in threads_now()
     batches.close()  # type: ignore[attr-defined]
     assert "batches" not in threads_now()
-    assert len(list(loader.epoch(1))) == len(pictures)
+    assert len(list(loader.epoch(1))) == len(images)
 
 
-def test_that_closing_ends_all_threads_even_with_an_epoch_under_way(make: Make, pictures: PictureSet) -> None:
-    loader = make(pictures, batch=1, threads=3)
+def test_that_closing_ends_all_threads_even_with_an_epoch_under_way(make: Make, images: ImageSet) -> None:
+    loader = make(images, batch=1, threads=3)
     batches = loader.epoch(0)
     next(batches)
     loader.close()
@@ -204,31 +204,31 @@ def test_that_closing_ends_all_threads_even_with_an_epoch_under_way(make: Make, 
     assert list(batches) == []
 
 
-def test_that_a_fault_in_the_reading_thread_reaches_the_consumer(make: Make, pictures: PictureSet) -> None:
+def test_that_a_fault_in_the_reading_thread_reaches_the_consumer(make: Make, images: ImageSet) -> None:
     def raise_it(index: int, size: int, channels: int) -> torch.Tensor:
         raise ZeroDivisionError("a bug")
 
-    pictures.load = raise_it  # type: ignore[method-assign]
-    loader = make(pictures)
+    images.load = raise_it  # type: ignore[method-assign]
+    loader = make(images)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         list(loader.epoch(0))
     assert "batches" not in threads_now()
 
 
-def test_that_later_epochs_read_no_files(make: Make, pictures: PictureSet, tmp_path: Path) -> None:
-    loader = make(pictures, batch=len(pictures))
+def test_that_later_epochs_read_no_files(make: Make, images: ImageSet, tmp_path: Path) -> None:
+    loader = make(images, batch=len(images))
     first = together(loader.epoch(0))[0]
     for path in (tmp_path / "set").rglob("*.png"):
         path.unlink()
     assert torch.equal(together(loader.epoch(0))[0], first)
 
 
-def test_that_shares_may_be_empty(make: Make, pictures: PictureSet) -> None:
-    loader = make(pictures, shuffle=False, batch=len(pictures) - 1, rank=1, world=2, augmentation="light")
+def test_that_shares_may_be_empty(make: Make, images: ImageSet) -> None:
+    loader = make(images, shuffle=False, batch=len(images) - 1, rank=1, world=2, augmentation="light")
     batches = list(loader.epoch(0))
     assert tuple(batches[-1].inputs.shape) == (0, 3, 16, 16)
     assert batches[-1].global_size == 1
 
 
-def test_that_the_wait_is_told(make: Make, pictures: PictureSet) -> None:
-    assert all(0 < batch.wait_s < 60 for batch in make(pictures).epoch(0))
+def test_that_the_wait_is_told(make: Make, images: ImageSet) -> None:
+    assert all(0 < batch.wait_s < 60 for batch in make(images).epoch(0))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading import resident
 from engine.data.loading.base_loader import Batch
@@ -18,14 +18,14 @@ from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from tests.support import boxed
+from tests.support.images import noise
 from tests.support.loaders import loader_of
-from tests.support.pictures import noise
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> PictureSet:
+def images(tmp_path: Path) -> ImageSet:
     for place in range(60):
         split = "train" if place < 56 else "val"
         noise(tmp_path / "set" / split / "ab"[place % 2] / f"{place}.png", place, size=(40, 40))
@@ -40,9 +40,9 @@ def loaders() -> Iterator[list[BatchLoader]]:
         loader.close()
 
 
-def loader_on(device: str, pictures: PictureSet, **given: Any) -> BatchLoader:
-    sampler = GlobalBatchSampler(len(pictures), 4, 0, 1, RandomStreams(5))
-    return loader_of(pictures, sampler, **{"size": 32, "device": torch.device(device)} | given)
+def loader_on(device: str, images: ImageSet, **given: Any) -> BatchLoader:
+    sampler = GlobalBatchSampler(len(images), 4, 0, 1, RandomStreams(5))
+    return loader_of(images, sampler, **{"size": 32, "device": torch.device(device)} | given)
 
 
 def assert_same(some: list[Batch], others: list[Batch]) -> None:
@@ -59,7 +59,7 @@ def assert_same(some: list[Batch], others: list[Batch]) -> None:
 def test_that_the_batches_are_those_of_the_cpu(
     *,
     loaders: list[BatchLoader],
-    pictures: PictureSet,
+    images: ImageSet,
     memory_format: torch.memory_format,
     augmentation: str,
     keep: str,
@@ -67,8 +67,8 @@ def test_that_the_batches_are_those_of_the_cpu(
 ) -> None:
     chosen: list[str] = []
     given = {"augmentation": augmentation, "keep": keep, "memory_format": memory_format}
-    plain = loader_on("cpu", pictures, **given)
-    fast = loader_on("cuda:0", pictures, threads=threads, on_chosen=lambda what, why: chosen.append(what), **given)
+    plain = loader_on("cpu", images, **given)
+    fast = loader_on("cuda:0", images, threads=threads, on_chosen=lambda what, why: chosen.append(what), **given)
     loaders += [plain, fast]
     for epoch in range(3):  # decoded in the first, in memory whole in the later ones
         batches = list(fast.epoch(epoch))
@@ -79,11 +79,11 @@ def test_that_the_batches_are_those_of_the_cpu(
 
 @pytest.mark.parametrize("keep", ["memory", "off"])
 def test_that_a_device_that_is_late_is_waited_for_where_it_reads_and_not_before(
-    loaders: list[BatchLoader], pictures: PictureSet, keep: str, monkeypatch: pytest.MonkeyPatch
+    loaders: list[BatchLoader], images: ImageSet, keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is kept busy before every batch, so that the host is ahead of it by as many slots as there are."""
     monkeypatch.setattr(resident, "SHARE_OF_FREE", 1 << 60)
-    plain, fast = loader_on("cpu", pictures), loader_on("cuda:0", pictures, keep=keep)
+    plain, fast = loader_on("cpu", images), loader_on("cuda:0", images, keep=keep)
     loaders += [plain, fast]
     for epoch in range(3):
         found = []
@@ -94,8 +94,8 @@ def test_that_a_device_that_is_late_is_waited_for_where_it_reads_and_not_before(
 
 
 @pytest.mark.parametrize("keep", ["memory", "off"])
-def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], pictures: PictureSet, keep: str) -> None:
-    loader = loader_on("cuda:0", pictures, keep=keep)
+def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], images: ImageSet, keep: str) -> None:
+    loader = loader_on("cuda:0", images, keep=keep)
     loaders.append(loader)
     assert len(list(loader.epoch(0))) == 14
     torch.cuda.set_sync_debug_mode("error")

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import engine.data.loading.image_loader
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.loading.base_loader import AHEAD, Batch
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot
 from engine.data.randomness import RandomStreams
-from engine.training.split_loader import Feed, read_in_turn
+from engine.training.split_loader import SplitLoader, read_in_turn
+from tests.support.images import noise
 from tests.support.loaders import loader_of
-from tests.support.pictures import noise
 
 Make = Callable[..., BatchLoader]
 SECONDS = 30.0
@@ -32,9 +32,9 @@ def make() -> Iterator[Make]:
     """Makes loaders of a split that are closed at the end."""
     made: list[BatchLoader] = []
 
-    def build(pictures: PictureSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
-        sampler = GlobalBatchSampler(len(pictures), batch, 0, 1, RandomStreams(5), shuffle)
-        made.append(loader_of(pictures, sampler, **given))
+    def build(images: ImageSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
+        sampler = GlobalBatchSampler(len(images), batch, 0, 1, RandomStreams(5), shuffle)
+        made.append(loader_of(images, sampler, **given))
         return made[-1]
 
     yield build
@@ -44,7 +44,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Splits:
-    """40 pictures for training and 12 for validation."""
+    """40 images for training and 12 for validation."""
     for place in range(52):
         split = "train" if place < 40 else "val"
         noise(tmp_path / "set" / split / "ab"[place % 2] / f"{place}.png", place, size=(20, 20))
@@ -65,13 +65,13 @@ def same(some: list[Batch], others: list[Batch]) -> bool:
 def test_that_validation_is_read_during_the_last_steps_and_the_next_epoch_during_validation(
     make: Make, splits: Splits
 ) -> None:
-    """A picture that cannot be read tells when it is met: the first of validation, and the first of the second epoch."""
+    """An image that cannot be read tells when it is met: the first of validation, and the first of the second epoch."""
     expected = list(make(splits.train).epoch(1))
     met = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")
     train = make(splits.train, keep="off", on_unreadable=lambda path, reason: met["train"].set())
     val = make(splits.val, shuffle=False, keep="off", on_unreadable=lambda path, reason: met["val"].set())
-    read_in_turn(Feed(10, 40, train), Feed(3, 12, val), epochs=2)
+    read_in_turn(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
     batches = train.epoch(1)
     trained = [next(batches) for _ in range(len(train) - 1)]
     assert met["val"].wait(SECONDS), "nothing of the validation was read before the last step"
@@ -107,7 +107,7 @@ def test_that_what_was_begun_is_given_up_for_another_epoch(make: Make, splits: S
 
 def test_that_reading_in_turn_ends_with_the_loaders(make: Make, splits: Splits) -> None:
     train, val = make(splits.train, batch=20, keep="off"), make(splits.val, keep="off")
-    read_in_turn(Feed(2, 40, train), Feed(3, 12, val), epochs=1000)
+    read_in_turn(SplitLoader(2, 40, train), SplitLoader(3, 12, val), epochs=1000)
     next(train.epoch(1))
     train.close()
     val.close()
@@ -116,14 +116,14 @@ def test_that_reading_in_turn_ends_with_the_loaders(make: Make, splits: Splits) 
 
 def test_that_nothing_is_read_beyond_the_last_epoch(make: Make, splits: Splits) -> None:
     train, val = make(splits.train, keep="off"), make(splits.val, keep="off")
-    read_in_turn(Feed(10, 40, train), Feed(3, 12, val), epochs=2)
+    read_in_turn(SplitLoader(10, 40, train), SplitLoader(3, 12, val), epochs=2)
     assert len(list(train.epoch(2))) == 10
     assert len(list(val.epoch(2))) == 3
     assert readers() == []
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_that_small_batches_of_decoded_pictures_are_put_together_in_the_callers_thread(
+def test_that_small_batches_of_decoded_images_are_put_together_in_the_callers_thread(
     make: Make, splits: Splits, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
@@ -149,7 +149,7 @@ def test_that_one_epoch_decodes_all_that_is_kept_though_it_drops_a_batch(
         assert loader.decoded == count
 
 
-def test_that_idx_pictures_are_put_together_in_the_callers_thread_from_the_first_on(make: Make, digits: Path) -> None:
+def test_that_idx_images_are_put_together_in_the_callers_thread_from_the_first_on(make: Make, digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     one_channel = {"channels": 1, "mean": (0.5,), "std": (0.5,), "augmentation": "none", "size": 28}
     for _ in make(split, **one_channel).epoch(0):
@@ -161,7 +161,7 @@ def test_that_the_next_split_is_begun_where_batches_are_put_together_in_the_call
 ) -> None:
     train, val = make(splits.train, keep="memory"), make(splits.val, batch=1, keep="off")
     list(train.epoch(0))
-    read_in_turn(Feed(10, 40, train), Feed(12, 12, val), epochs=9)
+    read_in_turn(SplitLoader(10, 40, train), SplitLoader(12, 12, val), epochs=9)
     begun = [bool(readers()) for _ in train.epoch(1)]
     assert begun == [False] * (10 - AHEAD - 1) + [True] * (AHEAD + 1)
 

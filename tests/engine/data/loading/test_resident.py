@@ -1,4 +1,4 @@
-"""A split that is brought to a device whole holds the pictures that the source hands out, and gives the same batches.
+"""A split that is brought to a device whole holds the images that the source hands out, and gives the same batches.
 
 Here the CPU stands in for the device: what is asked of it is the same.
 """
@@ -15,7 +15,7 @@ import torch
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading import resident
 from engine.data.loading.base_loader import Batch
-from engine.data.loading.decode_pool import PictureSource
+from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.resident import bring
 from engine.data.loading.sampler import GlobalBatchSampler
@@ -25,14 +25,14 @@ from engine.data.randomness import RandomStreams
 CPU = torch.device("cpu")
 
 
-def test_that_all_pictures_are_brought_and_those_that_cannot_be_read_stay_blank(tree: Callable[..., Path]) -> None:
+def test_that_all_images_are_brought_and_those_that_cannot_be_read_stay_blank(tree: Callable[..., Path]) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
-    pictures = open_splits(str(root), val_fraction=0.2, seed=0).train
+    images = open_splits(str(root), val_fraction=0.2, seed=0).train
     unreadable: list[str] = []
-    source = PictureSource(pictures, 12, 3, 2, lambda path, reason: unreadable.append(path), keep="memory")
+    source = ImageSource(images, 12, 3, 2, lambda path, reason: unreadable.append(path), keep="memory")
     try:
-        whole = bring(source, len(pictures), Slot(4, (3, 12, 12)), CPU)
+        whole = bring(source, len(images), Slot(4, (3, 12, 12)), CPU)
         assert unreadable == ["train/b/3.png"]
         assert source.at_hand
         readable = np.delete(np.arange(10), 8)
@@ -50,12 +50,12 @@ def test_that_the_batches_are_the_same_as_those_that_are_sent_whole(
 ) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
-    pictures = open_splits(str(root), val_fraction=0.2, seed=0).train
+    images = open_splits(str(root), val_fraction=0.2, seed=0).train
 
     def three_epochs() -> tuple[list[Batch], list[str]]:
         chosen: list[str] = []
         loader = BatchLoader(
-            pictures,
+            images,
             GlobalBatchSampler(10, 4, 0, 1, RandomStreams(5), shuffle),
             size=16,
             channels=3,

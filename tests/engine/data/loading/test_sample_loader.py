@@ -1,4 +1,4 @@
-"""Batches of samples that are no pictures: whole, the same for any number of threads and workers, and read ahead."""
+"""Batches of samples that are no images: whole, the same for any number of threads and workers, and read ahead."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.data.datasets.images import DatasetError, UnreadablePicture
+from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.base_loader import AHEAD, Batch
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.training.split_loader import Feed, read_in_turn
+from engine.training.split_loader import SplitLoader, read_in_turn
 
 SECONDS = 30.0
 Make = Callable[..., SampleLoader]
@@ -38,7 +38,7 @@ class Numbers(SampleSet):
     def load(self, index: int, epoch: int) -> Sample:
         self.asked.set()
         if index in self.broken:
-            raise UnreadablePicture(self.path(index), "it is damaged")
+            raise UnreadableImage(self.path(index), "it is damaged")
         return torch.tensor([index, epoch, 0], dtype=torch.float64), torch.tensor(index % 3)
 
 
@@ -135,7 +135,7 @@ def test_that_what_cannot_be_a_batch_is_an_error_in_the_consumer(make: Make) -> 
 def test_that_validation_is_read_during_the_last_steps(make: Make) -> None:
     train, held_out = make(Numbers(40), batch=2), Numbers(8)
     val = make(held_out, shuffle=False)
-    read_in_turn(Feed(20, 40, train), Feed(2, 8, val), epochs=2)
+    read_in_turn(SplitLoader(20, 40, train), SplitLoader(2, 8, val), epochs=2)
     batches = train.epoch(1)
     for _ in range(len(train) - AHEAD - 2):
         next(batches)

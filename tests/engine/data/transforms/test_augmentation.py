@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import functional as vision
 
 from engine.contract.augmentation import Transform, parse, transforms
 from engine.contract.job import Job
-from engine.data.datasets.boxed_images import LEAST_LEFT, PADDING, InstancePictures
-from engine.data.datasets.images import PictureSet
+from engine.data.datasets.boxed_images import LEAST_LEFT, PADDING, InstanceImages
+from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
@@ -35,9 +35,9 @@ from engine.data.transforms.augmentation import (
 from engine.data.transforms.device_transforms import Moved, Normalisation, Transforms, operate
 from tests.support import boxed
 from tests.support.from_the_host import FromTheHost
+from tests.support.images import noise
 from tests.support.loaders import loader_of
 from tests.support.masks import make_masked
-from tests.support.pictures import noise
 
 SIZE = 32
 UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": "none"}
@@ -59,7 +59,7 @@ def loaders() -> Iterator[Loaders]:
     made: list[BatchLoader] = []
 
     def build(
-        pictures: PictureSet,
+        images: ImageSet,
         given: Sequence[Transform],
         *,
         rank: int = 0,
@@ -67,8 +67,8 @@ def loaders() -> Iterator[Loaders]:
         epochs: int = 4,
         **more: object,
     ) -> BatchLoader:
-        sampler = GlobalBatchSampler(len(pictures), 8, rank, world, RandomStreams(5), shuffle=True)
-        made.append(loader_of(pictures, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
+        sampler = GlobalBatchSampler(len(images), 8, rank, world, RandomStreams(5), shuffle=True)
+        made.append(loader_of(images, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
         return made[-1]
 
     yield build
@@ -77,14 +77,14 @@ def loaders() -> Iterator[Loaders]:
 
 
 @pytest.fixture
-def photographs(tmp_path: Path) -> PictureSet:
+def photographs(tmp_path: Path) -> ImageSet:
     for place in range(20):
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place, size=(40, 40 + place))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 
 @pytest.fixture
-def boxes(tmp_path: Path) -> PictureSet:
+def boxes(tmp_path: Path) -> ImageSet:
     drawn = [boxed.TWO, boxed.ONE, boxed.NONE]
     train = {f"{number:02}": drawn[number % 3] for number in range(16)}
     folder = boxed.coco(tmp_path / "boxes", {"train": train, "val": {"x": boxed.ONE}})
@@ -99,39 +99,37 @@ def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("given", [parsed(*EVERY), STRONG["detection"]], ids=["every", "mosaic"])
 def test_that_any_number_of_ranks_and_a_run_that_goes_on_see_the_same_to_the_bit(
-    loaders: Loaders, photographs: PictureSet, boxes: PictureSet, world: int, given: Sequence[Transform]
+    loaders: Loaders, photographs: ImageSet, boxes: ImageSet, world: int, given: Sequence[Transform]
 ) -> None:
-    pictures = boxes if given is STRONG["detection"] else photographs
+    images = boxes if given is STRONG["detection"] else photographs
     for epoch in (1, 4):
-        alone = list(loaders(pictures, given, threads=0).epoch(epoch))
-        ranks = [
-            list(loaders(pictures, given, rank=rank, world=world, threads=3).epoch(epoch)) for rank in range(world)
-        ]
+        alone = list(loaders(images, given, threads=0).epoch(epoch))
+        ranks = [list(loaders(images, given, rank=rank, world=world, threads=3).epoch(epoch)) for rank in range(world)]
         for step, whole in enumerate(alone):
             parts = [batches[step] for batches in ranks]
             assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
             labels = [part.targets for part in parts]
-            if pictures is photographs:
+            if images is photographs:
                 assert torch.equal(torch.cat(labels), whole.targets)
             else:  # as many rows as the fullest of a part needs
                 found = [sorted(rows[rows[:, 4] != PADDING].tolist()) for part in labels for rows in part]
                 assert found == [sorted(rows[rows[:, 4] != PADDING].tolist()) for rows in whole.targets]
-        resumed = list(loaders(pictures, given, threads=0).epoch(epoch, 1))
+        resumed = list(loaders(images, given, threads=0).epoch(epoch, 1))
         assert torch.equal(resumed[0].inputs, alone[1].inputs)
 
 
 def test_that_a_rank_without_a_sample_has_batches_of_none(
-    loaders: Loaders, photographs: PictureSet, boxes: PictureSet
+    loaders: Loaders, photographs: ImageSet, boxes: ImageSet
 ) -> None:
-    for pictures, given in ((photographs, parsed(*EVERY, "augmix")), (boxes, STRONG["detection"])):
-        inputs = [batch.inputs for batch in loaders(pictures, given, rank=9, world=10, threads=0).epoch(1)]
+    for images, given in ((photographs, parsed(*EVERY, "augmix")), (boxes, STRONG["detection"])):
+        inputs = [batch.inputs for batch in loaders(images, given, rank=9, world=10, threads=0).epoch(1)]
         assert [tuple(each.shape) for each in inputs] == [(0, 3, SIZE, SIZE)] * 2
 
 
 def test_that_a_gpu_is_asked_for_no_answer() -> None:
     """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
     made = Augmentation(
-        parsed(*EVERY, "augmix"), RandomStreams(1), size=SIZE, channels=3, pictures=6, epochs=5, mirror=True
+        parsed(*EVERY, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
     drawn = made.draw(1, np.arange(6))
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -149,7 +147,7 @@ def test_that_a_gpu_is_asked_for_no_answer() -> None:
     assert not host.noted
 
 
-def test_that_every_epoch_sees_others(loaders: Loaders, photographs: PictureSet) -> None:
+def test_that_every_epoch_sees_others(loaders: Loaders, photographs: ImageSet) -> None:
     loader = loaders(photographs, parsed("rotate:30"))
     first, again, later = (torch.cat([b.inputs for b in loader.epoch(epoch)]) for epoch in (1, 1, 2))
     assert torch.equal(first, again)
@@ -160,14 +158,14 @@ def test_that_what_one_transform_draws_does_not_depend_on_those_behind_it() -> N
     samples = np.arange(6)
 
     def affine(*texts: str) -> np.ndarray:
-        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, pictures=6, epochs=5, mirror=True)
+        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
         return made.draw(2, samples).numbers[:, AFFINE]
 
     assert np.array_equal(affine("rotate:30"), affine("rotate:30", "colour:0.5", "blur"))
 
 
 def test_that_nothing_is_mirrored_where_a_mirrored_image_means_something_else(
-    loaders: Loaders, photographs: PictureSet
+    loaders: Loaders, photographs: ImageSet
 ) -> None:
     given = parsed("flip:1")
     plain = torch.cat([b.inputs for b in loaders(photographs, given, mirror=False).epoch(1)])
@@ -203,7 +201,7 @@ def test_that_maps_together_do_what_torchvisions_affine_does_with_the_same_numbe
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
     """uint8 [n, 3, s, s] by maps [n, 3, 3] as the device applies them: float32 of 0 to 255."""
     augmentation = Augmentation(
-        (), RandomStreams(0), size=pixels.shape[-1], channels=3, pictures=1, epochs=1, mirror=True
+        (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(len(pixels)))
     drawn.numbers[:, AFFINE] = np.linalg.inv(maps)[:, :2].reshape(len(pixels), 6)
@@ -213,7 +211,7 @@ def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
 
 def test_that_a_resized_crop_is_within_the_image_and_of_the_area_and_form_that_were_asked_for() -> None:
     made = Augmentation(
-        parsed("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, pictures=500, epochs=1, mirror=True
+        parsed("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, images=500, epochs=1, mirror=True
     )
     inverse = made.draw(1, np.arange(500)).numbers[:, AFFINE].reshape(-1, 2, 3)
     shares = inverse[:, 0, 0] * inverse[:, 1, 1]
@@ -229,7 +227,7 @@ def test_that_a_resized_crop_is_within_the_image_and_of_the_area_and_form_that_w
 
 def test_that_colours_are_those_of_torchvisions_brightness_and_saturation() -> None:
     pixels = torch.randint(40, 160, (4, 3, 8, 8), dtype=torch.uint8)
-    made = Augmentation(parsed("colour:0.4"), RandomStreams(2), size=8, channels=3, pictures=4, epochs=1, mirror=True)
+    made = Augmentation(parsed("colour:0.4"), RandomStreams(2), size=8, channels=3, images=4, epochs=1, mirror=True)
     drawn = made.draw(1, np.arange(4))
     matrices = drawn.numbers[:, COLOUR : made.policies_from].reshape(4, 3, 4)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -279,7 +277,7 @@ def test_that_operations_of_policies_are_torchvisions_for_each_image_by_its_own_
 @pytest.mark.parametrize("policy", ["trivial", "randaugment:2:9", "augmix"])
 def test_that_policies_change_images_and_draw_all_operations(policy: str) -> None:
     count = 400
-    made = Augmentation(parsed(policy), RandomStreams(2), size=SIZE, channels=3, pictures=count, epochs=1, mirror=True)
+    made = Augmentation(parsed(policy), RandomStreams(2), size=SIZE, channels=3, images=count, epochs=1, mirror=True)
     drawn = made.draw(1, np.arange(count))
     rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
     assert set(np.concatenate([each.operations for each in rounds])) == set(range(len(OPERATIONS)))
@@ -290,7 +288,7 @@ def test_that_policies_change_images_and_draw_all_operations(policy: str) -> Non
 
 
 def test_that_what_is_erased_is_the_mean_colour_and_within_the_shares_of_the_paper(
-    loaders: Loaders, photographs: PictureSet
+    loaders: Loaders, photographs: ImageSet
 ) -> None:
     batch = next(iter(loaders(photographs, parsed("erase:1"), threads=0, mean=(0.5,) * 3).epoch(1)))
     shares = (batch.inputs == 0).all(1).float().mean((1, 2))
@@ -298,7 +296,7 @@ def test_that_what_is_erased_is_the_mean_colour_and_within_the_shares_of_the_pap
     assert len(set(shares.tolist())) > 3
 
 
-def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders, photographs: PictureSet) -> None:
+def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders, photographs: ImageSet) -> None:
     given = {"threads": 0}
     plain, blurred = (
         next(iter(loaders(photographs, parsed(text), **given).epoch(1))).inputs for text in ("blur:0", "blur:0.5")
@@ -316,10 +314,10 @@ def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders
 @pytest.mark.parametrize("text", [*EVERY[:7], "trivial"])
 def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path, text: str) -> None:
     folder = make_masked(tmp_path / "set", {"train": 12, "val": 4}, side=64, ignored=False)
-    pictures = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    images = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
     given = parsed(text) if text != "trivial" else parsed("scale:0.5:2", "rotate:30", "flip")
     outside = 0
-    for batch in loaders(pictures, given, size=64).epoch(1):
+    for batch in loaders(images, given, size=64).epoch(1):
         bright = batch.inputs[:, :2].amax(1) > 170 / 255
         disc = (batch.targets > 0) & (batch.targets != NO_CLASS)
         edges = (bright ^ disc).float().sum((1, 2)) / disc.sum((1, 2)).clamp(min=40)
@@ -333,9 +331,7 @@ def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path,
 @pytest.mark.parametrize(
     "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "turned"]
 )
-def test_that_boxes_lie_around_what_they_are_of(
-    loaders: Loaders, boxes: PictureSet, given: Sequence[Transform]
-) -> None:
+def test_that_boxes_lie_around_what_they_are_of(loaders: Loaders, boxes: ImageSet, given: Sequence[Transform]) -> None:
     kept = tuple(each for each in given if each.name not in ("colour", "hue"))
     upright = not any(each.name == "rotate" for each in kept)
     seen, coloured, covered = 0, 0, 0
@@ -362,7 +358,7 @@ def test_that_boxes_lie_around_what_they_are_of(
     assert covered > 0.9 * coloured > 1000
 
 
-def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loaders: Loaders, boxes: PictureSet) -> None:
+def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loaders: Loaders, boxes: ImageSet) -> None:
     loader = loaders(boxes, parsed("mosaic:1"), epochs=20, size=96)
     (first, *_), (last, *_) = list(loader.epoch(18)), list(loader.epoch(19))
     assert first.targets.shape[1] > last.targets.shape[1]
@@ -376,7 +372,7 @@ def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path)
     folder = boxed.coco(tmp_path / "set", {"train": {"a": boxed.ONE, "b": boxed.ONE}, "val": {"x": boxed.ONE}})
     boxes = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",)).train
     things = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("instances",)).train
-    assert isinstance(things, InstancePictures)
+    assert isinstance(things, InstanceImages)
     loaded = torch.stack([things.load(0, 96, 3)] * 2)
     there = (loaded[0, 3] > 0).nonzero()
     middle = (there[:, 1].float().mean() + 0.5) / 48 - 1
@@ -397,7 +393,7 @@ def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path)
 
 @pytest.mark.parametrize("augmentation", ["none", "light", "own"])
 def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
-    loaders: Loaders, boxes: PictureSet, tmp_path: Path, augmentation: str
+    loaders: Loaders, boxes: ImageSet, tmp_path: Path, augmentation: str
 ) -> None:
     folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
     masks = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
@@ -418,7 +414,7 @@ def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
         assert ordered[0] == pytest.approx([edge * 64 / 96 for edge in ordered[1]])
 
 
-def test_that_validation_takes_the_middle_of_larger_images(photographs: PictureSet) -> None:
+def test_that_validation_takes_the_middle_of_larger_images(photographs: ImageSet) -> None:
     sampler = GlobalBatchSampler(len(photographs), 8, 0, 1, RandomStreams(5), shuffle=False)
     loader = loader_of(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
     try:

@@ -24,10 +24,8 @@ def test_that_a_device_gathers_the_crops_that_the_cpu_copies(count: int, channel
     whole = pixels(count, channels, 20)
     crops = torch.from_numpy(draw_crops(4, RandomStreams(3), 2, np.arange(count), mirror=mirror))
     by_torchvision = [
-        functional.crop(picture, top, left, 16, 16).flip(-1)
-        if mirrored
-        else functional.crop(picture, top, left, 16, 16)
-        for picture, (top, left, mirrored) in zip(whole, crops.tolist(), strict=True)
+        functional.crop(image, top, left, 16, 16).flip(-1) if mirrored else functional.crop(image, top, left, 16, 16)
+        for image, (top, left, mirrored) in zip(whole, crops.tolist(), strict=True)
     ]
     expected = torch.stack(by_torchvision) if count else whole[..., :16, :16]
     assert torch.equal(crop(whole, crops, 16), expected)
@@ -51,7 +49,7 @@ def test_that_a_samples_crop_does_not_depend_on_the_others_of_its_batch() -> Non
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_that_pictures_are_normalised_as_torchvision_does(memory_format: torch.memory_format) -> None:
+def test_that_images_are_normalised_as_torchvision_does(memory_format: torch.memory_format) -> None:
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     whole = pixels(3, 3, 12)
     before = whole.clone()

@@ -19,7 +19,7 @@ def test_that_an_hourglass_gives_maps_of_the_whole_half_and_quarter_of_the_side(
     assert [tuple(each.shape) for each in maps] == [(2, 39, side, side) for side in (32, 16, 8, 8, 8)]
 
 
-def test_that_linknet_gives_one_map_of_the_whole_side_for_grey_pictures_too() -> None:
+def test_that_linknet_gives_one_map_of_the_whole_side_for_grey_images_too() -> None:
     (scores,) = unpack(LinkNetMTL("resnet18", 2, 37, 1)(torch.zeros(2, 1, 32, 32)), 32)
     assert scores.shape == (2, 39, 32, 32)
 

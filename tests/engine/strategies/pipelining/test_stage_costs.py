@@ -85,7 +85,7 @@ def test_that_every_segment_is_timed_forward_and_backward() -> None:
     found = _measured(model, 2, 3, 64, 64)
     assert len(found) == len(trace(model).places) + 1
     assert all(segment.forward_s > 0 and segment.backward_s > 0 for segment in found)
-    # A 7x7 convolution of a large picture takes longer than the pooling at the end.
+    # A 7x7 convolution of a large image takes longer than the pooling at the end.
     assert found[0].forward_s > found[-2].forward_s
 
 
@@ -119,11 +119,11 @@ def test_that_a_frozen_beginning_has_no_backward_pass() -> None:
 
 def test_that_kept_activations_are_counted_once_and_without_parameters() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Sigmoid(), nn.Linear(32, 8))
-    pictures, real = 4, 4  # bytes of a float
-    found = _measured(model, pictures, 16)
+    images, real = 4, 4  # bytes of a float
+    found = _measured(model, images, 16)
     # A layer keeps its input, which the segment before has counted, and the sigmoid its own output.
-    assert [segment.activation_bytes for segment in found] == [pictures * 32 * real, pictures * 32 * real, 8 * 16]
-    assert [segment.output_bytes for segment in found] == [pictures * 32 * real, pictures * 32 * real, 8 * 16]
+    assert [segment.activation_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
+    assert [segment.output_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
 
 
 def test_that_what_is_kept_is_what_autograd_keeps_of_the_whole_model() -> None:

@@ -256,7 +256,7 @@ def test_that_what_has_no_usual_time_does_not_stall_unless_it_is_warned_of(
 ) -> None:
     run = spoken()
     run.says(step(1), PhaseChanged(phase=phase), after_s=100 * STALL_S)  # type: ignore[arg-type]
-    run.says(STUCK, Validation(epoch=1, step=1, measures={}, pictures=1, seconds=1.0), after_s=100 * STALL_S)
+    run.says(STUCK, Validation(epoch=1, step=1, measures={}, images=1, seconds=1.0), after_s=100 * STALL_S)
     assert not run.said
 
 

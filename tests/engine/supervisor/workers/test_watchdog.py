@@ -171,7 +171,7 @@ def test_that_a_slow_disk_is_warned_of_long_before_it_ends_the_run() -> None:
     ranks = Ranks(WAITING, READING)
     told = ranks.run(1000)
     assert [type(word) for word in told] == [Warned, Failed]
-    assert "getting the pictures of step 8" in str(told[0])
+    assert "getting the images of step 8" in str(told[0])
     assert ranks.now == pytest.approx(1000 + 10 * LIMITS.stuck + 1)
 
 

@@ -16,7 +16,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.data.randomness import MIXED, UNMIXED
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
-from tests.engine.conftest import make_pictures
+from tests.engine.conftest import make_images
 from tests.support.cases import some
 from tests.support.same_states import differences
 
@@ -172,9 +172,9 @@ def test_that_what_a_model_draws_in_evaluations_changes_no_training(
     gate = tmp_path / "gate"
     gate.touch()
     fields = {"epochs": 2, **model_file(DRAWS.format(gate=str(gate)))}
-    folders = [make_pictures(tmp_path / f"{count}", {"train": 8, "val": count}) for count in (3, 9)]
+    folders = [make_images(tmp_path / f"{count}", {"train": 8, "val": count}) for count in (3, 9)]
     few, many = (start(job(dataset=str(folder), **fields), every_step=True).completed() for folder in folders)
-    assert [event.pictures for event in (*few.of(Validation), *many.of(Validation))] == [9, 9, 27, 27]
+    assert [event.images for event in (*few.of(Validation), *many.of(Validation))] == [9, 9, 27, 27]
     assert few.losses == many.losses
 
 

@@ -108,11 +108,11 @@ def test_that_a_lost_gpu_is_greyed_and_says_since_when(styled: QApplication, gro
     tile = tile_of(watched(full_gpu(lost=True, lost_since=START)), group, qtbot)
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
     assert figures(tile)["Use"] == "87 %"
-    picture = tile.figures.grab().toImage()
+    image = tile.figures.grab().toImage()
     text = QColor(theme.colors().text)
     assert not any(
-        picture.pixelColor(x, y) == text
-        for x in range(picture.width())
+        image.pixelColor(x, y) == text
+        for x in range(image.width())
         for y in range(tile.figures.row_height // 2, tile.figures.row_height)
     )
 

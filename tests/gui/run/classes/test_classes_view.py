@@ -124,25 +124,25 @@ def test_that_clicking_a_cell_chooses_it(view: ClassesView, qtbot: QtBot) -> Non
 
 
 def test_that_a_matrix_of_many_classes_keeps_cells_that_can_be_told_apart(styled: QApplication, qtbot: QtBot) -> None:
-    picture = ConfusionMatrix()
-    qtbot.addWidget(picture)
-    picture.show_counts([f"class {n}" for n in range(64)], np.eye(64, dtype=np.int64))
-    assert picture.minimumWidth() > 64 * 14
-    picture.resize(picture.minimumSize())
-    assert picture.cell_rect(63, 63).right() <= picture.width()
-    assert not picture.grab().isNull()
+    image = ConfusionMatrix()
+    qtbot.addWidget(image)
+    image.show_counts([f"class {n}" for n in range(64)], np.eye(64, dtype=np.int64))
+    assert image.minimumWidth() > 64 * 14
+    image.resize(image.minimumSize())
+    assert image.cell_rect(63, 63).right() <= image.width()
+    assert not image.grab().isNull()
 
 
 def test_that_a_cell_is_as_full_as_its_share_of_its_row(styled: QApplication, qtbot: QtBot) -> None:
-    picture = ConfusionMatrix()
-    qtbot.addWidget(picture)
-    picture.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
-    assert picture.most_confused() == (1, 0)  # of the columns, 10 of 16 would be more than 4 of 94
-    drawn = picture.grab().toImage()
+    image = ConfusionMatrix()
+    qtbot.addWidget(image)
+    image.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
+    assert image.most_confused() == (1, 0)  # of the columns, 10 of 16 would be more than 4 of 94
+    drawn = image.grab().toImage()
     near_the_corner = QPointF(4, 4)  # where no number stands
     over, under = QColor(theme.colors().accent), QColor(theme.colors().panel)
     for (row, column), share in {(0, 0): 0.9, (0, 1): 0.1, (1, 0): 0.4, (1, 1): 0.6}.items():
-        seen = drawn.pixelColor((picture.cell_rect(row, column).topLeft() + near_the_corner).toPoint())
+        seen = drawn.pixelColor((image.cell_rect(row, column).topLeft() + near_the_corner).toPoint())
         assert seen.red() == pytest.approx(share * over.red() + (1 - share) * under.red(), abs=2)
 
 
@@ -183,7 +183,7 @@ def test_that_without_figures_it_is_said_what_to_expect(
 def test_that_many_classes_can_be_filtered(view: ClassesView) -> None:
     names = tuple(f"kind {n}" for n in range(40))
     data = RunData(plan=Planned(
-        epochs=1, steps_per_epoch=1, train_pictures=1, val_pictures=1, classes=names, image_size=8, parameters=1,
+        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=names, image_size=8, parameters=1,
         trainable_parameters=1,
     ))  # fmt: skip
     data.looks.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))

@@ -200,6 +200,6 @@ def test_that_what_was_chosen_stands_in_the_log() -> None:
     said.apply(Chosen(n=1, field="picture_cache", choice="disk", why="Decoded once, for later runs."))
     said.apply(Chosen(n=2, field="precision", choice="bf16", why="the GPUs compute in it"))
     assert [line.text for line in said.lines] == [
-        "Decoded pictures: disk. Decoded once, for later runs.",
+        "Decoded images: disk. Decoded once, for later runs.",
         "Precision: bf16. The GPUs compute in it.",
     ]

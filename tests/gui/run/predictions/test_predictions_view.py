@@ -1,4 +1,4 @@
-"""Predictions on screen: truth beside prediction, through samples and validations, and pictures that are not there."""
+"""Predictions on screen: truth beside prediction, through samples and validations, and images that are not there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.run.header import CLASSES, CURVES, PREDICTIONS
 from gui.run.page import RunPage
-from gui.run.predictions.image_pane import ImagePane, Zoom, read_picture
+from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
 from gui.sources.run_session import RunSession
@@ -51,7 +51,7 @@ def test_that_truth_stands_beside_prediction_with_their_words(view: PredictionsV
     assert view.prediction.accessibleDescription() == "birch 4 %"
 
 
-def test_that_keys_on_a_picture_go_through_validations_and_samples(
+def test_that_keys_on_an_image_go_through_validations_and_samples(
     view: PredictionsView, folder: Path, qtbot: QtBot
 ) -> None:
     draw(folder / "predictions/000020/002.png", "#0000ff")
@@ -68,21 +68,21 @@ def test_that_keys_on_a_picture_go_through_validations_and_samples(
     assert view.strip.currentRow() == 2
 
 
-def test_that_a_legend_says_what_the_colours_stand_for_and_which_are_in_the_pictures(
+def test_that_a_legend_says_what_the_colours_stand_for_and_which_are_in_the_images(
     view: PredictionsView, folder: Path
 ) -> None:
     assert view.legend.isVisible()
     assert view.legend.toolTip().splitlines() == ["ash (left as it is)", "birch", "cedar"]
-    assert view.legend.accessibleDescription() == "In the pictures: ash (left as it is)"
+    assert view.legend.accessibleDescription() == "In the images: ash (left as it is)"
     view.strip.setCurrentRow(2)
-    assert view.legend.accessibleDescription() == "In the pictures: cedar"
+    assert view.legend.accessibleDescription() == "In the images: cedar"
     run = a_run(40)
     view.restart()
     view.show_data(run.path, RunData(), active=True)
     assert not view.legend.isVisible()
 
 
-def test_that_a_picture_that_is_missing_or_damaged_is_said_in_place(
+def test_that_an_image_that_is_missing_or_damaged_is_said_in_place(
     view: PredictionsView, folder: Path, qtbot: QtBot
 ) -> None:
     (folder / "predictions/000040/001.png").unlink()
@@ -108,27 +108,27 @@ def test_that_a_picture_that_is_missing_or_damaged_is_said_in_place(
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../job.toml", "predictions/../../x.png", ""])
 def test_that_no_file_outside_the_runs_folder_is_read(tmp_path: Path, name: str) -> None:
-    assert "is not within the run's folder" in str(read_picture(tmp_path, name))
+    assert "is not within the run's folder" in str(read_image(tmp_path, name))
 
 
-def test_that_a_file_that_is_no_picture_is_said_to_be_none(tmp_path: Path) -> None:
+def test_that_a_file_that_is_no_image_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("hello")
-    assert read_picture(tmp_path, "a.png") == "a.png cannot be shown: it is no PNG picture."
+    assert read_image(tmp_path, "a.png") == "a.png cannot be shown: it is no PNG image."
     draw(tmp_path / "b.png", "#ff0000")
-    assert isinstance(read_picture(tmp_path, "b.png"), QImage)
+    assert isinstance(read_image(tmp_path, "b.png"), QImage)
 
 
-def test_that_both_pictures_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot: QtBot) -> None:
-    whole = view.truth.picture_rect()
+def test_that_both_images_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot: QtBot) -> None:
+    whole = view.truth.image_rect()
     for _ in range(4):
         qtbot.keyClick(view.prediction, Qt.Key.Key_Plus)
-    assert view.truth.picture_rect().width() == pytest.approx(whole.width() * 1.25**4, rel=0.02)
-    assert view.truth.picture_rect() == view.prediction.picture_rect()
-    left = view.truth.picture_rect().left()
+    assert view.truth.image_rect().width() == pytest.approx(whole.width() * 1.25**4, rel=0.02)
+    assert view.truth.image_rect() == view.prediction.image_rect()
+    left = view.truth.image_rect().left()
     qtbot.keyClick(view.truth, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert view.prediction.picture_rect().left() < left
+    assert view.prediction.image_rect().left() < left
     view.whole.click()
-    assert view.truth.picture_rect() == whole
+    assert view.truth.image_rect() == whole
 
 
 def test_that_zooming_keeps_the_place_under_the_pointer_and_ends_at_the_edges() -> None:

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import Action, Planned, RunStarted
 from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
-from gui.run.strategy.schedule import SchedulePicture
+from gui.run.strategy.schedule import ScheduleDiagram
 from gui.run.strategy.view import StrategyView
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
@@ -43,15 +43,15 @@ def data(*events: object) -> RunData:
 
 def plan(**changes: object) -> Planned:
     values: dict[str, object] = {
-        "epochs": 1, "steps_per_epoch": 1, "train_pictures": 1, "val_pictures": 1, "classes": ("a", "b"),
+        "epochs": 1, "steps_per_epoch": 1, "train_images": 1, "val_images": 1, "classes": ("a", "b"),
         "image_size": 64, "parameters": 1, "trainable_parameters": 1,
     }  # fmt: skip
     return Planned(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def picture(styled: QApplication, qtbot: QtBot) -> SchedulePicture:
-    made = SchedulePicture()
+def image(styled: QApplication, qtbot: QtBot) -> ScheduleDiagram:
+    made = ScheduleDiagram()
     qtbot.addWidget(made)
     made.resize(900, 200)
     made.show_trace(trace(), DEVICES, TITLES)
@@ -100,57 +100,57 @@ def test_that_unequal_shares_are_told_in_the_log() -> None:
     assert "Shares" not in data(plan()).lines[-1].text
 
 
-def test_that_blocks_stand_where_their_time_is_and_idle_is_left_empty(picture: SchedulePicture) -> None:
-    drawn = picture.grab().toImage()
+def test_that_blocks_stand_where_their_time_is_and_idle_is_left_empty(image: ScheduleDiagram) -> None:
+    drawn = image.grab().toImage()
     forward, backward = trace().ranks[0][0], trace().ranks[0][2]
 
     def color_at(place: int, action: Action) -> str:
-        block = picture.block_of(place, action)
+        block = image.block_of(place, action)
         return drawn.pixelColor(QPoint(int(block.left()) + 3, int(block.top()) + 2)).name()
 
     own = theme.device_color(DEVICES[0])
     assert color_at(0, forward) == fills.light(own).name()
     assert color_at(0, backward) == own
     assert color_at(1, trace().ranks[1][1]) == theme.device_color(DEVICES[1])
-    first = picture.block_of(0, trace().ranks[0][1])
-    assert picture.block_of(0, backward).left() - first.right() == pytest.approx(2 * first.width())
-    idle = QPointF((first.right() + picture.block_of(0, backward).left()) / 2, first.center().y()).toPoint()
+    first = image.block_of(0, trace().ranks[0][1])
+    assert image.block_of(0, backward).left() - first.right() == pytest.approx(2 * first.width())
+    idle = QPointF((first.right() + image.block_of(0, backward).left()) / 2, first.center().y()).toPoint()
     assert drawn.pixelColor(idle + QPoint(7, 0)).name() == theme.colors().raised
 
 
-def test_that_the_backward_pass_of_the_weights_is_hatched(picture: SchedulePicture) -> None:
-    drawn = picture.grab().toImage()
-    block = picture.block_of(1, trace().ranks[1][2]).toRect()
+def test_that_the_backward_pass_of_the_weights_is_hatched(image: ScheduleDiagram) -> None:
+    drawn = image.grab().toImage()
+    block = image.block_of(1, trace().ranks[1][2]).toRect()
     seen = {drawn.pixelColor(x, block.top() + 1).name() for x in range(block.left() + 1, block.right() - 2)}
     assert len(seen) >= 2
 
 
-def test_that_pointing_at_a_block_tells_what_it_is(picture: SchedulePicture, qtbot: QtBot) -> None:
+def test_that_pointing_at_a_block_tells_what_it_is(image: ScheduleDiagram, qtbot: QtBot) -> None:
     action = trace().ranks[1][2]
-    where = picture.block_of(1, action).center().toPoint()
-    assert picture.action_at(where) == action
+    where = image.block_of(1, action).center().toPoint()
+    assert image.action_at(where) == action
     assert schedule.describe_action(action) == (
         "Backward of the weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
-    assert picture.action_at(QPoint(2, 2)) is None
-    gap = picture.block_of(0, trace().ranks[0][1]).right() + 20
-    assert picture.action_at(QPoint(int(gap), where.y() - 30)) is None
+    assert image.action_at(QPoint(2, 2)) is None
+    gap = image.block_of(0, trace().ranks[0][1]).right() + 20
+    assert image.action_at(QPoint(int(gap), where.y() - 30)) is None
 
 
-def test_that_stages_of_one_rank_have_lanes_of_their_own(picture: SchedulePicture) -> None:
+def test_that_stages_of_one_rank_have_lanes_of_their_own(image: ScheduleDiagram) -> None:
     actions = (Action("F", 0, 0, 0.0, 0.01), Action("F", 3, 0, 0.01, 0.02))
     folded = trace(ranks=(actions, trace().ranks[1]), schedule="zbv")
-    low = picture.height()
-    picture.show_trace(folded, DEVICES, TITLES)
-    assert picture.block_of(0, actions[0]).top() < picture.block_of(0, actions[1]).top()
-    assert picture.height() > low
+    low = image.height()
+    image.show_trace(folded, DEVICES, TITLES)
+    assert image.block_of(0, actions[0]).top() < image.block_of(0, actions[1]).top()
+    assert image.height() > low
 
 
-def test_that_the_schedule_is_told_in_words(picture: SchedulePicture) -> None:
-    said = picture.accessibleDescription()
+def test_that_the_schedule_is_told_in_words(image: ScheduleDiagram) -> None:
+    said = image.accessibleDescription()
     assert said.startswith("Bubble 33 % measured, 11 % in theory (1F1B, 2 microbatches). Step 40 took 90.0 ms.")
     assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33 % idle." in said
-    assert picture.accessibleName() == "Schedule of the pipeline"
+    assert image.accessibleName() == "Schedule of the pipeline"
 
 
 def test_that_a_batch_that_is_not_divided_is_told_as_whole() -> None:
@@ -183,7 +183,7 @@ def test_that_a_large_trace_is_painted_by_kinds_rather_than_blocks_and_not_again
         )
         for place in range(16)
     )
-    made = SchedulePicture()
+    made = ScheduleDiagram()
     qtbot.addWidget(made)
     made.show_trace(trace(ranks=ranks, span_s=2.1), UUIDS + UUIDS, tuple(f"GPU {n}" for n in range(16)))
     made.resize(1000, made.height())
@@ -248,8 +248,8 @@ def test_that_all_parts_are_painted_at_any_width_in_either_scheme(
         assert color.name() in names, part.accessibleName()
 
 
-def test_that_a_picture_without_a_trace_paints_nothing(styled: QApplication, qtbot: QtBot) -> None:
-    made = SchedulePicture()
+def test_that_an_image_without_a_trace_paints_nothing(styled: QApplication, qtbot: QtBot) -> None:
+    made = ScheduleDiagram()
     qtbot.addWidget(made)
     made.resize(300, 60)
     made.show()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from gui.sources.devices.hosts import Hosts
 from gui.sources.settings import Settings
 from tests.gui.conftest import FakeSsh
@@ -165,5 +165,5 @@ def test_that_what_is_on_screen_is_told_to_this_machines_sampler(
     hosts.start()
     qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus), timeout=PATIENCE_MS)
     qtbot.waitUntil(lambda: bool(hosts.latest[""].gpus[0].processes), timeout=PATIENCE_MS)
-    hosts.show(Shown(processes=False))
+    hosts.show(SnapshotRequest(processes=False))
     qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes, timeout=PATIENCE_MS)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Shown, Snapshot
+from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.system import paths
 from gui.sources.devices.sampler import SamplerProcess
 
@@ -110,11 +110,11 @@ def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
     heard: list[str] = []
     sampler.snapshot.connect(lambda seen: heard.append(seen.cpu.name))
     try:
-        sampler.show(Shown(processes=False))
+        sampler.show(SnapshotRequest(processes=False))
         sampler.start()
         qtbot.waitUntil(lambda: heard == ['{"processes":false}'], timeout=20_000)
-        sampler.show(Shown(processes=False))
-        sampler.show(Shown(activity=False))
+        sampler.show(SnapshotRequest(processes=False))
+        sampler.show(SnapshotRequest(activity=False))
         qtbot.waitUntil(lambda: len(heard) == 2, timeout=20_000)
         assert sampler.pid is not None
         os.kill(sampler.pid, signal.SIGTERM)

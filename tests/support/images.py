@@ -1,4 +1,4 @@
-"""Pictures and idx files made on the spot."""
+"""Images and idx files made on the spot."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from PIL import Image
 
 
-def picture(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
-    """A picture of one colour, whose format its name decides."""
+def image(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
+    """An image of one colour, whose format its name decides."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
     return path
 
 
 def noise(path: Path, seed: int = 0, size: tuple[int, int] = (64, 48)) -> Path:
-    """A picture that does not compress to nothing, so that it can be cut short."""
+    """An image that does not compress to nothing, so that it can be cut short."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     Image.fromarray(pixels).save(path)

@@ -1,0 +1,13 @@
+"""What objectives are told of made data."""
+
+from engine.contract.job import Job
+from engine.tasks import TASKS, DatasetInfo, Objective
+
+
+def dataset_info(classes: int) -> DatasetInfo:
+    """Of so many classes, which occur equally often."""
+    return DatasetInfo(tuple(f"class {number}" for number in range(classes)), class_counts=lambda: [1.0] * classes)
+
+
+def class_of_image(classes: int = 2) -> Objective:
+    return TASKS["classification"].objective(Job(), dataset_info(classes))
