@@ -58,7 +58,7 @@ def _images(one: CachedSet) -> int:
 
 def _values(one: CachedSet) -> dict[str, object]:
     return msgspec.to_builtins(one.about) | {
-        "images": _images(one),
+        "pictures": _images(one),
         "bytes": one.used_bytes,
         "last_used": one.used_at,
     }

@@ -82,7 +82,12 @@ class Fetching(Event, tag="fetching", kw_only=True):
     total_bytes: int | None = None
 
 
-class Planned(Event, tag="planned", kw_only=True):
+class Planned(
+    Event,
+    tag="planned",
+    kw_only=True,
+    rename={"train_images": "train_pictures", "val_images": "val_pictures"},
+):
     """What lies ahead, once the data and the model are known.
 
     Training goes on after `from_step`: what was told of later steps before is void, and they are made again.
@@ -215,7 +220,7 @@ class Chosen(Event, tag="chosen", kw_only=True):
         return f"{label}: {self.choice}. {why[:1].upper()}{why[1:]}."
 
 
-class Validation(Event, tag="validation", kw_only=True):
+class Validation(Event, tag="validation", kw_only=True, rename={"images": "pictures"}):
     """Measures over the whole validation set, each image once, by the ids of the task's measures."""
 
     epoch: int

@@ -21,6 +21,8 @@ from engine.tasks.base import Visualization
 
 __all__ = ["Job", "Measure", "OwnTask", "SampleSet", "UnreadableImage", "Visualization"]
 
+Shown, UnreadablePicture = Visualization, UnreadableImage
+"""Their earlier names, for files that were written with these."""
 NUMBERS_TOLD = 6
 
 

@@ -218,7 +218,7 @@ def test_that_another_user_can_neither_read_nor_steer_a_run_nor_plant_anything(
     assert supervisor is not None
     place = supervisor.endpoint.removeprefix("unix:")
     folder, runtime = run.folder.path, Path(place).parent
-    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "images", compiled]
+    kept = [paths.home() / "consent", paths.home() / "logs", paths.cache_folder() / "pictures", compiled]
     to_list = [paths.runs_folder(), folder, run.folder.checkpoints, runtime, *kept]
     to_read = [path for path in paths.home().rglob("*") if path.is_file() and path.name != "open"]
     assert {run.last, run.folder.job_file, run.folder.events_file, folder / "notes.json"} < set(to_read)

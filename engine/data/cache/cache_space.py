@@ -53,7 +53,7 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 def root() -> Path:
     """Where the sets are."""
-    return paths.cache_folder() / "images"
+    return paths.cache_folder() / "pictures"
 
 
 @contextmanager

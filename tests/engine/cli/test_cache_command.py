@@ -38,7 +38,7 @@ def test_that_what_is_kept_is_listed(kept: CachedImages, tmp_path: Path) -> None
     assert str(cache_space.root()) in last
     [line] = footplate("cache", "--json").out.splitlines()
     told = json.loads(line)
-    assert (told["dataset"], told["size"], told["images"]) == (str(tmp_path / "set"), 8, 1)
+    assert (told["dataset"], told["size"], told["pictures"]) == (str(tmp_path / "set"), 8, 1)
 
 
 def test_that_clearing_leaves_what_is_in_use(kept: CachedImages) -> None:

@@ -124,7 +124,7 @@ def test_that_a_full_disk_is_told_and_the_old_file_stays(
     assert target.read_text() == "as it was"
     assert os.listdir(tmp_path).count(".d.part") == 0
     (tmp_path / ".d.part").symlink_to(FULL)
-    label = QLabel("image")
+    label = QLabel("picture")
     qtbot.addWidget(label)
     with pytest.raises(ExportError, match="No space left on device"):
         export_png(target, label.grab())

@@ -254,10 +254,10 @@ def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_th
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
-        ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/images"),
-        ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/images"),
-        ({"XDG_CACHE_HOME": "/x"}, "/x/footplate/images"),
-        ({"HOME": "/u"}, "/u/.cache/footplate/images"),
+        ({"FOOTPLATE_CACHE": "/c", "FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/c/pictures"),
+        ({"FOOTPLATE_HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/h/cache/pictures"),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/footplate/pictures"),
+        ({"HOME": "/u"}, "/u/.cache/footplate/pictures"),
     ],
 )
 def test_that_the_environment_says_where_the_cache_is(
@@ -352,7 +352,7 @@ def test_that_a_folder_that_cannot_be_written_is_refused_with_its_reason(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheRefused, match=r"file/images cannot be written to \(Not a directory\)"):
+    with pytest.raises(CacheRefused, match=r"file/pictures cannot be written to \(Not a directory\)"):
         cached(dataset)
 
 
