@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +14,15 @@ class Metric(ABC):
     """Collects a validation's measures batch by batch.
 
     Both are float64: `counters` are summed over the ranks, which gives the counters of the whole whatever the order;
-    `rows` [k, w], for what cannot be counted, are put one after another, by rank.
+    `rows` [k, w], for what cannot be counted, are put one after another, by rank. What is neither is for `sync`.
     """
 
     counters: Tensor
     rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
+
+    def reset(self) -> None:
+        """Begins anew, with nothing added."""
+        self.counters, self.rows = torch.zeros_like(self.counters), self.rows[:0]
 
     @abstractmethod
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -25,6 +31,10 @@ class Metric(ABC):
     @abstractmethod
     def compute(self) -> dict[str, float]:
         """The measures by id; empty where nothing was added."""
+
+    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most hold nothing else
+        """Puts together over the ranks what is in neither `counters` nor `rows`, by `all_gather`, which gives each rank's value,
+        by rank."""
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         """Measures of each class by their titles, shares in the order of the classes, None for one that does not occur."""

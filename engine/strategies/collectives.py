@@ -32,6 +32,10 @@ class Collectives:
         """Every rank's `value`, by rank, on rank 0; None elsewhere."""
         return [value]
 
+    def all_gather_objects(self, value: Any) -> list[Any]:
+        """Every rank's `value`, by rank."""
+        return [value]
+
 
 class GroupCollectives(Collectives):
     """Those of the ranks of `group`, a gloo group of all ranks of the run."""
@@ -67,8 +71,14 @@ class GroupCollectives(Collectives):
         dist.gather_object(value, values, 0, group=self.group)
         return values
 
+    def all_gather_objects(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
     """Has `measures` hold what was measured on all ranks, which call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     measures.rows = collectives.all_gather_rows(measures.rows)
+    measures.sync(collectives.all_gather_objects)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +26,7 @@ from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import wrong
 from engine.data.transforms.device_transforms import Statistics
+from engine.metrics import torchmetrics_states
 from engine.metrics.base import Metric
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
@@ -172,7 +176,13 @@ class Opened:
                     raise self.wrong(what)
                 user_file.guarded(self.file, "in loss", self.losses, outputs.float(), targets)
                 rows = user_file.guarded(self.file, "in measure", self.values, outputs.float(), targets)
-                user_file.guarded(self.file, "in summarise", self.summarised, rows.double())
+                metrics = self.metrics()
+                user_file.guarded(self.file, "in summarise", self.summarised, rows.double(), metrics)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # two samples are few to compute a metric of
+                    for name, metric in metrics.items():
+                        user_file.guarded(self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets)
+                        user_file.guarded(self.file, f"in the metric “{name}”", self.computed, name, metric)
         finally:
             model.train()
 
@@ -189,9 +199,32 @@ class Opened:
             raise self.wrong(f"measure gives {_kind(made)}; a row for each sample is needed, [{len(outputs)}, k]")
         return made
 
-    def summarised(self, values: Tensor) -> dict[str, float]:
-        """The file's measures by their ids, from what was measured of each sample, float64 [N, k]."""
-        measures, told = self.task.measures, list(self.task.summarise(values))
+    def metrics(self) -> dict[str, Any]:
+        """New metrics of torchmetrics by the ids of the file's measures that they compute."""
+        made: Any = self.call("metrics")
+        if not isinstance(made, dict):
+            raise self.wrong(f"metrics gives {_kind(made)}, not a dict")
+        known = {measure.id for measure in self.task.measures}
+        for name, metric in made.items():
+            if name not in known:
+                raise self.wrong(f"metrics gives “{name}”, which `measures` does not name")
+            if not torchmetrics_states.parts_of(metric):
+                raise self.wrong(f"metrics gives {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
+            torchmetrics_states.keep_apart(metric)
+        return made
+
+    def computed(self, name: str, metric: Any) -> float:
+        """What one of the file's metrics has found."""
+        made: Any = metric.compute()
+        if not isinstance(made, int | float) and not (isinstance(made, Tensor) and made.numel() == 1):
+            raise self.wrong(f"the metric “{name}” gives {_kind(made)}; a single number is needed")
+        return float(made)
+
+    def summarised(self, values: Tensor, metrics: Collection[str]) -> dict[str, float]:
+        """The file's measures but for those of `metrics`, by their ids, from what was measured of each sample, float64
+        [N, k]."""
+        measures = [measure for measure in self.task.measures if measure.id not in metrics]
+        told = list(self.task.summarise(values))
         if len(told) != len(measures):
             raise self.wrong(f"summarise gives {len(told)} values for {len(measures)} measures")
         return {measure.id: float(value) for measure, value in zip(measures, told, strict=True)}
@@ -271,12 +304,18 @@ def _kind(made: Any) -> str:
 
 
 class OwnMetric(Metric):
-    """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it."""
+    """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it; besides, the file's own metrics."""
 
     def __init__(self, own: Opened) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
         self.rows = torch.empty((0, 0), dtype=torch.float64)
         self._own = own
+        self._metrics = own.metrics()
+
+    def reset(self) -> None:
+        super().reset()
+        for metric in self._metrics.values():
+            metric.reset()
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -285,11 +324,22 @@ class OwnMetric(Metric):
         losses = self._own.losses(outputs, targets)[:, None]
         rows = torch.cat([losses.double(), self._own.values(outputs, targets).double()], 1).cpu()
         self.rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
+        for metric in self._metrics.values():
+            metric.to(outputs.device).update(outputs, targets)
+
+    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
+        for metric in self._metrics.values():
+            torchmetrics_states.take_over(metric, all_gather(torchmetrics_states.states_of(metric)))
 
     def compute(self) -> dict[str, float]:
         if not len(self.rows):
             return {}
-        return self._own.summarised(self.rows[:, 1:]) | {LOSS.id: float(self.rows[:, 0].mean())}
+        values = self._own.summarised(self.rows[:, 1:], self._metrics)
+        values |= {name: self._own.computed(name, metric) for name, metric in self._metrics.items()}
+        told = {measure.id: values[measure.id] for measure in self._own.task.measures}
+        # A metric may have nothing to say of some data, as a correlation of what does not vary.
+        kept = {name: value for name, value in told.items() if name not in self._metrics or math.isfinite(value)}
+        return kept | {LOSS.id: float(self.rows[:, 0].mean())}
 
 
 class OwnObjective(Objective):

@@ -43,7 +43,7 @@ class OwnTask(ABC):
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """The mean and the standard deviation of each channel of images scaled to 0..1; ImageNet's where it is None."""
     measures: tuple[Measure, ...] = ()
-    """What `measure` tells, of which the first decides which checkpoint is best; without any, the loss does."""
+    """What `measure` and `metrics` tell, of which the first decides which checkpoint is best; without any, the loss does."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
         """Training and validation of the folder `self.job.dataset`, where it is of none of the `formats`. Called in every
@@ -63,13 +63,19 @@ class OwnTask(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each sample, [n]. Outputs are float32."""
 
+    def metrics(self) -> dict[str, Any]:
+        """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of `measures` that
+        they compute, each a single number. They are given the outputs and targets of each batch of a validation, on the
+        device, and joined over all processes; a value that is not finite is left out."""
+        return {}
+
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What `summarise` is to know of each sample, [n, k]: by default the value of each of `measures`."""
+        """What `summarise` is to know of each sample, [n, k]: by default the values of the other `measures`."""
         return outputs.new_zeros((len(outputs), 0))
 
     def summarise(self, values: Tensor) -> Sequence[float]:
-        """Each of `measures`, from what `measure` gave for all samples of the validation, float64 [N, k]: by default the
-        means."""
+        """Each of the other `measures`, from what `measure` gave for all samples of the validation, float64 [N, k]: by
+        default the means."""
         means: list[float] = values.mean(0).tolist()
         return means
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -22,7 +23,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
-from engine.training.predictions import Picked, PickedSamples, Predictions
+from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, Share
 from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
@@ -55,7 +56,13 @@ class DataLoaders:
         """This worker's share of the validation split."""
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
-    def predictions(self) -> Predictions:
+    def predictions(self) -> Predictions | None:
+        """What keeps predictions of some samples of the validation split, where the job wants any."""
+        if not self._spec.job.predictions or not len(self._splits.val):
+            return None
+        return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
+
+    def _picked(self) -> Share:
         """Some samples of the validation split, which are read at once."""
         job = self._spec.job
         val, size = self._splits.val, self._task.image_size(job)
@@ -68,10 +75,7 @@ class DataLoaders:
         )
         sampler = self._sampler(picked, shuffle=False)
         places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
-        split_loader = self._split_loader(picked, sampler, kept="memory", threads=0)
-        return Predictions(
-            self._spec, self._strategy, picked, split_loader=split_loader, places=places, send=self._reporter.send
-        )
+        return Share(picked, places, self._split_loader(picked, sampler, kept="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields

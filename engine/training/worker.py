@@ -32,6 +32,7 @@ from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo, Task
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
+from engine.training.callbacks.unfreezing import hold, rest
 from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.dataloaders import DataLoaders
@@ -43,7 +44,6 @@ from engine.training.report import Reporter
 from engine.training.resolve import resolve
 from engine.training.split_loader import SplitLoader, read_in_turn
 from engine.training.trainer import Trainer
-from engine.training.unfreezing import hold, rest
 
 TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
@@ -180,7 +180,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             train=train,
             val=val,
             begin=begin,
-            predictions=dataloaders.predictions,
+            predictions=dataloaders.predictions(),
             every_step=every_step,
         )
         with checkpointer:

@@ -50,7 +50,9 @@ MNIST = HERE.resolve().parents[3] / "shared/datasets/mnist"
 def told(spec: WorkerSpec, channel: socket.socket) -> int:
     """A worker that counts what its telling and saving cost it."""
     from engine.strategies import stopwatch
-    from engine.training import report, trainer
+    from engine.training import metric_buffer, report, trainer
+    from engine.training.callbacks.step_metrics import StepReport
+    from engine.training.callbacks.step_profile import StepProfile
     from engine.training.checkpointing import checkpointer
     from engine.training.worker import run
 
@@ -74,10 +76,11 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
 
         replace(owner, **{name: call})
 
-    for name in ("_settle", "_step_timed", "_tell"):
-        timed(trainer.Loop, name, "telling")
+    timed(trainer.Loop, "_tell", "telling")
+    for callback in (StepReport, StepProfile):
+        timed(callback, "on_step_end", "telling")
     for name in ("add", "take"):
-        timed(trainer.Tally, name, "telling")
+        timed(metric_buffer.Tally, name, "telling")
     for name in ("save", "finish"):
         timed(checkpointer.Checkpointer, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))

@@ -66,7 +66,7 @@ def count_waits(spec: WorkerSpec) -> None:
     _leave(spec, places)
     if not is_gpu(spec.devices[0]):
         return
-    adjust, train = Trainer._adjust, Trainer._train
+    adjust, train = Trainer._adjust, Trainer._train_epoch
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
@@ -86,7 +86,7 @@ def count_waits(spec: WorkerSpec) -> None:
 
     warnings.simplefilter("always")
     warnings.showwarning = note
-    Trainer._adjust, Trainer._train = watched, trained  # type: ignore[method-assign]
+    Trainer._adjust, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
 
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")

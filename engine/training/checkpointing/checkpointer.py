@@ -25,6 +25,7 @@ from engine.optim.optimizer_step import OptimizerStep, joined
 from engine.runs.folder import RunFolder
 from engine.strategies.base import Strategy, synchronize
 from engine.torch_compat import is_compiled
+from engine.training.callbacks.early_stopping import EarlyStopping
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     Written,
@@ -33,7 +34,6 @@ from engine.training.checkpointing.checkpoint_files import (
     write_checkpoint,
 )
 from engine.training.checkpointing.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
-from engine.training.early_stopping import EarlyStopping
 from engine.training.finite import not_finite
 from engine.training.randomness import random_state
 from engine.training.report import Reporter

@@ -72,9 +72,74 @@ def test_that_measures_are_the_same_however_the_samples_are_divided(things: Path
     joined = objective.metric()
     joined.rows = torch.cat([part.rows for part in parts])
     assert joined.compute() == whole.compute()
+    joined.reset()
+    assert joined.compute() == {}
+    joined.update(outputs, targets)
+    assert joined.compute() == whole.compute()
     assert whole.compute()["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
     assert whole.compute()["exact"] == pytest.approx(2 / 3)
     assert objective.metric().compute() == {}
+
+
+METRICS = """
+    def measure(self, outputs, targets):
+        return (outputs.round() == targets).float()
+
+    def metrics(self):
+        from torchmetrics.regression import MeanAbsoluteError, PearsonCorrCoef
+        from torchmetrics.wrappers import MinMaxMetric
+        return {"mean_error": MeanAbsoluteError()}
+
+    def measured("""
+
+
+def with_metrics(tmp_path: Path, was: str = "", is_now: str = "") -> Path:
+    file = changed(tmp_path, "\n    def measure(", METRICS)
+    text = file.read_text()
+    assert was in text
+    file.write_text(text.replace(was, is_now, 1) if was else text)
+    return file
+
+
+def test_that_metrics_of_torchmetrics_tell_some_of_the_measures_and_are_left_out_where_they_are_not_finite(
+    things: Path, tmp_path: Path
+) -> None:
+    objective = TASK.objective(job(things, with_metrics(tmp_path)), DatasetInfo((), 3))
+    measures = objective.metric()
+    for number in range(3):
+        measures.reset()
+        measures.update(torch.tensor([[1.2], [3.0]]), torch.tensor([[1.0], [5.0]]))
+        measures.update(torch.tensor([[4.9 + number]]), torch.tensor([[5.0 + number]]))
+        values = measures.compute()
+        assert list(values) == ["mean_error", "exact", "loss"]
+        assert values["mean_error"] == pytest.approx((0.2 + 2.0 + 0.1) / 3)
+        assert values["exact"] == pytest.approx(2 / 3)
+    file = with_metrics(tmp_path, ": MeanAbsoluteError()", ": MeanAbsoluteError() / 0")
+    objective = TASK.objective(job(things, file), DatasetInfo((), 3))
+    measures = objective.metric()
+    measures.update(torch.tensor([[1.2]]), torch.tensor([[1.0]]))
+    assert list(measures.compute()) == ["exact", "loss"]
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "told"),
+    [
+        ('{"mean_error"', '{"mean_errors"', "metrics gives “mean_errors”, which `measures` does not name"),
+        (
+            ": MeanAbsoluteError()",
+            ": print",
+            "metrics gives a builtin_function_or_method for “mean_error”, not a torchm",
+        ),
+        ("return {", "return [1] or {", "metrics gives a list, not a dict"),
+        (": MeanAbsoluteError()", ": PearsonCorrCoef(2)", r"mine\.py, fails in the metric “mean_error”: "),
+        (": MeanAbsoluteError()", ": MinMaxMetric(MeanAbsoluteError())", "gives a dict; a single number is needed"),
+    ],
+)
+def test_that_a_fault_in_its_metrics_is_told_before_training(
+    things: Path, tmp_path: Path, *, was: str, is_now: str, told: str
+) -> None:
+    with pytest.raises(TaskError, match=told):
+        TASK.build_model(job(things, with_metrics(tmp_path, was, is_now)), 0, 3)
 
 
 def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: Path, tmp_path: Path) -> None:

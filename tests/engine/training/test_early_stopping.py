@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.catalogue import Measure
-from engine.training.early_stopping import EarlyStopping
+from engine.training.callbacks.early_stopping import EarlyStopping
 
 ACCURACY = Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True)
 LOSS = Measure("loss", "Validation loss", higher_is_better=False)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 
 import resources
-from engine.contract.events import Failed, Planned, Predicted, StepMetrics, Validation
+from engine.contract.events import CheckpointSaved, Failed, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
 from gui.run.loading_code import loading_code
 from tests.engine.cli.terminal import footplate
@@ -83,6 +84,87 @@ def test_that_a_fault_that_comes_up_while_training_is_told_with_its_line(
     (failed,) = group.of(Failed)
     line = text[: text.index("inputs.flipped")].count("\n") + 1
     assert f"AttributeError in line {line} (transform)" in failed.cause
+
+
+MEASURED = """
+import torch
+from torch import nn
+from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
+from engine.tasks.custom_file import Measure, OwnTask, SampleSet
+
+class Points(SampleSet):
+    def __init__(self, folder, count, seed):
+        self.folder = folder
+        draw = torch.Generator().manual_seed(seed)
+        self.inputs = torch.randn(count, 6, generator=draw)
+        self.targets = (self.inputs[:, :3] + 0.5 * torch.randn(count, 3, generator=draw)).argmax(1)
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def path(self, index):
+        return str(index)
+
+    def load(self, index, epoch):
+        return self.inputs[index], self.targets[index]
+
+class Regions(OwnTask):
+    classes = "a", "b", "c"
+    measures = (
+        Measure("f1", "F1", higher_is_better=True, percent=True),
+        Measure("right", "Right", higher_is_better=True, percent=True),
+        Measure("auroc", "AUROC", higher_is_better=True),
+    )
+
+    def datasets(self):
+        return Points(self.job.dataset, 96, 1), Points(self.job.dataset, 49, 2)
+
+    def build_model(self, classes, channels):
+        return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, classes))
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def metrics(self):
+        return {"f1": MulticlassF1Score(3), "auroc": MulticlassAUROC(3)}
+
+    def measure(self, outputs, targets):
+        return (outputs.argmax(1) == targets)[:, None]
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fields"),
+    [
+        ("ddp", {}),
+        ("pipeline", {"microbatches": 2}),
+        pytest.param("model_parallel", {}, marks=pytest.mark.long),
+        pytest.param("fsdp", {}, marks=pytest.mark.long),
+    ],
+)
+def test_that_metrics_of_torchmetrics_are_those_of_the_whole_validation_set_under_every_strategy(
+    start: Start, tmp_path: Path, strategy: str, fields: dict[str, Any]
+) -> None:
+    file = tmp_path / "regions.py"
+    file.write_text(MEASURED)
+    # The last batch of the 49 samples has but one, which a single rank sees.
+    given: dict[str, Any] = {"batch_size": 16, "epochs": 3, "best_by": "auroc", "patience": 3, "predictions": 0}
+    alone = start(job(tmp_path, file, **given)).completed(150)
+    group = start(job(tmp_path, file, 2, strategy=strategy, **given, **fields)).completed(150)
+    told = [event.measures for event in group.of(Validation)]
+    for one, other in zip(told, [event.measures for event in alone.of(Validation)], strict=True):
+        assert list(one) == ["f1", "right", "auroc", "loss"]
+        assert one == pytest.approx(other, abs=1e-6)
+    best = max(told, key=lambda measures: measures["auroc"])
+    assert [event.measure for event in group.of(CheckpointSaved) if event.kind == "best"][-1] == best["auroc"]
+    names: dict[str, Any] = {}
+    exec(MEASURED, names)
+    val, model = names["Points"]("", 49, 2), names["Regions"]().build_model(3, 6)
+    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
+    with torch.no_grad():
+        outputs = model(val.inputs)
+    for name, metric in (("f1", MulticlassF1Score(3)), ("auroc", MulticlassAUROC(3))):
+        assert best[name] == pytest.approx(metric(outputs, val.targets).item(), abs=1e-6)
 
 
 @pytest.mark.long

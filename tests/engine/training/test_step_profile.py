@@ -14,9 +14,10 @@ from engine.contract.protocol import Adjust
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
-from engine.training import step_profile
+from engine.training.callbacks import step_profile
+from engine.training.callbacks.callback import StepEnd
+from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
-from engine.training.step_profile import StepProfile
 from tests.gui.run.strategy.steps import timed
 
 Make = Callable[..., Job]
@@ -102,12 +103,11 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
     strategy = SingleDevice(spec)
     strategy.resolved = ResolvedJob(spec.job)
     said: list[Event] = []
-    teller = StepProfile(strategy, SplitLoader(9, 9, None), said.append)
+    teller = StepProfile(strategy, SplitLoader(9, 9, None), said.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()
     for slowest in (1, None, 1, 1):
         teller.learn(timed(slowest))
         strategy.profiler.watch.mark("forward")
-        strategy.profiler.watch.step_done()
-        teller.tell(1, 0, last=False)
+        teller.on_step_end(StepEnd(1, 2, 0.1, report=True, settled=False, record=False, last=False))
     advised = [event.advice.field for event in said if isinstance(event, TimeSpent) and event.advice is not None]
     assert advised == ["", "", "", "balance"]

@@ -7,7 +7,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.tasks import TASKS
-from engine.training.unfreezing import hold, rest, thaw
+from engine.training.callbacks.unfreezing import hold, rest, thaw
 
 
 def frozen() -> nn.Module:

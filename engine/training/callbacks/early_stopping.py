@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.contract.catalogue import Measure
+from engine.metrics.base import Metric
+from engine.training.callbacks.callback import Callback
 
 
-class EarlyStopping:
+class EarlyStopping(Callback):
     """Counts the validations since the best one by `judge` (Prechelt 1998, Early stopping - but when?).
 
     `patience` is how many of them may be no better; None counts alone, so that a run which goes on with some knows what
@@ -37,9 +39,12 @@ class EarlyStopping:
             f"epoch {self._best_epoch}"
         )
 
-    def add(self, epoch: int, measures: dict[str, float]) -> None:
+    def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
+        self.add(epoch, values)
+
+    def add(self, epoch: int, values: dict[str, float]) -> None:
         """Takes in a validation's measures; one without the measure counts as no better."""
-        value = measures.get(self._judge.id)
+        value = values.get(self._judge.id)
         better = value is not None and (
             self._best is None or (value > self._best if self._judge.higher_is_better else value < self._best)
         )

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from torch import nn
+
+from engine.contract.events import Event, LogLine
+from engine.models.model_surgery import still_norms
+from engine.optim.optimizer_step import OptimizerStep
+from engine.strategies.base import Strategy
+from engine.training.callbacks.callback import Callback
+from engine.training.oom_retry import Stepper
+
+
+class Unfreezing(Callback):
+    """Trains a backbone that is frozen for the job's first epochs, once they are over."""
+
+    def __init__(
+        self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: Stepper, tell: Callable[[Event], None]
+    ) -> None:
+        self._strategy = strategy
+        self._optimizer_step = optimizer_step
+        self._stepper = stepper
+        self._tell = tell
+
+    def on_epoch_start(self, epoch: int) -> None:
+        job = self._strategy.job
+        if epoch <= job.freeze_epochs or not self._optimizer_step.holds:
+            return
+        self._optimizer_step.release()
+        thaw(self._strategy.model)
+        if job.freeze_batchnorm:
+            still_norms(self._strategy.model)
+        self._stepper.look_again()
+        self._stepper.do_without_compiling("it was for the frozen model, and not all layers are as they were")
+        self._tell(LogLine(text=f"From epoch {epoch} on all layers are trained"))
 
 
 def hold(model: nn.Module) -> frozenset[str]:

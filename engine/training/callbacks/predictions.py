@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from engine.contract.events import Predicted, PredictedSample, Warned
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
@@ -25,6 +24,7 @@ from engine.metrics.base import Metric
 from engine.strategies.base import Strategy
 from engine.system import paths
 from engine.tasks.base import Visualization
+from engine.training.callbacks.callback import Callback
 from engine.training.split_loader import SplitLoader
 
 FOLDER = "predictions"
@@ -107,61 +107,62 @@ class PickedSamples(SampleSet):
         return self._loaded[index][0].numpy()
 
 
-class Predictions:
-    """Keeps `samples`, and what the model makes of them, of which each rank computes its share.
+class Share(NamedTuple):
+    """The samples of which predictions are kept, and this rank's share of them as batches, which are those at `places`."""
 
-    `split_loader` gives this rank's share of them as batches, which are those at `places`. They are drawn by whichever rank sees the model's outputs, into the run's folder, and
-    told by rank 0. What fails in drawing or writing is told once, and does not end the training.
+    samples: Picked | PickedSamples
+    places: list[int]
+    split_loader: SplitLoader
+
+
+class Predictions(Callback):
+    """Keeps samples, and what the model makes of them at every validation, of which each rank computes its share.
+
+    The samples are read by `pick`, before the first validation's. They are drawn by whichever rank sees the model's outputs,
+    into the run's folder, and told by rank 0. What fails in drawing or writing is told once, and does not end the training.
     """
 
     def __init__(
-        self,
-        spec: WorkerSpec,
-        strategy: Strategy,
-        samples: Picked | PickedSamples,
-        *,
-        split_loader: SplitLoader,
-        places: list[int],
-        send: Callable[[Warned], None],
+        self, folder: Path, strategy: Strategy, pick: Callable[[], Share], send: Callable[[Predicted | Warned], None]
     ) -> None:
-        self._folder = Path(spec.run_folder)
+        self._folder = folder
         self._strategy = strategy
-        self._samples = samples
-        self._split_loader = split_loader
-        self._places = places
+        self._pick = pick
         self._send = send
+        self._share: Share | None = None
         self._failed = False
 
-    def predict(self, epoch: int, step: int) -> Predicted | None:
-        """What the model, as it is now, makes of the samples, on rank 0; None elsewhere. All ranks call it together."""
+    def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
+        self._share = share = self._share or self._pick()
         outputs = _Outputs()
-        self._strategy.evaluate(self._split_loader.epoch(1), outputs, lambda: False)
+        self._strategy.evaluate(share.feed.epoch(1), outputs, lambda: False)
         drawn: list[PredictedSample] = []
         if outputs.made and not self._failed:
             try:
-                drawn = self._drawn(step, torch.cat(outputs.made), torch.cat(outputs.true))
+                drawn = self._drawn(share, step, torch.cat(outputs.made), torch.cat(outputs.true))
             except Exception as error:  # drawing may be the user's own; a disk may be full
                 self._failed = True
                 message = f"Predictions are no longer kept: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
         gathered = self._strategy.collectives.gather_objects(drawn)
-        if not gathered:
-            return None
+        if gathered is None:
+            return
         samples = sorted((sample for part in gathered for sample in part), key=lambda sample: sample.prediction_png)
         self._thin_out()
-        legend = self._strategy.objective.legend
-        return Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend) if samples else None
+        if samples:
+            legend = self._strategy.objective.legend
+            self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))
 
-    def _drawn(self, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
+    def _drawn(self, share: Share, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
         objective = self._strategy.objective
         drawn = []
-        for place, output, target in zip(self._places, outputs, targets, strict=True):
-            image = self._samples.seen(place)
+        for place, output, target in zip(share.places, outputs, targets, strict=True):
+            image = share.samples.seen(place)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(
                 PredictedSample(
-                    name=self._samples.path(place),
+                    name=share.samples.path(place),
                     truth_png=self._write("truth", place, truth),
                     prediction_png=self._write(f"{step:09d}", place, prediction),
                     truth_words=truth.words,

@@ -9,10 +9,11 @@ import msgspec
 import torch
 
 from engine.contract.events import Event, Part, RanksTimed, ScheduleTraced, TimeSpent
-from engine.strategies.base import NATIVE_BF16, Strategy
+from engine.strategies.base import NATIVE_BF16, StepResult, Strategy
 from engine.strategies.stopwatch import Times
 from engine.system import linux
 from engine.training.advice import Situation, advise
+from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
 TELL_S = 1.0
@@ -21,13 +22,29 @@ NEWEST = 0.5
 """The weight of the newest figures in those that advice goes by, so that it does not jump."""
 
 
-class StepProfile:
-    """For rank 0: takes what the strategy's stopwatch measured and `send`s it, every `TELL_S` seconds at most."""
+class StepProfile(Callback):
+    """Runs the strategy's profiler; rank 0 tells what its stopwatch measured, every `TELL_S` seconds at most.
 
-    def __init__(self, strategy: Strategy, split_loader: SplitLoader, send: Callable[[Event], None]) -> None:
+    The run's `first_step` carries much that the others do not, and is left out.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        split_loader: SplitLoader,
+        tell: Callable[[Event], None],
+        *,
+        first_epoch: int,
+        first_step: int,
+    ) -> None:
         self._strategy = strategy
+        self._profiler, self._watch = strategy.profiler, strategy.profiler.watch
         self._split_loader = split_loader
-        self._send = send
+        self._tell = tell
+        self._first_epoch = first_epoch
+        self._first_step = first_step
+        self._started = False
+        self._record = False
         self._told = False
         self._told_at = time.monotonic()
         self._decoded_s = split_loader.decoding_s
@@ -37,6 +54,32 @@ class StepProfile:
         self._slow: int | None = None
         self._trace: ScheduleTraced | None = None
 
+    def on_steps_start(self) -> None:
+        if self._started:
+            self._watch.resume()
+
+    def on_step_start(self) -> None:
+        self._profiler.begin(record=self._record)
+
+    def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
+        event = self._profiler.end(step, self._strategy.collectives)
+        if event is not None:
+            self._tell(event)
+            self.learn(event)
+
+    def on_step_end(self, end: StepEnd) -> None:
+        self._record = end.record
+        if end.step == self._first_step:
+            self._watch.start()
+            self._started = True
+            return
+        self._watch.step_done()
+        if end.report and self._strategy.spec.rank == 0:
+            self.tell(end)
+
+    def on_steps_end(self) -> None:
+        self._watch.pause()
+
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
         """Takes in a step that was looked into on all ranks. A rank that is slow but once is not spoken of."""
         if isinstance(event, RanksTimed):
@@ -45,18 +88,18 @@ class StepProfile:
         else:
             self._trace = event
 
-    def tell(self, step: int, epochs_before: int, *, last: bool) -> None:
-        """Tells of the steps up to `step` if it is time to: a run that ends before has it told once, at the `last` step
-        of its first epoch."""
+    def tell(self, end: StepEnd) -> None:
+        """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last step of
+        its first epoch."""
         now = time.monotonic()
-        if now - self._told_at < TELL_S and (self._told or not last):
+        if now - self._told_at < TELL_S and (self._told or not end.last):
             return
-        times = self._strategy.profiler.watch.take()
+        times = self._watch.take()
         if times is None:
             return
         since, self._told, self._told_at = now - self._told_at, True, now
-        advice = advise(self._situation(times, epochs_before, since))
-        self._send(TimeSpent(step=step, step_s=times.step_s, parts=times.parts, advice=advice))
+        advice = advise(self._situation(times, end.epoch - self._first_epoch, since))
+        self._tell(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
         strategy = self._strategy

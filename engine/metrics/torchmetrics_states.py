@@ -1,0 +1,54 @@
+"""What torchmetrics' metrics have counted, put together over the ranks.
+
+torchmetrics does that itself in `compute` if every rank holds as many tensors, of as many dimensions (torchmetrics/metric.py,
+`_sync_dist`); a rank that saw fewer batches does not, nor do the first stages of a pipeline, which saw none. So it is kept
+from doing it, and the states are reduced here as they say, over the ranks that saw any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+State = tuple[int, dict[str, Any]]
+"""How many batches a metric was given, and its tensors and lists of them by name."""
+
+
+def parts_of(metric: object) -> list[Any]:
+    """A metric of torchmetrics and those within it, as a wrapper has; none where it is not one."""
+    modules = metric.modules() if isinstance(metric, nn.Module) else ()
+    return [module for module in modules if hasattr(module, "_reductions")]
+
+
+def keep_apart(metric: nn.Module) -> None:
+    """Has `compute` tell of this rank's own batches, until it holds those of others."""
+    for part in parts_of(metric):
+        part.distributed_available_fn = bool  # which, called without arguments, says False
+
+
+def states_of(metric: nn.Module) -> list[State]:
+    """The state of each of its `parts_of`, which are on the CPU from now on."""
+    parts = parts_of(metric.cpu())
+    return [(part.update_count, {name: getattr(part, name) for name in part._reductions}) for part in parts]
+
+
+def take_over(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
+    """Has `metric` hold the states of all ranks, which are what `states_of` gave on each."""
+    for part, states in zip(parts_of(metric), zip(*by_rank, strict=True), strict=True):
+        seen = [named for count, named in states if count]
+        if seen:
+            part._update_count = sum(count for count, _ in states)
+            for name, reduction in part._reductions.items():
+                setattr(part, name, _reduced([named[name] for named in seen], reduction))
+
+
+def _reduced(values: list[Any], reduction: Callable[[Tensor], Tensor] | None) -> Any:
+    if isinstance(values[0], list):  # of batches, which `compute` puts together
+        return [each for value in values for each in value]
+    if len(values) == 1:
+        return values[0]
+    stacked = torch.stack(values)
+    return stacked if reduction is None else reduction(stacked)

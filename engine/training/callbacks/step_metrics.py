@@ -1,0 +1,80 @@
+"""Tells the loss, the accuracy and the speed of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from engine.contract.events import Event, StepMetrics
+from engine.strategies.base import StepResult, Strategy
+from engine.training.callbacks.callback import Callback, StepEnd
+from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
+
+REPORT_S = 0.15
+"""Seconds between step metrics, where steps are faster than that."""
+
+_NEVER = 1 << 62
+
+
+class StepReport(Callback):
+    """Adds up the results of the steps and tells them, summed over the ranks, which so learn them too.
+
+    On a GPU they are told a step after they were taken, when the device has the next step to do while this waits for the
+    copy. Raises NotFinite on all ranks alike where a loss is no number; `saved` says whether there is a checkpoint.
+    """
+
+    def __init__(self, strategy: Strategy, tell: Callable[[Event], None], saved: Callable[[], bool]) -> None:
+        self._strategy = strategy
+        self._tell = tell
+        self._saved = saved
+        self._metric_buffer = MetricBuffer()
+        self._pending: tuple[StepEnd, BufferedMetrics] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to tell what was added up."""
+        return self._strategy.spec.rank == 0 and self._metric_buffer.seconds >= REPORT_S
+
+    def on_steps_start(self) -> None:
+        self._metric_buffer.start()
+
+    def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
+        if result is not None:
+            self._metric_buffer.add(result, wait_s)
+
+    def on_step_end(self, end: StepEnd) -> None:
+        self._settle()
+        if end.report or end.settled:
+            self._pending = end, self._metric_buffer.take(end.step)
+        if end.settled or self._strategy.device.type == "cpu":
+            self._settle()
+
+    def _settle(self) -> None:
+        """Adds what was taken up over all ranks and tells it."""
+        if self._pending is None:
+            return
+        (end, taken), self._pending = self._pending, None
+        own = taken.read()
+        if not own.steps:  # all of them were skipped, on all ranks alike
+            return
+        collectives = self._strategy.collectives
+        first_bad = collectives.all_reduce_max([_NEVER - own.first_bad if own.first_bad is not None else 0])[0]
+        if first_bad:
+            raise NotFinite(_NEVER - first_bad, "The loss", self._saved())
+        mine = [own.loss, own.correct, own.judged, own.images, own.wait_s, self._strategy.loads_data]
+        summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
+        loss, correct, judged, images, wait_s, loaders = summed
+        wait_s /= loaders
+        self._tell(
+            StepMetrics(
+                epoch=end.epoch,
+                step=end.step,
+                loss=loss / own.steps,
+                accuracy=correct / images if judged and images else None,
+                learning_rate=end.learning_rate,
+                images_per_second=images / own.seconds,
+                data_wait_s=wait_s / own.steps,
+                compute_s=max(0.0, own.seconds - wait_s) / own.steps,
+            )
+        )

@@ -1,0 +1,43 @@
+"""Tells what a validation has measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engine.contract.events import ClassMeasures, Event, Validation, Warned
+from engine.metrics.base import Metric
+from engine.strategies.base import Strategy
+from engine.strategies.memory import device_name
+from engine.training.callbacks.callback import Callback
+
+MOST_CONFUSED = 64
+"""Classes of which the whole confusion matrix is told."""
+
+
+class ValidationReport(Callback):
+    """Tells the measures over `images`, those of each class, and where memory ran out on the way to them."""
+
+    def __init__(self, strategy: Strategy, images: int, tell: Callable[[Event], None]) -> None:
+        self._strategy = strategy
+        self._images = images
+        self._tell = tell
+
+    def on_validation_start(self) -> None:
+        self._begun = time.perf_counter()
+        self._parts = self._strategy.evaluation_parts
+
+    def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
+        seconds = time.perf_counter() - self._begun
+        parts = self._strategy.evaluation_parts
+        if parts != self._parts:
+            message = (
+                f"{device_name(self._strategy)} ran out of memory in the validation after step {step:,}: each batch of it "
+                f"is now gone through in {parts} parts, which gives the same measures."
+            )
+            self._tell(Warned(code="out_of_memory", message=message))
+        self._tell(Validation(epoch=epoch, step=step, measures=values, images=self._images, seconds=seconds))
+        of_classes, confusion = metric.per_class(), metric.confusion()
+        if of_classes or confusion:
+            confusion = confusion if len(confusion) <= MOST_CONFUSED else ()
+            self._tell(ClassMeasures(epoch=epoch, step=step, measures=of_classes, confusion=confusion))

@@ -1,0 +1,68 @@
+"""torchmetrics' metrics of several ranks, joined, say what one that saw everything says."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
+from torchmetrics.regression import MeanSquaredError, PearsonCorrCoef, R2Score, SpearmanCorrCoef
+from torchmetrics.wrappers import LambdaInputTransformer
+
+from engine.metrics.torchmetrics_states import keep_apart, parts_of, states_of, take_over
+
+CLASSES = 4
+
+
+def classes() -> Any:
+    return LambdaInputTransformer(MulticlassF1Score(CLASSES), lambda outputs: outputs.argmax(1))
+
+
+@pytest.mark.filterwarnings("ignore:Metric `SpearmanCorrcoef` will save all targets")
+@pytest.mark.parametrize(
+    ("make", "labelled"),
+    [
+        pytest.param(lambda: MulticlassF1Score(CLASSES), True, id="sums"),
+        pytest.param(lambda: MulticlassAUROC(CLASSES), True, id="lists of batches"),
+        pytest.param(classes, True, id="wrapped"),
+        pytest.param(lambda: 1 - MulticlassF1Score(CLASSES), True, id="composed"),
+        pytest.param(PearsonCorrCoef, False, id="stacked"),
+        pytest.param(SpearmanCorrCoef, False, id="lists of one dimension"),
+        pytest.param(MeanSquaredError, False, id="a mean"),
+        pytest.param(R2Score, False, id="a ratio"),
+    ],
+)
+@pytest.mark.parametrize(
+    "batches",
+    [((8, 5), (8,), (3, 1, 1)), ((), (4, 8), ()), ((), (), (20, 7))],
+    ids=["uneven", "one rank", "the last rank"],
+)
+def test_that_ranks_with_uneven_batches_join_to_the_whole(
+    make: Callable[[], Any], labelled: bool, batches: tuple[tuple[int, ...], ...]
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    whole, ranks = make(), [make() for _ in batches]
+    for _ in range(2):  # once more after `reset`
+        for metric in (whole, *ranks):
+            keep_apart(metric)
+            metric.reset()
+        for metric, sizes in zip(ranks, batches, strict=True):
+            for size in sizes:
+                outputs = torch.randn(size, CLASSES, generator=draw)
+                targets = torch.randint(CLASSES, (size,), generator=draw)
+                given = (outputs, targets) if labelled else (outputs[:, 0], outputs[:, 0] + outputs[:, 1])
+                metric.update(*given)
+                whole.update(*given)
+        states = pickle.loads(pickle.dumps([states_of(metric) for metric in ranks]))
+        for metric in ranks:
+            take_over(metric, states)
+            assert metric.compute().item() == pytest.approx(whole.compute().item(), abs=1e-6)
+
+
+def test_that_other_objects_are_told_apart() -> None:
+    assert parts_of(object()) == parts_of(torch.nn.Linear(1, 1)) == []
+    assert all(isinstance(part, Metric) for part in parts_of(classes()))
