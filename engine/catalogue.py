@@ -1,41 +1,62 @@
-"""Generates the catalogue: ``python -m engine.catalogue --write`` or ``--check``.
+"""Generates the catalogue: ``python -m engine.catalogue --write`` or ``--check``, and with ``--plugins`` its supplement.
 
 The catalogue is data (`resources/catalogue.json`), so that windows and commands can list models, tasks and
-strategies without importing torch.
+strategies without importing torch. What the installed plug-ins add lies in the user's cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from torch import nn
 
 import resources
-from engine.contract.catalogue import DROPPED, OF_MODELS, Catalogue, ModelEntry
+from engine.contract.catalogue import (
+    DROPPED,
+    OF_MODELS,
+    Catalogue,
+    Measure,
+    ModelEntry,
+    Supplement,
+    left_out_problem,
+    shipped_catalogue,
+    supplement_file,
+)
 from engine.contract.job import Job
+from engine.contract.options import declared
+from engine.data.formats.registry import FORMATS
+from engine.metrics.registry import METRICS, added_to
 from engine.models import segmentation_models, timm_models
 from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import heads_of
+from engine.models.registry import MODELS
 from engine.parallel.cut import CannotCut
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
 from engine.strategies.pipelining.model_split import cut_places
+from engine.system import paths
+from engine.system.plugins import Registry
 from engine.tasks import TASKS, Task
 
+DESCRIBED_CLASSES = 10
+"""For so many a plug-in's model is described where its task leaves the number open."""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
 def generate() -> Catalogue:
     """The catalogue of this Footplate with the torchvision that is installed."""
     return Catalogue(
-        tasks=tuple(task.entry for task in TASKS.values()),
-        models=tuple(describe(task, name) for task in TASKS.values() for name in task.model_names()),
-        strategies=tuple(strategy.entry for strategy in STRATEGIES.values()),
+        tasks=tuple(task.entry for task in TASKS.own.values()),
+        models=tuple(describe(task, name) for task in TASKS.own.values() for name in task.model_names()),
+        strategies=tuple(strategy.entry for strategy in STRATEGIES.own.values()),
         encoders=segmentation_models.encoders(),
         encoder_weights=segmentation_models.encoder_weights(),
         timm_tags=timm_models.tags(),
@@ -43,14 +64,76 @@ def generate() -> Catalogue:
     )
 
 
+def supplement() -> Supplement:
+    """What the installed plug-ins add; one that cannot be described is left out."""
+    own = [
+        model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
+    ]
+    models = [model for name in MODELS.added() for model in _described(MODELS, name, partial(_added_model, name))]
+    tasks = tuple(task.entry for task in TASKS.added().values())
+    formats: dict[str, tuple[str, ...]] = {}
+    measures: dict[str, tuple[Measure, ...]] = {}
+    for task in TASKS.values():
+        formats[task.entry.id] = tuple(name for name, each in FORMATS.added().items() if task.entry.id in each.tasks)
+        added = added_to(task.entry.id, task.entry.measures)
+        measures[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
+    strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
+    left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
+    return Supplement(
+        tasks=tasks,
+        models=(*own, *models),
+        strategies=strategies,
+        formats=formats,
+        measures=measures,
+        problems=tuple(map(left_out_problem, left_out)),
+    )
+
+
+def _described(
+    registry: Registry[Any], name: str, describe: Callable[[], Sequence[ModelEntry]]
+) -> Sequence[ModelEntry]:
+    """The models of a plug-in, which is left out where they cannot be built."""
+    try:
+        return describe()
+    except Exception as error:  # it is anybody's
+        said = str(error).strip().partition("\n")[0]
+        registry.leave_out(name, f"{type(error).__name__}: {said}")
+        return ()
+
+
+def _models_of(task: Task) -> Sequence[ModelEntry]:
+    """A plug-in's task's own models."""
+    known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
+    if known:
+        raise ValueError(f"Footplate has a model “{min(known)}”")
+    return [describe(task, name) for name in task.model_names()]
+
+
+def _added_model(name: str) -> Sequence[ModelEntry]:
+    """A plug-in's model, which is built as a job builds it: not every model can be without memory."""
+    known = MODELS[name]
+    if known.task not in TASKS:
+        raise ValueError(f"there is no task “{known.task}”")
+    task = TASKS[known.task]
+    model_info = known.model_info(task.entry.classes or DESCRIBED_CLASSES)
+    model = task.build_model(Job(task=known.task, model=name), model_info.classes, model_info.channels)
+    entry = _entry(task, name, model_info, model, has=())
+    return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=declared(known.options))]
+
+
 def describe(task: Task, name: str) -> ModelEntry:
     """One model, built without memory."""
     model_info = task.model_info(name)
     job = Job(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
+    drops = [field for field in DROPPED if field in task.entry.fields and _takes(task, job, model_info, field)]
+    return _entry(task, name, model_info, model, has=drops)
+
+
+def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
+    """The entry of a `model`, which goes by the fields of `DROPPED` that it `has`."""
     places, uncuttable = _cuts(model)
-    has = {field: field in task.entry.fields and _takes(task, job, model_info, field) for field in DROPPED}
-    has["head_rate"] = bool(heads_of(model))
+    has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
         id=name,
         title=model_info.title,
@@ -63,7 +146,7 @@ def describe(task: Task, name: str) -> ModelEntry:
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
-        fields=tuple(field for field in OF_MODELS if has[field]),
+        fields=tuple(field for field in OF_MODELS if field in has),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         encoder=model_info.encoder,
         weights=model_info.weights,
@@ -105,7 +188,13 @@ def main(argv: list[str] | None = None) -> int:
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help=f"write {CATALOGUE_FILE.name}")
     action.add_argument("--check", action="store_true", help="exit with 1 if the file is not current")
+    action.add_argument("--plugins", action="store_true", help="write what the installed plug-ins add into the cache")
     arguments = parser.parse_args(argv)
+    if arguments.plugins:
+        file = supplement_file()
+        if file is not None:
+            paths.put_into_place(paths.private_folder(file.parent) / file.name, msgspec.json.encode(supplement()))
+        return 0
     fresh = encode(generate())
     if arguments.write:
         CATALOGUE_FILE.write_bytes(fresh)

@@ -80,10 +80,12 @@ def main() -> int:
         return 2
     from PySide6.QtGui import QIcon
 
+    from engine.contract.catalogue import load_catalogue
     from gui import error_log as faults
     from gui import interruptions as signals
     from gui.garbage_collector import GarbageCollector
     from gui.main_window import MainWindow
+    from gui.sources.plugin_reader import PluginReader
     from gui.style import icons, theme
 
     app = QApplication(sys.argv[:1])
@@ -99,8 +101,13 @@ def main() -> int:
     interruptions = signals.Interruptions(app)
     interruptions.interrupted.connect(window.close)
     window.completed.connect(faults.open_log)
+    plugins = PluginReader()
+    plugins.done.connect(lambda: window.form.set_catalogue(load_catalogue()))
+    plugins.failed.connect(window.show_message)
+    window.completed.connect(plugins.start)
     window.show()
     collector = GarbageCollector()
     code = app.exec()
     collector.close()
+    plugins.close()
     return code

@@ -24,6 +24,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.options import option_problems
 from engine.contract.problems import Problem, errors
 
 REAL_DISK = RealDisk()
@@ -62,6 +63,7 @@ def problems(
             message = f"“{job.best_by}” is not a measure of this task."
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
     found += _loss(job, task)
+    found += option_problems(job.options, catalogue.options_of(job.task, job.model, job.strategy))
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -97,6 +99,7 @@ def problems(
             )
         )
     told = {problem.field for problem in found}
+    found += catalogue.problems
     return found + [problem for problem in without_effect(job, catalogue) if problem.field not in told]
 
 

@@ -30,7 +30,7 @@ _TITLES: dict[Group, str] = {
     "model": "model",
     "strategy": "options of every strategy",
 }
-_OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file")
+_OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +49,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detach", action="store_true", help="have the run go on, print its id and return")
     parser.set_defaults(job=None)
     _add_trust(parser)
+    _add_option(parser)
     _add_flags(parser, CHANGEABLE, defaults=False)
     for field in (FIELDS[name] for name in FIELDS.keys() - CHANGEABLE):
         action = argparse.BooleanOptionalAction if field.kind == "bool" else "store"
@@ -71,12 +72,25 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     _add_trust(parser)
+    _add_option(parser)
     _add_flags(parser, FIELDS.keys() - {"dataset"}, defaults=True)
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-model-file", action="store_true", help="allow the Python file of the model to run, as it is now"
+    )
+
+
+def _add_option(parser: argparse.ArgumentParser) -> None:
+    known = "".join(f" {field.name} ({title}): {field.help}" for title, field in load_catalogue().options())
+    text = "An option that the task, the model or the strategy of a plug-in declares; may be given several times."
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"{text}{known}".replace("%", "%%"),
     )
 
 
@@ -143,6 +157,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         given = getattr(options, field.name, None)
         if given is not None:
             values[field.name] = _typed(field, given)
+    problems += _add_options(values, options.option)
     for name, ending in (
         ("dataset", ""),
         ("weights_file", ""),
@@ -159,6 +174,27 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
         problems += [] if file.agreed else trust(model, file.sha256)
         values["model_file_sha256"] = file.sha256
     return values, problems
+
+
+def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
+    """Adds what `--option` says to the options of the job file, and returns what cannot be read of it."""
+    known = {field.name: field for _, field in load_catalogue().options()}
+    named = [text.partition("=") for text in given]
+    added = {name: _option(known.get(name), text) for name, sign, text in named if sign}
+    before = values.get("options", {})
+    if added and isinstance(before, dict):
+        values["options"] = before | added
+    return [
+        Problem("--option", f"“{name}” gives no value.", f"Write --option {name}=VALUE.")
+        for name, sign, _ in named
+        if not sign
+    ]
+
+
+def _option(field: Field | None, text: str) -> Any:
+    if field is not None and field.kind == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return text if field is None else _typed(field, text)
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
@@ -199,6 +235,8 @@ def flag_of(problem: Problem) -> str:
     """How the terminal calls the field that a problem belongs to."""
     if problem.field == "dataset":
         return "DATASET"
+    if problem.field.startswith("options."):
+        return f"--option {problem.field.removeprefix('options.')}"
     field = FIELDS.get(problem.field)
     return field.flag if field is not None else problem.field
 

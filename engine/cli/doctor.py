@@ -24,9 +24,11 @@ from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.gpus.numbers import gpu_numbers
 from engine.cli.gpus.remarks import remarks
 from engine.cli.terminal import say
+from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import NvmlStatus, Snapshot
 from engine.contract.job import Job
 from engine.runs.orphans import find_orphans
+from engine.runs.plugins import see_plugins
 from engine.system import paths
 from engine.system.format import size
 
@@ -77,6 +79,7 @@ def doctor(_options: argparse.Namespace) -> int:
 def _findings() -> Iterator[Finding]:
     yield _python()
     yield from _packages()
+    yield from plugins()
     facts = _probe()
     yield from pytorch(facts)
     yield from _devices(facts)
@@ -98,6 +101,26 @@ def _packages() -> Iterator[Finding]:
             yield Finding("fine", package, version(package))
         except PackageNotFoundError:
             yield Finding("limited", package, "is not installed; install Footplate again with pip")
+
+
+def plugins() -> Iterator[Finding]:
+    """What the installed plug-ins add, looked at anew, and which of them cannot be used."""
+    file = supplement_file()
+    if file is None:
+        return
+    try:
+        see_plugins(afresh=True)
+    except OSError as error:
+        yield Finding("limited", "Plug-ins", f"cannot be used, since {file} cannot be written: {error.strerror}")
+        return
+    added = load_supplement() or Supplement()
+    names = [*(task.id for task in added.tasks), *(model.id for model in added.models)]
+    names += [strategy.id for strategy in added.strategies]
+    names += dict.fromkeys(name for formats in added.formats.values() for name in formats)
+    names += dict.fromkeys(measure.id for measures in added.measures.values() for measure in measures)
+    if names:
+        yield Finding("fine", "Plug-ins", ", ".join(names))
+    yield from (Finding("limited", "Plug-ins", str(problem)) for problem in added.problems)
 
 
 def _probe() -> dict[str, Any]:

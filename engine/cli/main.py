@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from engine.cli import (
@@ -26,6 +27,7 @@ from engine.cli import (
 )
 from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
+from engine.runs.plugins import see_plugins
 
 EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
@@ -36,6 +38,8 @@ Without a command, `footplate` opens the window."""
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command and returns its exit code."""
+    with suppress(OSError):  # a cache that cannot be written is told of by what needs it
+        see_plugins()
     commands = parser()
     options, unknown = commands.parse_known_args(argv)
     if unknown and options.command not in (

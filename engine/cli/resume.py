@@ -59,6 +59,8 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
     """The job that `run` is to go on with, and all that is wrong with it and worth a warning."""
     changes, found = arguments.gather(options)
     before = run.job()
+    if before is not None and isinstance(changes.get("options"), dict):
+        changes["options"] = before.options | changes["options"]
     machine: Snapshot | None = None
     if before is not None and options.trust_model_file:
         sha256 = model_file_sha256(before.model) or ""

@@ -130,7 +130,7 @@ def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     """Looks through the dataset where there is a folder to look through."""
-    if any(problem.field == "dataset" for problem in problems(job, load_catalogue())):
+    if any(problem.field == "dataset" for problem in errors(problems(job, load_catalogue()))):
         return None
     line = Line(sys.stderr)
 

@@ -26,7 +26,7 @@ def command_arguments(job: Job) -> list[str]:
         values["recipe"] = ""  # one that is gone could not be found again
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
-    return ["train", *_positional(job.dataset), *flags(values)]
+    return ["train", *_positional(job.dataset), *flags(values | {"options": job.options})]
 
 
 def command_line(job: Job) -> str:
@@ -43,6 +43,9 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     """A flag for each value; an empty one is that of an empty field."""
     arguments = []
     for name, value in values.items():
+        if name == "options":
+            arguments += _options(value)
+            continue
         flag = FIELDS[name].flag
         if name in ("dataset", "model_file_sha256"):
             continue
@@ -56,6 +59,11 @@ def flags(values: Mapping[str, Any]) -> list[str]:
 
 def _positional(dataset: str) -> list[str]:
     return [f"./{dataset}" if dataset.startswith("-") else dataset] if dataset else []
+
+
+def _options(values: Mapping[str, Any]) -> list[str]:
+    written = (str(value).lower() if isinstance(value, bool) else str(value) for value in values.values())
+    return [word for name, text in zip(values, written, strict=True) for word in ("--option", f"{name}={text}")]
 
 
 def _option(flag: str, value: str) -> list[str]:

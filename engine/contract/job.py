@@ -936,6 +936,11 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     name: Annotated[
         str, _about("Run name", "A name of your own for the run.", "training", resume=True, max_length=120)
     ] = ""
+    options: dict[str, bool | int | float | str] = {}
+    """What the job's task, model and strategy declare beside themselves (see `engine.contract.options`)."""
+
+    def __hash__(self) -> int:
+        return hash((*(getattr(self, name) for name in FIELDS), *sorted(self.options.items())))
 
     @property
     def unfreezes(self) -> bool:
@@ -959,8 +964,8 @@ class Field(msgspec.Struct, frozen=True):
     default: Any
     optional: bool = False
     choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
     limits: str = ""
     """What lies between them, in words."""
     needs: tuple[Need, ...] = ()
@@ -989,7 +994,8 @@ class Field(msgspec.Struct, frozen=True):
         return f"Set it to {self.default if self.kind != 'float' else f'{self.default:g}'}"
 
 
-def _describe(info: msgspec.structs.FieldInfo) -> Field:
+def describe(info: msgspec.structs.FieldInfo) -> Field:
+    """What the annotations of a field say of it."""
     annotated = info.type
     optional = type(None) in get_args(annotated)
     if optional:
@@ -1029,14 +1035,16 @@ def _limits(meta: Meta) -> str:
         return f"above {meta.gt:g}, up to {meta.le:g}"
     if meta.gt is not None and meta.lt is not None:
         return f"above {meta.gt:g} and below {meta.lt:g}"
-    return ""
+    if meta.ge is not None:
+        return f"of at least {meta.ge:,.10g}"
+    return f"of at most {meta.le:,.10g}" if meta.le is not None else ""
 
 
 _INFO = msgspec.structs.fields(Job)
 _TYPES: dict[str, Any] = {info.name: info.type for info in _INFO}
 
-FIELDS: dict[str, Field] = {info.name: _describe(info) for info in _INFO if info.name != "version"}
-"""Every field of `Job` but its version, by name, in the form's order."""
+FIELDS: dict[str, Field] = {info.name: describe(info) for info in _INFO if info.name not in ("version", "options")}
+"""Every field of `Job` but its version and the options of what others declare, by name, in the form's order."""
 
 
 def deciding(matter: Matter) -> tuple[str, ...]:
@@ -1071,7 +1079,7 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
         try:
             accepted[name] = msgspec.convert(value, _TYPES[name])
         except msgspec.ValidationError:
-            problems.append(_wrong_value(name, value))
+            problems.append(wrong_value(FIELDS[name], name, value) if name in FIELDS else _unreadable(name, value))
         else:
             if isinstance(value, str) and not _is_unicode(value):
                 shown = value.encode(errors="backslashreplace").decode()
@@ -1112,10 +1120,16 @@ _KINDS = {
 }
 
 
-def _wrong_value(name: str, value: Any) -> Problem:
-    if name not in FIELDS:
-        return Problem(name, f"{name}: {value!r} is not a version of a job.", f"Set version = {JOB_VERSION}.")
-    field = FIELDS[name]
+def _unreadable(name: str, value: Any) -> Problem:
+    if name == "options":
+        return Problem(
+            name, "The options of a job are a table of single values.", "Write NAME = VALUE below [options]."
+        )
+    return Problem(name, f"{name}: {value!r} is not a version of a job.", f"Set version = {JOB_VERSION}.")
+
+
+def wrong_value(field: Field, name: str, value: Any) -> Problem:
+    """What is wrong with a value that `field` does not take, told of `name`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""
@@ -1152,8 +1166,8 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 
 def job_to_toml(job: Job) -> str:
-    """The job as TOML, every field written out; a field that is None is left away."""
-    values = {name: value for name, value in msgspec.to_builtins(job).items() if value is not None}
+    """The job as TOML, every field written out; a field that is None is left away, and so are options where there are none."""
+    values = {name: value for name, value in msgspec.to_builtins(job).items() if value is not None and value != {}}
     return tomli_w.dumps(values)
 
 

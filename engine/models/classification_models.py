@@ -15,6 +15,7 @@ from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError
 from engine.models.model_surgery import adapt_first_conv, begin_small, find_head, set_heads
 from engine.models.networks.mnist_cnn import MIN_SIZE, MnistCnn
+from engine.models.registry import MODELS, build_foreign, is_foreign
 
 MNIST_CNN = "mnist_cnn"
 FILE_IMAGE_SIZE = 224
@@ -32,6 +33,8 @@ def default_image_size(model: str) -> int:
         return 28
     if timm_models.is_timm(model):
         return timm_models.image_size(model)
+    if model in MODELS:
+        return MODELS[model].image_size
     if model not in torchvision_models.names():
         return FILE_IMAGE_SIZE
     return torchvision_models.image_size(model)
@@ -47,11 +50,15 @@ def min_image_size(model: str) -> int:
 def title_and_family(model: str) -> tuple[str, str]:
     if timm_models.is_timm(model):
         return timm_models.title_and_family(model)
+    if model in MODELS:
+        return MODELS[model].title, MODELS[model].family
     return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
 
 
 def statistics(model: str) -> Statistics | None:
     """The statistics of the colours that the model is made for, or None where it is made for none."""
+    if model in MODELS:
+        return MODELS[model].statistics
     if timm_models.is_timm(model):
         return timm_models.statistics(model)
     return torchvision_models.statistics(model) if model in torchvision_models.names() else None
@@ -66,10 +73,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
         head = find_head(model, classes)
-        if head is not None and not job.model_is_file:
+        if head is not None and not is_foreign(job):
             begin_small(model, head)
     _load_weights(job, model, head, channels, size)
-    if job.model_is_file:
+    if is_foreign(job):
         what = f"Let its last layer give {classes} values per image."
         user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
     if job.freeze_epochs and head is None:
@@ -80,10 +87,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    if job.model_is_file:
-        model = user_file.build(job.model, job.model_file_sha256, classes)
-        adapt_first_conv(model, channels)
-        return model.cpu().train()
+    if is_foreign(job):
+        return build_foreign(job, classes, channels)
     of_timm = timm_models.is_timm(job.model)
     if not of_timm and job.model not in names():
         known = list(names())

@@ -20,9 +20,10 @@ from torchvision.ops import FrozenBatchNorm2d
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
-from engine.models import user_file, weights
+from engine.models import registry, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
+from engine.models.registry import build_foreign, is_foreign
 from engine.models.torchvision_detectors import tensors_alone
 
 CLASSES = 90
@@ -134,13 +135,11 @@ def model_info(name: str) -> ModelInfo:
 
 
 def image_size(job: Job) -> int:
-    if job.image_size is not None:
-        return job.image_size
-    return _ALL[job.model].image_size if job.model in _ALL else IMAGE_SIZE
+    return registry.image_size(job, _ALL[job.model].image_size if job.model in _ALL else IMAGE_SIZE)
 
 
 def statistics(model: str) -> Statistics:
-    return _ALL[model].statistics if model in _ALL else IMAGENET
+    return _ALL[model].statistics if model in _ALL else registry.statistics(model, IMAGENET)
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
@@ -148,12 +147,12 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
     Raises TaskError.
     """
-    if not job.model_is_file and job.model not in known:
+    if not is_foreign(job) and job.model not in known:
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(known)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
-    if job.model_is_file:
+    if is_foreign(job):
         return model.train()
     entry = known[job.model]
     if job.weights_file:
@@ -170,7 +169,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    if job.model_is_file:
+    if is_foreign(job):
         return _own(job, classes, channels)
     entry = _ALL[job.model]
     if size < entry.min_image_size:
@@ -198,10 +197,9 @@ def _most(plain: nn.Module) -> int:
 
 
 def _own(job: Job, classes: int, channels: int) -> nn.Module:
-    """From the user's file, whose function is told the number of classes with background, as torchvision's are."""
-    plain = user_file.build(job.model, job.model_file_sha256, classes + 1).cpu()
+    """Whose function is told the number of classes with background, as torchvision's are."""
     try:
-        adapt_first_conv(plain, channels)
+        plain = build_foreign(job, classes + 1, channels)
         return tensors_alone(plain, _most(plain))
     except AttributeError as error:
         message = f"The model of {job.model} is not built as torchvision's detectors are ({error})."

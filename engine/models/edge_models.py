@@ -16,6 +16,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.networks.bdcn import Bdcn
 from engine.models.networks.hed import Hed
+from engine.models.registry import build_foreign, is_foreign
 
 IMAGE_SIZE = 480
 """Where the user does not say, in pixels: the long side of BSDS500's images is 481."""
@@ -52,16 +53,16 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to the logits of its edge maps, [n, maps, s, s], the
     last of which counts. Its fresh weights depend on the job's seed alone. Raises TaskError."""
-    if not job.model_is_file and job.model not in _MODELS:
+    if not is_foreign(job) and job.model not in _MODELS:
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(_MODELS)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
-        model = _of_file(job, channels, size) if job.model_is_file else _known(job, channels, size)
+        model = _foreign(job, channels, size) if is_foreign(job) else _known(job, channels, size)
     if job.weights_file:
         state = weights.from_file(job.weights_file)
         weights.load(model, state, head=HEAD, channels=channels, field="weights_file", source=job.weights_file)
     elif job.pretrained:
-        title = job.model if job.model_is_file else f"the VGG16 of {_MODELS[job.model].title}"
+        title = job.model if is_foreign(job) else f"the VGG16 of {_MODELS[job.model].title}"
         state = weights.pretrained(job, title)
         weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=weights.SOURCE)
     headed = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
@@ -81,9 +82,8 @@ def _known(job: Job, channels: int, size: int) -> nn.Module:
     return model
 
 
-def _of_file(job: Job, channels: int, size: int) -> nn.Module:
-    model = user_file.build(job.model, job.model_file_sha256, 1).cpu()
-    adapt_first_conv(model, channels)
+def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+    model = build_foreign(job, 1, channels)
     remedy = "Let it give one value for each pixel of an image, the logit of an edge."
     user_file.try_out(job.model, model, (channels, size, size), (1, size, size), remedy)
     return model

@@ -11,8 +11,9 @@ from engine.contract.job import Job
 from engine.data.datasets.orientation import DIRECTIONS
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
-from engine.models.model_surgery import adapt_first_conv, set_heads
+from engine.models.model_surgery import set_heads
 from engine.models.networks.road_networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
+from engine.models.registry import build_foreign, is_foreign
 
 CLASSES = 2
 SCORES = CLASSES + DIRECTIONS + 1
@@ -53,9 +54,9 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, SCORES, places], as `road_networks.unpack`
     takes it. Its fresh weights depend on the job's seed alone. Raises TaskError."""
-    if not job.model_is_file and job.model not in names():
+    if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
-    if not job.model_is_file and size % STRIDE:
+    if not is_foreign(job) and size % STRIDE:
         nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
         message = f"{_title(job)} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
@@ -64,7 +65,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         raise TaskError("freeze_epochs", message, "Train all layers.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
-        model = _from_file(job, channels, size) if job.model_is_file else network(job.model, channels)
+        model = _foreign(job, channels, size) if is_foreign(job) else network(job.model, channels)
     if job.weights_file:
         state = weights.from_file(job.weights_file)
         weights.load(model, state, head=None, channels=channels, field="weights_file", source=job.weights_file)
@@ -75,7 +76,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
 
 
 def _title(job: Job) -> str:
-    return job.model if job.model_is_file else _TITLES[job.model][0]
+    return job.model if is_foreign(job) else _TITLES[job.model][0]
 
 
 def network(name: str, channels: int = 3) -> nn.Module:
@@ -85,9 +86,8 @@ def network(name: str, channels: int = 3) -> nn.Module:
     return LinkNetMTL(_ENCODERS[name], CLASSES, DIRECTIONS + 1, channels)
 
 
-def _from_file(job: Job, channels: int, size: int) -> nn.Module:
-    model = user_file.build(job.model, job.model_file_sha256, SCORES).cpu()
-    adapt_first_conv(model, channels)
+def _foreign(job: Job, channels: int, size: int) -> nn.Module:
+    model = build_foreign(job, SCORES, channels)
     remedy = f"Let it give {CLASSES} scores of background and line and {DIRECTIONS + 1} of direction for each pixel."
     user_file.try_out(job.model, model, (channels, size, size), (SCORES, size, size), remedy)
     return model

@@ -13,9 +13,10 @@ from engine.contract.catalogue import did_you_mean
 from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
-from engine.models import timm_models, user_file, weights
+from engine.models import registry, timm_models, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
+from engine.models.registry import build_foreign, is_foreign
 
 CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""
@@ -71,7 +72,7 @@ def statistics(job: Job) -> Statistics:
     """Mean and standard deviation of the colours with which the encoder's weights were trained."""
     if job.model in _DECODERS and job.encoder.startswith(TIMM_ENCODER):
         return timm_models.statistics(TIMM + job.encoder.removeprefix(TIMM_ENCODER)) or IMAGENET
-    return IMAGENET
+    return registry.statistics(job.model, IMAGENET)
 
 
 def model_info(name: str) -> ModelInfo:
@@ -85,7 +86,7 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights depend on
     the job's seed alone. Raises TaskError."""
-    if not job.model_is_file and job.model not in names():
+    if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
@@ -108,7 +109,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -
     if job.weights_file:
         state, field, source = weights.from_file(job.weights_file), "weights_file", job.weights_file
     else:
-        title = job.model if job.model_is_file else model_info(job.model).title
+        title = job.model if is_foreign(job) else model_info(job.model).title
         state = weights.pretrained(job, f"the encoder {job.encoder}" if job.model in _DECODERS else title)
         field, source = "pretrained", weights.SOURCE
     if job.model in _DECODERS and not any(name.startswith("encoder.") for name in state):
@@ -137,12 +138,11 @@ def _by_encoders_names(encoder: str, state: weights.State) -> weights.State:
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if job.model in _DECODERS:
         return _decoder(job, classes, channels, size)
-    if not job.model_is_file:
+    if not is_foreign(job):
         return _of_torchvision(job, classes, channels)
-    model = user_file.build(job.model, job.model_file_sha256, classes)
-    adapt_first_conv(model, channels)
+    model = build_foreign(job, classes, channels)
     remedy = f"Let it give {classes} values for each pixel of an image."
-    user_file.try_out(job.model, model.cpu(), (channels, size, size), (classes, size, size), remedy)
+    user_file.try_out(job.model, model, (channels, size, size), (classes, size, size), remedy)
     return model
 
 

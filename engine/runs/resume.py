@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
-from engine.contract.job import FIELDS, Job, job_from_values, load_job, save_job
+from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
 from engine.runs.notes import change_notes, read_notes
@@ -62,7 +63,9 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
     problems += wrong
     for name in changes:
         if name in FIELDS and name not in CHANGEABLE | bad and not _same(values[name], changes[name]):
-            problems.append(_other_training(name))
+            problems.append(_other_training(name, FIELDS[name].label))
+    if job is not None:
+        problems += _changed_options(before, job)
     epochs = changes.get("epochs", before.epochs)
     if state == "completed" and "epochs" not in bad and epochs <= before.epochs:
         done = f"{counted(before.epochs, 'epoch')}"
@@ -109,8 +112,23 @@ def _same(before: Any, after: Any) -> bool:
     return list(before) == list(after) if isinstance(before, list | tuple) else bool(before == after)
 
 
-def _other_training(name: str) -> Problem:
-    label = FIELDS[name].label
+def _changed_options(before: Job, after: Job) -> list[Problem]:
+    """A problem for each option that has another value and may not."""
+    known = {field.name: field for field in load_catalogue().options_of(before.task, before.model, before.strategy)}
+    changed = {
+        name
+        for name in before.options.keys() | after.options.keys()
+        if _value(before, name, known) != _value(after, name, known)
+    }
+    fixed = [known[name] for name in sorted(changed & known.keys()) if not known[name].resume]
+    return [_other_training(f"options.{field.name}", field.label) for field in fixed]
+
+
+def _value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
+    return job.options.get(name, known[name].default if name in known else None)
+
+
+def _other_training(name: str, label: str) -> Problem:
     return Problem(
         name,
         f"{label} cannot be changed of a run that goes on: it would be another training.",

@@ -1,4 +1,4 @@
-"""How a model and each batch are laid on the devices: one file per strategy, registered in a plain dict."""
+"""How a model and each batch are laid on the devices: one file per strategy, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from engine.strategies.hybrid import PipelineReplicas
 from engine.strategies.model_parallel import ModelParallel
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.single import SingleDevice
+from engine.system.plugins import Registry, Unusable
 
-STRATEGIES: dict[str, type[Strategy]] = {
+
+def _accept(name: str, loaded: object) -> type[Strategy]:
+    if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
+        raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
+    if loaded.entry.id != name:
+        raise Unusable(f"the id of its entry is “{loaded.entry.id}”")
+    return loaded
+
+
+_OWN: dict[str, type[Strategy]] = {
     strategy.entry.id: strategy
     for strategy in (
         SingleDevice,
@@ -25,6 +35,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         HybridSharded,
     )
 }
+STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", _OWN, _accept)
 """Every strategy by its id; nothing ever falls back from one to another."""
 
 __all__ = ["STRATEGIES", "StepResult", "Strategy", "StrategyError"]

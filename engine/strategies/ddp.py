@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import FIELDS
+from engine.models.registry import is_foreign
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, microbatches
 from engine.strategies.distributed import Distributed, broadcast_buffers
 from engine.strategies.rank_times import RankProfiler, joining_gradients
@@ -79,9 +80,9 @@ class DataParallelProcesses(Distributed, SingleDevice):
             gradient_as_bucket_view=True,
             static_graph=job.static_graph,
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
-            find_unused_parameters=job.model_is_file and not job.static_graph,
+            find_unused_parameters=is_foreign(job) and not job.static_graph,
         )
-        self.forward.broadcast_buffers = job.model_is_file and not _only_statistics(self.model)
+        self.forward.broadcast_buffers = is_foreign(job) and not _only_statistics(self.model)
         if job.gradient_compression != "none":
             self.forward.register_comm_hook(None, _COMPRESSION[job.gradient_compression])
         if job.resume_from or (job.static_graph and job.accumulation > 1):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
+from engine.models.registry import is_foreign
 from engine.optim.shards import own_part, part_of, whole
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
 from engine.strategies.distributed import Distributed, broadcast_buffers
@@ -85,7 +86,7 @@ class FullySharded(Distributed, SingleDevice):
             model.cpu()
         self.shard_mesh = self.mesh()
         self.groups = self._shard(model)
-        self.used = UsedParameters(model, self.groups, self.collectives) if self.job.model_is_file else None
+        self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
         self.model, self.forward, self.parts = model, model, [model]
 
     def _refuse(self, model: nn.Module) -> None:
@@ -141,7 +142,7 @@ class FullySharded(Distributed, SingleDevice):
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)
             # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
-            if self.job.model_is_file:
+            if is_foreign(self.job):
                 join_unused(group)
             if isinstance(self.profiler.timer, HostTimer):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)

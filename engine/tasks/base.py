@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import msgspec
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
@@ -14,10 +15,12 @@ from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.idx import Bytes
+from engine.data.formats.registry import formats_for
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
+from engine.metrics.registry import WithAdded, added_to
 from engine.models.base import ModelInfo
 
 
@@ -87,6 +90,17 @@ class Objective(ABC):
         """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
 
 
+def with_added_metrics(objective: Objective) -> Objective:
+    """`objective`, which also measures what plug-ins add for its task."""
+    entry, own = objective.entry, objective.measures
+    added = added_to(entry.id, entry.measures)
+    if added:
+        more = tuple(metric.entry(name) for name, metric in added.items())
+        objective.entry = msgspec.structs.replace(entry, measures=(*entry.measures, *more))
+        objective.measures = lambda: WithAdded(own(), added)  # type: ignore[method-assign]
+    return objective
+
+
 class Task(ABC):
     """One vision task. Stateless: one instance serves all."""
 
@@ -126,7 +140,7 @@ class Task(ABC):
 
     def splits(self, job: Job) -> Splits:
         """The job's dataset, opened. Raises DatasetError."""
-        formats = self.entry.formats
+        formats = formats_for(self.entry.id, self.entry.formats)
         return self.prepared(
             job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
         )

@@ -21,7 +21,7 @@ from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
-from engine.models import edge_models
+from engine.models import edge_models, registry
 from engine.models.base import ModelInfo
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
@@ -97,7 +97,7 @@ class EdgeDetection(Task):
         return edge_models.build(job, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return job.image_size if job.image_size is not None else edge_models.IMAGE_SIZE
+        return registry.image_size(job, edge_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """ImageNet's, with which VGG16 was trained; images of other bands take the mean over the colours."""

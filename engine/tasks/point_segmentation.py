@@ -22,10 +22,11 @@ from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import softened_weights
-from engine.models import user_file, weights
+from engine.models import weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.networks.pointcnn import PointCNN
+from engine.models.registry import build_foreign, is_foreign
 from engine.tasks.base import DatasetInfo, Objective, Task
 from engine.tasks.segmentation import ClassOfPixel, SegmentationMetric
 
@@ -63,12 +64,12 @@ class PointSegmentation(Task):
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """[n, channels, points] to [n, classes, points]; the first three channels are places. Raises TaskError."""
-        if not job.model_is_file and job.model not in WIDTHS:
+        if not is_foreign(job) and job.model not in WIDTHS:
             raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(WIDTHS)))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)
-            model = self._of_file(job, classes, channels) if job.model_is_file else _pointcnn(job, classes, channels)
-        head = None if job.model_is_file else "head"
+            model = self._foreign(job, classes, channels) if is_foreign(job) else _pointcnn(job, classes, channels)
+        head = None if is_foreign(job) else "head"
         if job.weights_file:
             state = weights.from_file(job.weights_file)
             weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
@@ -81,8 +82,8 @@ class PointSegmentation(Task):
         set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
         return model.train()
 
-    def _of_file(self, job: Job, classes: int, channels: int) -> nn.Module:
-        model = user_file.build(job.model, job.model_file_sha256, classes).cpu()
+    def _foreign(self, job: Job, classes: int, channels: int) -> nn.Module:
+        model = build_foreign(job, classes, channels, images=False)
         given = torch.randn(2, channels, job.points, generator=torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():

@@ -24,7 +24,7 @@ from engine.data.drawing import legend_of
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.road_metrics import RoadMetric
-from engine.models import road_models
+from engine.models import registry, road_models
 from engine.models.base import ModelInfo
 from engine.models.networks.road_networks import unpack
 from engine.models.road_models import CLASSES, SCORES
@@ -60,7 +60,7 @@ class RoadExtraction(Task):
         return road_models.build(job, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return job.image_size if job.image_size is not None else road_models.IMAGE_SIZE
+        return registry.image_size(job, road_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """ImageNet's, with which the encoders' weights were trained; a grey image takes the mean over the colours."""

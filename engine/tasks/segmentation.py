@@ -23,7 +23,7 @@ from engine.data.formats.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
-from engine.models import segmentation_models
+from engine.models import registry, segmentation_models
 from engine.models.base import ModelInfo, TaskError
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 
@@ -118,7 +118,7 @@ class Segmentation(Task):
         return segmentation_models.build(job, classes, channels, self.image_size(job))
 
     def image_size(self, job: Job) -> int:
-        return job.image_size if job.image_size is not None else segmentation_models.IMAGE_SIZE
+        return registry.image_size(job, segmentation_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Those that the encoder's weights were trained with; a grey image takes the mean over the colours."""

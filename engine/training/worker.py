@@ -29,7 +29,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import Strategy
 from engine.system import compile_cache, linux, paths
 from engine.tasks import TASKS
-from engine.tasks.base import DatasetInfo, Task
+from engine.tasks.base import DatasetInfo, Task, with_added_metrics
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
 from engine.training.callbacks.unfreezing import hold, rest
@@ -133,7 +133,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     held = hold(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
     example_shape = task.example_shape(job, splits.channels)
-    objective = task.objective(job, _dataset_info(splits))
+    objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     trials = Autotuner(
         strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send
     )

@@ -31,7 +31,7 @@ def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
 
 
 def _editor(field: Field, catalogue: Catalogue) -> Editor:
-    choices = _choices(field, catalogue)
+    choices = choices_of(field, catalogue)
     if choices:
         return ChoiceEditor(choices)
     special = {
@@ -54,7 +54,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
     return (special.get(field.name) or by_kind[field.kind])()
 
 
-def _choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
+def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
     """The values to choose from as (value, title, help); none where the field is free."""
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]

@@ -28,12 +28,13 @@ from gui.form.collapsible_section import CollapsibleSection
 from gui.form.consent import ConsentBar
 from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
-from gui.form.field_factory import make_row, measure_choices
+from gui.form.field_factory import choices_of, make_row, measure_choices
 from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
 from gui.form.inspection import Inspection
 from gui.form.model_picker import ModelPicker
+from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.prefill_mode import PrefillMode
 from gui.form.recipes import RecipeFollower
 from gui.form.submit_bar import SubmitBar
@@ -82,6 +83,7 @@ class JobForm(QWidget):
         self._judging = False
         self._weights_line = ""
         self.card = DatasetCard()
+        self.options = OptionRows()
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
@@ -100,6 +102,7 @@ class JobForm(QWidget):
         self._connect()
         self._offer_measures()
         self._offer_losses()
+        self._offer_options()
         self._show_effects()
         self._judge_soon.start()
 
@@ -111,6 +114,20 @@ class JobForm(QWidget):
         with self.recipes.loading():
             for name, row in self.rows.items():
                 row.set_value(getattr(job, name))
+            self.options.set_values(job.options)
+
+    def set_catalogue(self, catalogue: Catalogue) -> None:
+        """Offers what is in `catalogue` from now on, which has what it had before and what plug-ins add."""
+        self.catalogue = self.recipes.catalogue = self.recognition.catalogue = catalogue
+        for name in ("task", "strategy"):
+            editor = self.rows[name].editor
+            assert isinstance(editor, ChoiceEditor)
+            editor.set_choices(choices_of(FIELDS[name], catalogue))
+        self._offer_models()
+        self._offer_measures()
+        self._offer_options()
+        self.inspection.again()
+        self.judge()
 
     def set_dataset(self, folder: str) -> None:
         self.set_value("dataset", folder)
@@ -195,6 +212,7 @@ class JobForm(QWidget):
         values["cuts"] = list(values["cuts"])
         values["devices"] = list(self.devices)
         values["model_file_sha256"] = self._model_file_sha256()
+        values["options"] = self.options.values()
         hidden = {name for name, row in self.rows.items() if not row.has_effect}
         return self.prefill_mode.prefill.values(values, hidden) if self.prefill_mode.prefill is not None else values
 
@@ -217,6 +235,7 @@ class JobForm(QWidget):
             layout.addWidget(widget)
         layout.addWidget(self.rows["recipe"])
         layout.addWidget(self.rows["strategy"])
+        layout.addWidget(self.options)
         layout.addLayout(self._devices_line())
         layout.addWidget(self.devices_problems)
         triple = QHBoxLayout()
@@ -264,6 +283,9 @@ class JobForm(QWidget):
         self.rows["task"].edited.connect(self._offer_losses)
         for name in ("task", "model"):
             self.rows[name].edited.connect(self._offer_measures)
+        for name in ("task", "model", "strategy"):
+            self.rows[name].edited.connect(self._offer_options)
+        self.options.edited.connect(self._edited)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.disk.changed.connect(self._seen)
@@ -352,7 +374,8 @@ class JobForm(QWidget):
 
     def _show_judgement(self) -> None:
         self.problems += self._start_problems
-        shown = set(self.rows)
+        self.options.show_problems(self.problems)
+        shown = {*self.rows, *(PREFIX + name for name in self.options.rows)}
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
         self.rows["model"].set_note(self._weights_line)
@@ -461,11 +484,22 @@ class JobForm(QWidget):
             row.set_value(task.losses[0])
         row.editor.set_choices([(value, CHOICES[value], "") for value in task.losses])
 
+    def _offer_options(self) -> None:
+        """Offers the options of the task, the model and the strategy."""
+        task, model, strategy = (str(self.rows[name].value()) for name in ("task", "model", "strategy"))
+        self.options.offer(self.catalogue.options_of(task, model, strategy), self.catalogue)
+
     def _offer_strategies(self) -> None:
         editor = self.rows["strategy"].editor
         assert isinstance(editor, ChoiceEditor)
         marks = strategy_limits.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
         editor.set_marks(marks, strategy_limits.kind_marks(self.catalogue, self.devices))
+
+    def _label(self, problem: Problem) -> str:
+        """What the problem's field is called."""
+        if problem.field in FIELDS:
+            return FIELDS[problem.field].label
+        return self.options.label(problem.field) or "the run"
 
     def _show_whether_ready(self, elsewhere: list[Problem]) -> None:
         wrong = errors(self.problems)
@@ -473,7 +507,7 @@ class JobForm(QWidget):
         if self._starting:
             why = "The run is being started."
         elif wrong:
-            fields = dict.fromkeys(FIELDS[p.field].label if p.field in FIELDS else "the run" for p in wrong)
+            fields = dict.fromkeys(map(self._label, wrong))
             why = f"{action} is off until these are right: {', '.join(fields)}."
         elif self.disk.unanswered:
             why = f"The disk has not answered yet: {self.disk.unanswered[0]}."

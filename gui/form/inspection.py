@@ -53,6 +53,11 @@ class Inspection(QObject):
             self._card.show_report(report)
         self.changed.emit()
 
+    def again(self) -> None:
+        """Has the folder looked through once more, for formats that are known only now."""
+        self._asked_for = None
+        self._edited()
+
     def _shown(self) -> tuple[Any, ...]:
         return tuple(self._rows[name].value() for name in _FIELDS)
 

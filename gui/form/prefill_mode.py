@@ -61,6 +61,7 @@ class _Own:
     """What the form showed of its own: the values of its editors, readable or not, and the job, where they made one."""
 
     values: dict[str, Any]
+    options: dict[str, Any]
     trusted: str
     devices: tuple[str, ...]
     job: Job | None
@@ -102,7 +103,7 @@ class PrefillMode(QObject):
         form = self._form
         if self._own is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}
-            self._own = _Own(values, form.trusted, form.devices, form.job)
+            self._own = _Own(values, form.options.values(), form.trusted, form.devices, form.job)
         self.prefill = prefill
         form.recipes.paused = True
         form.set_job(prefill.job)
@@ -128,6 +129,7 @@ class PrefillMode(QObject):
         with form.recipes.loading():
             for name, value in own.values.items():
                 form.rows[name].set_value(value)
+            form.options.set_values(own.options)
         form.recipes.paused = False
         self.devices_wanted.emit(own.devices)
         self._say("")
@@ -135,6 +137,7 @@ class PrefillMode(QObject):
             form.foot.focus_train()
 
     def _bind_rows(self, prefill: Prefill | None) -> None:
+        self._form.options.setEnabled(prefill is None or "options" in prefill.open_fields)
         for name, row in self._form.rows.items():
             if prefill is None:
                 row.set_standard(row.default, "Back to the default")

@@ -67,7 +67,7 @@ class RecipeFollower(QObject):
         super().__init__(parent)
         self.paused = self.following = self.is_loading = False
         self.known = load_recipes()
-        self._rows, self._catalogue = rows, catalogue
+        self._rows, self.catalogue = rows, catalogue
         self._row = rows["recipe"]
         self.about = self._row.note
         assert isinstance(self._row.editor, RecipeEditor)
@@ -166,7 +166,7 @@ class RecipeFollower(QObject):
 
     def _seen(self, chosen: Iterable[str]) -> Seen:
         values = {name: row.value() for name, row in self._rows.items()}
-        return see(values, self._catalogue, self._report, [name for name in chosen if self._rows[name].has_effect])
+        return see(values, self.catalogue, self._report, [name for name in chosen if self._rows[name].has_effect])
 
     def _settle(self) -> None:
         """Finds which values of a job are the user's own: those that the recipe would not have given it."""

@@ -30,7 +30,7 @@ class TaskDetection(QObject):
         self, rows: Mapping[str, FieldRow], catalogue: Catalogue, recipes: RecipeFollower, parent: QObject
     ) -> None:
         super().__init__(parent)
-        self._rows, self._catalogue, self._recipes, self._sample = rows, catalogue, recipes, sample_job()
+        self._rows, self.catalogue, self._recipes, self._sample = rows, catalogue, recipes, sample_job()
         self._folder = rows["dataset"].value()
         self._open = False
         rows["dataset"].edited.connect(self._folder_edited)
@@ -38,7 +38,7 @@ class TaskDetection(QObject):
 
     def follow(self, report: DatasetReport) -> bool:
         """Whether `report` has led to another task, for which the folder is to be looked through again."""
-        task = self._catalogue.task_of(report.other) if self._open and report.other else None
+        task = self.catalogue.task_of(report.other) if self._open and report.other else None
         if task is None:
             return False
         self._rows["task"].set_value(task.id)
@@ -50,7 +50,7 @@ class TaskDetection(QObject):
         self._rows["task"].set_note("")
         self._open = not (self._recipes.is_loading or self._recipes.paused)
         if self._open and before == self._sample.dataset and self._rows["model"].value() == self._sample.model:
-            task = self._catalogue.task(self._rows["task"].value())
+            task = self.catalogue.task(self._rows["task"].value())
             if task is not None:
                 self._rows["model"].set_value(task.model)
 

@@ -35,6 +35,8 @@ def _building(job: Job, plan: Planned) -> str:
     entry = load_catalogue().model(job.model)
     task = entry.task if entry is not None else job.task
     own = _OF_MODELS.get(job.model) or _OF_TASKS.get(task)
+    if entry is not None and entry.package:
+        own = _from_package
     if job.model_is_file:
         return _from_file(job, classes, channels, other)
     if own is not None:
@@ -65,10 +67,22 @@ def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
             "import torch, runpy; from engine.tasks.custom_file import OwnTask\n"
             f"own = next(each for each in {of_file} if {derived})\nmodel = own().build_model({classes}, {channels})"
         )
-    # Of what a detector tells apart, the background is one more; of an edge there is one map.
+    return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({_scores(job, classes)}){other}'
+
+
+def _from_package(job: Job, plan: Planned) -> str:
+    given = f"Job(model={job.model!r}, options={job.options!r}), {_scores(job, len(plan.classes))}, {plan.channels}"
+    return (
+        "import torch; from engine.contract.job import Job; from engine.models.registry import build_foreign\n"
+        f"model = build_foreign({given})"
+    )
+
+
+def _scores(job: Job, classes: int) -> int:
+    """How many scores a model that is not Footplate's is to give: of what a detector tells apart, the background is one more;
+    of an edge there is one map."""
     scores = {"detection": classes + 1, "instance_segmentation": classes + 1, "edge_detection": 1}
-    given = (scores | _SCORES).get(job.task, classes)
-    return f'import torch, runpy; model = runpy.run_path({job.model!r})["build_model"]({given}){other}'
+    return (scores | _SCORES).get(job.task, classes)
 
 
 def _detector(job: Job, plan: Planned) -> str:

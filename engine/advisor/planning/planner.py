@@ -24,6 +24,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
 from engine.models.classification_models import MNIST_CNN
+from engine.models.registry import is_foreign
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
 from engine.strategies import STRATEGIES
@@ -129,7 +130,7 @@ def _places(
             raise
         except Exception as error:
             # A user's own computation may fail in any way, and BatchNorm cannot learn from a single value.
-            if not job.model_is_file and not isinstance(error, ValueError):
+            if not is_foreign(job) and not isinstance(error, ValueError):
                 raise
             message = f"The model {job.model} fails on {_images(shape)}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."

@@ -22,7 +22,7 @@ from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.idx import open_idx_images
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import IMAGES_BY_CLASS, recognise, why_not
+from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, recognise, why_not
 from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised
 from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
@@ -49,7 +49,8 @@ def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequenc
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
     try:
-        return _of_bands(OPENERS[type(found.train)](found, folder), folder)
+        opener = FORMATS[found.format].open or OPENERS[type(found.train)]
+        return _of_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([why_not(error, folder)]) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -23,6 +23,7 @@ from engine.data.formats.labels_table import recognise_labels
 from engine.data.formats.maskfolder import recognise_masks
 from engine.data.formats.points import recognise_points
 from engine.data.splits import Recognised, nothing, shown, warn, wrong
+from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
 
 MOST_CLASSES = 100_000
@@ -35,13 +36,20 @@ IMAGES_BY_CLASS = ("imagefolder", "idx")
 class Format(NamedTuple):
     """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders are
     `folders`, is not of that kind, which it is to tell from names. `holds` and `layout` say what such a folder holds and how
-    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class besides."""
+    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class besides.
+
+    Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own, `open`
+    opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
+    """
 
     recognise: Callable[[str, Sequence[str], float, int], Recognised | None]
     holds: str
     layout: str
     task: str
     claims: bool = True
+    tasks: tuple[str, ...] = ()
+    open: Callable[..., Any] | None = None
+    look: Callable[..., Any] | None = None
 
 
 def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
@@ -49,7 +57,13 @@ def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, see
     return None if files is None else recognise_idx(files, val_fraction, seed)
 
 
-FORMATS: dict[str, Format] = {
+def _accept(name: str, loaded: object) -> Format:
+    if not isinstance(loaded, Format):
+        raise Unusable(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.registry")
+    return loaded
+
+
+_OWN = {
     "edges": Format(recognise_edges, "images with edges", edges.LAYOUT, "Edge detection"),
     "masks": Format(recognise_masks, "images with masks", maskfolder.LAYOUT, "Semantic segmentation"),
     "boxes": Format(recognise_boxes, "images with boxes", boxfolder.LAYOUT, "Object detection"),
@@ -74,7 +88,13 @@ FORMATS: dict[str, Format] = {
         claims=False,
     ),
 }
-"""By their ids, in the order in which they are tried; the last takes whatever there is for folders of classes."""
+FORMATS: Registry[Format] = Registry("footplate.formats", _OWN, _accept)
+"""By their ids, in the order in which they are tried; “imagefolder” takes whatever there is for folders of classes."""
+
+
+def formats_for(task: str, own: Sequence[str]) -> tuple[str, ...]:
+    """The formats that a task takes: its `own`, and those of plug-ins."""
+    return (*own, *(name for name, added in FORMATS.added().items() if task in added.tasks))
 
 
 def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Recognised:

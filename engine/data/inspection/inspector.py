@@ -20,7 +20,7 @@ from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.ignored_class import without_class
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.registry import IMAGES_BY_CLASS, recognise, why_not
+from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, recognise, why_not
 from engine.data.inspection.any_files import look_through_any
 from engine.data.inspection.base import LeaveOut, Looked, Progress
 from engine.data.inspection.boxes import look_through_boxes
@@ -129,7 +129,7 @@ def _inspected(
     )
     looked = Looked()
     if not errors(found.problems) and found.train is not None:
-        look = LOOKS[type(found.train)]
+        look = FORMATS[found.format].look or LOOKS[type(found.train)]
         looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)

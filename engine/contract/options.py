@@ -1,0 +1,82 @@
+"""Options: what a task, a model or a strategy declares beside itself, for the form, the flags and the checks.
+
+A declaration is a msgspec Struct whose fields are annotated as those of `Job` are::
+
+    class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        width: Annotated[int, option("Width", "Channels of the first layer.", ge=1, le=1024)] = 32
+
+Values of jobs are in `Job.options`, the table [options] of a job.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from engine.contract.job import FIELDS, Field, Job, describe, wrong_value
+from engine.contract.problems import Problem
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+_TYPES = {"int": int, "float": float, "bool": bool, "text": str}
+
+
+def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
+    """What is to be known of an option, which is an int, a float, a bool, a str or a Literal of texts. Limits are `ge` and
+    `le`; `resume` says whether a run may go on with another value."""
+    if not limits.keys() <= {"ge", "le"}:
+        raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")
+    return Meta(title=label, description=help_text, extra={"group": "model", "resume": resume}, **limits)
+
+
+def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
+    """The fields of a declaration. Raises TypeError where one is not what an option can be."""
+    fields = tuple(map(_field, msgspec.structs.fields(kind))) if kind is not None else ()
+    for field in fields:
+        if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
+            raise TypeError(f"the option {field.name} is neither an int, a float, a bool, a str nor a Literal of texts")
+        if field.name in FIELDS:
+            raise TypeError(f"{field.name} is a field of every job")
+        if field.default is msgspec.NODEFAULT:
+            raise TypeError(f"the option {field.name} has no default")
+    return fields
+
+
+def _field(info: msgspec.structs.FieldInfo) -> Field:
+    try:
+        return describe(info)
+    except (AttributeError, ValueError):
+        raise TypeError(f"the option {info.name} is not annotated by option()") from None
+
+
+def options_of(job: Job, kind: type[Struct]) -> Struct:
+    """The job's options as `kind` declares them; those that it does not declare are others'. Raises
+    msgspec.ValidationError."""
+    names = kind.__struct_fields__
+    return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
+
+
+def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
+    """All that is wrong with the options of a job whose task, model and strategy declare those that are `known`."""
+    fields = {field.name: field for field in known}
+    return [problem for name, value in options.items() if (problem := _problem(name, value, fields)) is not None]
+
+
+def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
+    where = f"options.{name}"
+    if name not in fields:
+        remedy = f"Known are: {', '.join(fields)}." if fields else "Remove it: none of them has options."
+        return Problem(where, f"Neither task, model nor strategy has an option “{name}”.", remedy)
+    field = fields[name]
+    kind: Any = (
+        Literal[field.choices]
+        if field.choices
+        else Annotated[_TYPES[field.kind], Meta(ge=field.minimum, le=field.maximum)]
+    )
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return wrong_value(field, where, value)
+    return None

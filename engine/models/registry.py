@@ -1,0 +1,112 @@
+"""Models that are not Footplate's own: those of plug-ins, by id, and the one in a Python file of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from torch import nn
+
+from engine.contract.catalogue import shipped_catalogue
+from engine.contract.job import TIMM, Job
+from engine.contract.options import declared, option_problems, options_of
+from engine.contract.weights import Weights
+from engine.data.transforms.device_transforms import Statistics
+from engine.models import user_file
+from engine.models.base import ModelInfo, TaskError
+from engine.models.model_surgery import adapt_first_conv
+from engine.system.plugins import Registry, Unusable
+
+
+class Model(NamedTuple):
+    """A model that a plug-in adds for one of the tasks.
+
+    `build(classes, channels)` gives the plain model with fresh weights; with `options`, a Struct of what may be chosen
+    (`engine.contract.options`), it is `build(classes, channels, options)`. What `classes` means and what the model gives
+    depends on the task, as for a Python file (resources/docs/extending.md).
+
+    `image_size` is the side of the images in pixels where the job leaves it open, and `min_image_size` the least. `statistics`
+    are the mean and the standard deviation per channel of the images that `weights`, its pretrained ones, were trained with;
+    None for the task's usual ones. `family` is what it is listed under.
+    """
+
+    title: str
+    task: str
+    build: Callable[..., nn.Module]
+    family: str = "Plug-ins"
+    image_size: int = 224
+    min_image_size: int = 1
+    statistics: Statistics | None = None
+    weights: Weights | None = None
+    options: type[msgspec.Struct] | None = None
+
+    def model_info(self, classes: int) -> ModelInfo:
+        return ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
+
+
+def _accept(name: str, loaded: object) -> Model:
+    if not isinstance(loaded, Model):
+        raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
+    if name.startswith(TIMM) or name.endswith(".py"):
+        raise Unusable("its name is read as that of a model of timm's or of a file")
+    declared(loaded.options)
+    return loaded
+
+
+def _taken() -> set[str]:
+    return {model.id for model in shipped_catalogue().models}
+
+
+MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
+
+
+def is_foreign(job: Job) -> bool:
+    """Whether the job's model may hold anything, since Footplate did not make it."""
+    return job.model_is_file or job.model in MODELS
+
+
+def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
+    """Such a model on the CPU for samples with so many `channels`, of which a file that is to learn from `images` is not
+    told. Raises TaskError."""
+    if not job.model_is_file:
+        return _of_plugin(job, classes, channels).cpu().train()
+    model = user_file.build(job.model, job.model_file_sha256, classes)
+    if images:
+        adapt_first_conv(model, channels)
+    return model.cpu().train()
+
+
+def image_size(job: Job, usual: int) -> int:
+    """The side of the job's images in pixels; `usual` is that of the task's own models where the job leaves it open."""
+    if job.image_size is not None:
+        return job.image_size
+    return MODELS[job.model].image_size if job.model in MODELS else usual
+
+
+def statistics(model: str, usual: Statistics) -> Statistics:
+    """The statistics of the colours that the model is made for; `usual` are those of the task."""
+    return (MODELS[model].statistics if model in MODELS else None) or usual
+
+
+def _of_plugin(job: Job, classes: int, channels: int) -> nn.Module:
+    known = MODELS[job.model]
+    where = f"The model {known.title} of the package {MODELS.packages[job.model]}"
+    given = () if known.options is None else (_options(job, known.options),)
+    try:
+        model = known.build(classes, channels, *given)
+    except Exception as error:  # it is anybody's
+        message = f"{where} cannot be built: {type(error).__name__}: {error}."
+        raise TaskError("model", message, "Choose another model, or correct the package.") from error
+    if not isinstance(model, nn.Module):
+        raise TaskError("model", f"{where} is a {type(model).__name__}, not a torch.nn.Module.", "Correct the package.")
+    return model
+
+
+def _options(job: Job, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    fields = declared(kind)
+    names = [field.name for field in fields]
+    wrong = option_problems({name: value for name, value in job.options.items() if name in names}, fields)
+    if wrong:
+        raise TaskError(wrong[0].field, wrong[0].message, wrong[0].remedy)
+    return options_of(job, kind)

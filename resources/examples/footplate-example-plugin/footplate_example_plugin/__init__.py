@@ -1,0 +1,1 @@
+"""A dataset format, a model and a metric for Footplate."""

@@ -1,0 +1,46 @@
+"""What plug-ins add to a task's measures, over batches and over ranks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.metrics.registry import AddedMetric, WithAdded
+from engine.tasks.classification import ClassificationMetric
+
+
+def _sums(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.stack([outputs.softmax(1).amax(1).sum(), torch.tensor(float(len(targets)))])
+
+
+CONFIDENCE = AddedMetric(
+    "Confidence", ("classification",), 2, _sums, lambda sums: float(sums[0] / sums[1]), higher_is_better=True
+)
+
+
+def measured() -> WithAdded:
+    return WithAdded(ClassificationMetric(3), {"confidence": CONFIDENCE})
+
+
+def test_that_ranks_together_measure_what_one_does_alone() -> None:
+    outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
+    alone, first, second, without = measured(), measured(), measured(), ClassificationMetric(3)
+    alone.update(outputs, targets)
+    without.update(outputs, targets)
+    first.update(outputs[:4], targets[:4])
+    first.update(outputs[4:6], targets[4:6])
+    second.update(outputs[6:], targets[6:])
+    second.update(outputs[:0], targets[:0])
+    first.counters = first.counters + second.counters
+    first.rows = second.rows
+    assert first.compute() == pytest.approx(alone.compute(), abs=1e-6)
+    assert alone.compute()["confidence"] == pytest.approx(float(outputs.softmax(1).amax(1).mean()), abs=1e-6)
+    own = {name: value for name, value in alone.compute().items() if name != "confidence"}
+    assert own == without.compute()
+    assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
+
+
+def test_that_nothing_is_measured_of_nothing() -> None:
+    assert measured().compute() == {}
+    assert CONFIDENCE.entry("confidence").title == "Confidence"

@@ -1,0 +1,211 @@
+"""The example package, installed by pip: its dataset format, model, option and metric in a training."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+import resources
+from engine.contract.catalogue import Catalogue
+from engine.contract.events import Validation
+from engine.contract.job import load_job
+from engine.runs.index import find_run
+from tests.engine.cli.terminal import ROOT, Answer, footplate
+from tests.support.installed import install
+
+EXAMPLE = Path(resources.__path__[0]) / "examples/footplate-example-plugin"
+BROKEN = {
+    "footplate.models": {"broken": "broken_package:MODEL", "resnet18": "broken_package:MODEL"},
+    "footplate.formats": {"wrong": "json:loads"},
+}
+
+
+OWN_PLAN = """
+from engine.contract.catalogue import TaskEntry
+from engine.contract.job import Job
+from engine.contract.options import declared, option, options_of
+from engine.strategies.single import SingleDevice
+from engine.tasks.classification import Classification, ClassOfImage
+from typing import Annotated
+import msgspec
+
+
+class Options(msgspec.Struct, frozen=True):
+    sharpness: Annotated[float, option("Sharpness", "What the loss is multiplied by.", ge=0.5, le=4, resume=True)] = 1.0
+
+
+class Sharp(Classification):
+    entry = msgspec.structs.replace(
+        Classification.entry,
+        id="sharp",
+        title="Sharp classification",
+        formats=("lists",),
+        models="classification",
+        options=declared(Options),
+    )
+
+    def model_names(self):
+        return ()
+
+    def objective(self, job, lesson):
+        made = super().objective(job, lesson)
+        plain, times = made.loss, options_of(job, Options).sharpness
+        made.loss = lambda outputs, targets: times * plain(outputs, targets)
+        return made
+
+
+class Slow(SingleDevice):
+    entry = msgspec.structs.replace(SingleDevice.entry, id="slow", title="Slow", summary="As one device, but slow.")
+"""
+PLAN = {"footplate.tasks": {"sharp": "own_plan:Sharp"}, "footplate.strategies": {"slow": "own_plan:Slow"}}
+DOCTOR = """
+from engine.cli import doctor
+
+for finding in doctor.plugins():
+    print(finding.grade, finding.text)
+"""
+LOADED = """
+import sys, torch
+from pathlib import Path
+from engine.contract.events import Planned
+from engine.runs.index import find_run
+from gui.run.loading_code import loading_code
+
+run = find_run("last")
+plan = next(event for event in run.events() if isinstance(event, Planned))
+given = {}
+exec(loading_code(run.job(), plan, str(run.checkpoints / "best.pt"), "best"), given)
+print(type(given["model"]).__name__, sum(parameter.numel() for parameter in given["model"].parameters()))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example, and beside it a package whose plug-ins cannot be used."""
+    folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
+    shutil.copytree(EXAMPLE, source)  # building leaves files behind
+    install_here = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *install_here],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    install(folder, "broken-package", BROKEN, broken_package="import no_such_module")
+    install(folder, "own-plan", PLAN, own_plan=OWN_PLAN)
+    return folder
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    """60 images in one folder, and a list that tells red ones from blue ones."""
+    random = np.random.default_rng(0)
+    (tmp_path / "listed/images").mkdir(parents=True)
+    lines = []
+    for number in range(60):
+        pixels = random.integers(0, 60, (32, 32, 3), dtype=np.uint8)
+        pixels[..., 2 * (number % 2)] += 150
+        Image.fromarray(pixels).save(tmp_path / f"listed/images/{number}.png")
+        lines.append(f"images/{number}.png {('red', 'blue')[number % 2]}\n")
+    (tmp_path / "listed/train.txt").write_text("".join(lines))
+    return tmp_path / "listed"
+
+
+@pytest.fixture(autouse=True)
+def with_plugins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{site}")
+
+
+def train(folder: Path, *words: str) -> Answer:
+    return footplate("train", str(folder), "--model", "narrow_net", "--start", "at_once", "--recipe", "", *words)
+
+
+def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(listed: Path) -> None:
+    small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
+    answer = train(listed, *small)
+    assert answer.code == 0, answer.err
+    assert "lists, 2 classes, colour; 48 train, 12 val" in answer.err
+    run = find_run("last")
+    assert run is not None
+    job, wrong = load_job(run.job_file)
+    assert job is not None, wrong
+    assert job.options == {"width": 4}
+    measured = [event for event in run.events() if isinstance(event, Validation)]
+    assert len(measured) == 2
+    assert all(0 < event.measures["calibration_error"] < 1 for event in measured)
+    assert "broken" not in (run.path / "events.jsonl").read_text()
+
+    refused = footplate("resume", "last", "--epochs", "3", "--option", "width=8")
+    assert refused.code == 2
+    assert "--option width: Width cannot be changed of a run that goes on" in refused.err
+    resumed = footplate("resume", "last", "--epochs", "3", "--option", "width=4")
+    assert resumed.code == 0, resumed.err
+    assert "epoch 3: top1" in resumed.out
+
+
+def test_that_everything_that_is_wrong_with_options_is_told_at_once(listed: Path) -> None:
+    answer = train(listed, "--option", "width=0", "--option", "widht=4", "--option", "stages=many", "--option", "x")
+    assert answer.code == 2
+    assert "--option width: Width: 0 is out of range.\n  Give a value from 1 to 256." in answer.err
+    assert "has an option “widht”.\n  Known are: width, stages." in answer.err
+    assert "--option stages: Stages: 'many' is not a whole number." in answer.err
+    assert "--option: “x” gives no value.\n  Write --option x=VALUE." in answer.err
+
+
+def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> None:
+    looked = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=60, check=False)
+    fine, *limited = looked.stdout.splitlines()
+    assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", looked.stderr
+    assert len(limited) == 3
+    assert all(line.startswith("limited The plug-in “") and "Correct, update or uninstall" in line for line in limited)
+    answer = footplate("catalogue", "--json")
+    assert answer.code == 0, answer.err
+    catalogue = msgspec.json.decode(answer.out, type=Catalogue)
+    model = catalogue.model("narrow_net")
+    assert model is not None
+    assert (model.package, [option.name for option in model.options]) == (
+        "footplate-example-plugin",
+        ["width", "stages"],
+    )
+    classification = catalogue.task("classification")
+    assert classification is not None
+    assert "lists" in classification.formats
+    assert classification.measures[-1].title == "Calibration error"
+    assert catalogue.model("resnet18") is not None
+    told = {problem.field + ": " + problem.message for problem in catalogue.problems}
+    left_out = "of the package broken-package is left out"
+    assert told == {
+        f"model: The plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
+        f"model: The plug-in “resnet18” (footplate.models) {left_out}: Footplate has one of that name.",
+        f"dataset: The plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
+        "engine.data.formats.registry.",
+    }
+    assert all(problem.severity == "warning" and "broken-package" in problem.remedy for problem in catalogue.problems)
+
+
+@pytest.mark.long
+def test_that_a_training_uses_a_task_and_a_strategy_of_a_package(listed: Path) -> None:
+    words = ("--task", "sharp", "--strategy", "slow", "--epochs", "1", "--batch-size", "8")
+    wrong = train(listed, *words, "--option", "sharpness=9")
+    assert "--option sharpness: Sharpness: 9.0 is out of range.\n  Give a value from 0.5 to 4." in wrong.err
+    answer = train(listed, *words, "--option", "sharpness=2", "--option", "stages=2")
+    assert answer.code == 0, answer.err
+    run = find_run("last")
+    assert run is not None
+    job = run.job()
+    assert job is not None
+    assert (job.task, job.strategy, job.options) == ("sharp", "slow", {"sharpness": 2.0, "stages": 2})
+    resumed = footplate("resume", "last", "--epochs", "2", "--option", "sharpness=3")
+    assert resumed.code == 0, resumed.err
+    job = run.job()
+    assert job is not None
+    assert job.options == {"sharpness": 3.0, "stages": 2}
+    loaded = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=False)
+    assert loaded.stdout.split() == ["Sequential", "1450"], loaded.stderr

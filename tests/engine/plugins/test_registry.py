@@ -1,0 +1,103 @@
+"""Registries take what installed packages add when it is asked for, and do without what cannot be used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.system.plugins import Registry, Unusable, fingerprint
+from tests.support.installed import install
+
+GROUP = "footplate.models"
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that packages are installed into."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    before = set(sys.modules)
+    fingerprint.cache_clear()
+    yield folder
+    fingerprint.cache_clear()
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def texts() -> Registry[str]:
+    def accept(name: str, loaded: object) -> str:
+        if not isinstance(loaded, str):
+            raise Unusable(f"it is a {type(loaded).__name__}, not a text")
+        return loaded
+
+    return Registry("footplate.models", {"own": "Footplate's"}, accept)
+
+
+def test_that_without_plugins_there_is_what_footplate_has_and_no_fingerprint() -> None:
+    registry = texts()
+    assert fingerprint() == ""
+    assert dict(registry) == {"own": "Footplate's"}
+    assert (registry.added(), registry.packages, "other" in registry) == ({}, {}, False)
+
+
+def test_that_a_package_is_imported_when_what_it_adds_is_asked_for(site: Path) -> None:
+    install(site, "trees", {GROUP: {"ash": "trees_ash:TEXT", "oak": "trees_oak:TEXT"}}, trees_ash="TEXT = 'Ash'",
+            trees_oak="TEXT = 'Oak'")  # fmt: skip
+    registry = texts()
+    assert registry["own"] == "Footplate's"
+    assert "trees_ash" not in sys.modules
+    assert registry["ash"] == "Ash"
+    assert "trees_oak" not in sys.modules
+    assert registry.added() == {"ash": "Ash", "oak": "Oak"}
+    assert registry.packages == {"ash": "trees", "oak": "trees"}
+    assert registry.left_out == []
+
+
+def test_that_a_plugin_that_cannot_be_imported_is_left_out_by_name(
+    site: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    points = {"ash": "trees_ash:TEXT", "elm": "trees_elm:TEXT", "fir": "trees_ash:FIR", "yew": "trees_yew:TEXT"}
+    install(site, "trees", {GROUP: points}, trees_ash="TEXT = 'Ash'", trees_elm="import no_such_module",
+            trees_yew="raise SystemExit('no yews here')")  # fmt: skip
+    registry = texts()
+    assert dict(registry) == {"own": "Footplate's", "ash": "Ash"}
+    reasons = {each.name: each.reason for each in registry.left_out}
+    assert reasons["elm"] == "ModuleNotFoundError: No module named 'no_such_module'"
+    assert reasons["fir"].startswith("AttributeError: module 'trees_ash' has no attribute 'FIR'")
+    assert reasons["yew"] == "SystemExit: no yews here"
+    said = "The plug-in “elm” (footplate.models) of the package trees is left out: ModuleNotFoundError: "
+    assert said in capfd.readouterr().err
+    with pytest.raises(KeyError):
+        registry["elm"]
+
+
+def test_that_what_is_of_the_wrong_kind_or_has_a_name_that_is_taken_is_left_out(site: Path) -> None:
+    install(site, "first", {GROUP: {"own": "first_pkg:TEXT", "ash": "first_pkg:TEXT", "oak": "first_pkg"}},
+            first_pkg="TEXT = 'first'")  # fmt: skip
+    install(site, "second", {GROUP: {"ash": "second_pkg:TEXT"}}, second_pkg="TEXT = 'second'")
+    registry = texts()
+    assert dict(registry).keys() == {"own", "ash"}
+    assert registry["own"] == "Footplate's"
+    told = {str(each) for each in registry.left_out}
+    assert (
+        "The plug-in “own” (footplate.models) of the package first is left out: Footplate has one of that name." in told
+    )
+    assert "The plug-in “oak” (footplate.models) of the package first is left out: it is a module, not a text." in told
+    twice = next(each for each in registry.left_out if each.name == "ash")
+    assert {twice.package, registry["ash"]} == {"first", "second"}
+
+
+def test_that_the_fingerprint_is_another_with_another_version(site: Path) -> None:
+    install(site, "trees", {GROUP: {"ash": "trees_ash:TEXT"}})
+    install(site, "stones", {"console_scripts": {"stones": "stones:main"}})
+    first = fingerprint()
+    assert first
+    fingerprint.cache_clear()
+    assert fingerprint() == first
+    (site / "trees-1.0.dist-info").rename(site / "trees-1.1.dist-info")
+    fingerprint.cache_clear()
+    assert fingerprint() not in ("", first)

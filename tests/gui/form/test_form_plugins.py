@@ -1,0 +1,105 @@
+"""What plug-ins add to the form: models, formats and metrics to choose, and rows for their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.catalogue import Catalogue, Measure, Supplement, load_catalogue
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from gui.form.form import JobForm
+from gui.sources.plugin_reader import PluginReader
+from gui.sources.prefill import Prefill
+from tests.engine.contract.test_options import FIELDS
+from tests.gui.form.test_form import shown_at
+from tests.gui.form.test_form_tasks import offered
+from tests.support.installed import install
+
+LEFT_OUT = Problem("dataset", "The plug-in “elm” is left out.", "Uninstall trees.", "warning")
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    shipped = load_catalogue()
+    resnet = shipped.model("resnet18")
+    assert resnet is not None
+    narrow = msgspec.structs.replace(resnet, id="narrow", title="Narrow", package="trees", options=FIELDS)
+    measure = Measure("calibration", "Calibration error", higher_is_better=False)
+    return shipped.with_plugins(
+        Supplement(models=(narrow,), measures={"classification": (measure,)}, problems=(LEFT_OUT,))
+    )
+
+
+def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
+    form: JobForm, catalogue: Catalogue, images: Path, qtbot: QtBot
+) -> None:
+    with qtbot.waitSignal(form.folder_chosen, timeout=2000):
+        form.set_dataset(str(images))
+    form.rows["model"].set_value("narrow")
+    qtbot.waitUntil(lambda: "There is no model" in shown_at(form, "model"))
+    with qtbot.waitSignal(form.folder_chosen, timeout=2000):  # it may be of a plug-in's format
+        form.set_catalogue(catalogue)
+    assert shown_at(form, "model") == ""
+    assert "Calibration error" in offered(form)
+    assert "The plug-in “elm” is left out." in shown_at(form, "dataset")
+    assert list(form.options.rows) == ["width", "slope", "pooling", "bias", "note"]
+    assert form.options.isVisible()
+    form.rows["model"].set_value("resnet18")
+    assert not form.options.isVisible()
+
+
+def test_that_options_reach_the_job_and_what_is_wrong_with_them_their_rows(
+    form: JobForm, catalogue: Catalogue, qtbot: QtBot
+) -> None:
+    form.set_catalogue(catalogue)
+    form.set_job(Job(model="narrow", options={"width": 16}))
+    qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16})
+    form.options.rows["bias"].set_value(False)
+    form.options.rows["slope"].set_value("steep")
+    row = form.options.rows["slope"]
+    qtbot.waitUntil(lambda: "is not a number" in row.problem_label.text())
+    assert "Slope" in form.train.accessibleDescription() + form.reason.text()
+    row.set_value(0.5)
+    qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
+    form.rows["model"].set_value("resnet18")
+    qtbot.waitUntil(lambda: form.job is not None and form.job.options == {})
+    form.rows["model"].set_value("narrow")
+    qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16, "slope": 0.5, "bias": False})
+
+
+def test_that_another_runs_options_are_shown_and_the_forms_own_come_back(
+    form: JobForm, catalogue: Catalogue, qtbot: QtBot
+) -> None:
+    form.set_catalogue(catalogue)
+    form.set_job(Job(model="narrow", options={"width": 16}))
+    form.prefill_mode.begin(Prefill("A fork", Job(model="narrow", options={"width": 32})))
+    assert form.options.values() == {"width": 32}
+    form.prefill_mode.end()
+    assert form.options.values() == {"width": 16}
+
+
+def test_that_newly_installed_plugins_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    from engine.system.plugins import fingerprint
+
+    site = tmp_path / "site"
+    install(site, "trees", {"footplate.models": {"elm": "no_such_trees:ELM"}})
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    fingerprint.cache_clear()
+    try:
+        reader = PluginReader()
+        with qtbot.waitSignal(reader.done, timeout=60_000):
+            reader.start()
+        (problem,) = load_catalogue().problems
+        assert "No module named 'no_such_trees'" in problem.message
+        reader.start()
+        assert not reader.running
+    finally:
+        fingerprint.cache_clear()
+        load_catalogue.cache_clear()

@@ -1,0 +1,23 @@
+"""Packages with plug-ins, as if pip had installed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def install(
+    folder: Path, package: str, points: Mapping[str, Mapping[str, str]], version: str = "1.0", **modules: str
+) -> Path:
+    """Writes a package with entry points, by group and name, and its modules, by name, into `folder`, which is to be on the
+    path; its entry_points.txt."""
+    info = folder / f"{package}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in each.items()) for group, each in points.items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    return info / "entry_points.txt"
