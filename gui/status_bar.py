@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, Signal, SignalInstance
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
 
-from gui.style import icons
+from gui.actions import Actions, bind
 
 if TYPE_CHECKING:
     from gui.sources.run_status import RunStatus
 
-PAUSE_KEY = "Ctrl+P"
-"""Pauses the run on screen, or goes on with it."""
-
-_PAUSE = "Saves the run and gives its devices back after the step in hand"
-_STOP = "Ends the run after the step in hand and keeps its last state"
+_PAUSE = "Saves the run and gives its devices back after the step in hand (Ctrl+P)"
+_RESUME = "Goes on with the run from its last checkpoint (Ctrl+P)"
+_STOP = "Ends the run after the step in hand and keeps its last state (Ctrl+.)"
+_LEAVE = "Takes the run out of the line (Ctrl+.)"
 
 
 class StatusBar(QWidget):
-    """Signals: stop_requested(), pause_requested() - of the run shown; resume_requested() - it is to be gone on with."""
+    """Shows a run's status, and has the actions that pause, resume and stop it offer what can be done now."""
 
-    stop_requested = Signal()
-    pause_requested = Signal()
-    resume_requested = Signal()
-
-    def __init__(self) -> None:
+    def __init__(self, actions: Actions) -> None:
         super().__init__()
+        self._actions = actions
+        self._text = self._besides = ""
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.status = QLabel("Idle")
@@ -46,16 +43,13 @@ class StatusBar(QWidget):
         self.speed.setAccessibleName("Speed")
         self.left = QLabel()
         self.left.setAccessibleName("Time left")
-        self.pause = _button("Pause", "pause", "text", self.pause_requested)
-        self.resume = _button("Resume", "resume", "accent", self.resume_requested)
-        _explain(self.resume, f"Goes on with the run from its last checkpoint ({PAUSE_KEY})")
-        self.resume.hide()
-        self.stop = _button("Stop", "stop", "error", self.stop_requested)
+        self.pause = bind(QPushButton(), actions.pause)
+        self.stop = bind(QPushButton(), actions.stop)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(14, 6, 14, 6)
         layout.setSpacing(14)
         layout.addWidget(self.status, 1)
-        for widget in (self.progress, self.share, self.speed, self.left, self.pause, self.resume, self.stop):
+        for widget in (self.progress, self.share, self.speed, self.left, self.pause, self.stop):
             layout.addWidget(widget)
         self.show_idle("Idle · nothing is running")
 
@@ -66,7 +60,9 @@ class StatusBar(QWidget):
         self.share.clear()
         self.speed.clear()
         self.left.clear()
-        self._offer("Nothing is running", "Nothing is running", resumable=False)
+        self._actions.pause.become("Pause", _PAUSE, "pause")
+        for action in (self._actions.pause, self._actions.stop):
+            action.allow("Nothing is running")
 
     def show_run(self, run: RunStatus) -> None:
         """Shows a run; what is None is not known yet and stays empty."""
@@ -82,39 +78,26 @@ class StatusBar(QWidget):
         speed = run.images_per_second
         self.speed.setText(f"{speed:,.0f} images/s" if at_work and speed is not None else "")
         self.left.setText(f"{clock(left_s)} left" if at_work and left_s is not None else "")
-        self._offer(run.why_no_pause, run.why_no_stop, resumable=run.resumable)
-        if run.word == "Waiting":
-            _explain(self.stop, "Takes the run out of the line (Ctrl+.)")
+        if run.resumable:
+            self._actions.pause.become("Resume", _RESUME, "resume", "accent")
+        else:
+            self._actions.pause.become("Pause", _PAUSE, "pause")
+        self._actions.pause.allow("" if run.resumable else run.why_no_pause)
+        self._actions.stop.become("Stop", _LEAVE if run.word == "Waiting" else _STOP)
+        self._actions.stop.allow(run.why_no_stop)
 
-    def _offer(self, why_no_pause: str, why_no_stop: str, *, resumable: bool) -> None:
-        """Enables what can be done now; what cannot says why."""
-        _allow(self.pause, f"{_PAUSE} ({PAUSE_KEY})", why_no_pause)
-        _allow(self.stop, f"{_STOP} (Ctrl+.)", why_no_stop)
-        self.pause.setVisible(not resumable)
-        self.resume.setVisible(resumable)
+    def say_besides(self, text: str) -> None:
+        """Adds `text` to whatever is shown, until told otherwise."""
+        self._besides = text
+        self._say(self._text)
 
     def _say(self, text: str) -> None:
+        self._text = text
+        text = " · ".join(filter(None, (text, self._besides)))
         if text != self.status.text():
             self.status.setText(text)
             self.status.setAccessibleDescription(text)  # a label with a name of its own tells its text to nobody else
             self.status.setToolTip(text)
-
-
-def _button(text: str, icon: str, color: str, clicked: SignalInstance) -> QPushButton:
-    button = QPushButton(icons.icon(icon, color), text)
-    button.setAccessibleName(text)
-    button.clicked.connect(clicked)
-    return button
-
-
-def _allow(button: QPushButton, what: str, why_not: str) -> None:
-    button.setEnabled(not why_not)
-    _explain(button, why_not or what)
-
-
-def _explain(button: QPushButton, text: str) -> None:
-    button.setToolTip(text)
-    button.setAccessibleDescription(text)
 
 
 def clock(seconds: float) -> str:

@@ -24,6 +24,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
 from gui.sources.run_intervals import RunIntervals
+from gui.sources.run_list import RunList
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 
@@ -38,6 +39,7 @@ class Workspace(QObject):
         super().__init__(parent)
         self._history = DeviceHistory()
         self.hosts = Hosts(settings, self)
+        self.run_list = RunList(self)
         self.marks = RunIntervals(self)
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
@@ -46,7 +48,7 @@ class Workspace(QObject):
         self.launcher = Launcher(self)
         self.run = RunPage(self.store)
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
-        self.runs = RunsPage()
+        self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
         self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
         self.dataset = DatasetPage()
@@ -56,8 +58,9 @@ class Workspace(QObject):
         self.hosts.trouble.connect(self._troubled)
         self.hosts.removed.connect(self._history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
-        self.store.opened.connect(self.marks.refresh)
-        self.store.finished.connect(lambda _outcome: self.marks.refresh())
+        self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
+        self.store.opened.connect(self.run_list.refresh)
+        self.store.finished.connect(lambda _outcome: self.run_list.refresh())
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
@@ -67,9 +70,9 @@ class Workspace(QObject):
     def start(self) -> None:
         """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""
         self.hosts.start()
-        self.marks.start()
         self.launcher.touch()
-        self.runs.refresh()
+        self.run_list.start()
+        self.runs.look_around()
 
     def open_run(self, run: RunFolder) -> None:
         self.store.open(run)
@@ -87,7 +90,7 @@ class Workspace(QObject):
         self.store.finish()
         self.store.close()
         self.hosts.stop()
-        self.marks.stop()
+        self.run_list.close()
         self.monitor.close_work()
         self.runs.close_reading()
         if self.compare is not None:

@@ -1,17 +1,16 @@
-"""The alerts that have not been acknowledged, in one line at the top of a page."""
+"""The alerts that have not been acknowledged, at the top of a page."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from gui.alerts.watcher import Alerts
-from gui.widgets.elided_label import ElidedLabel
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.banner import Banner
 
 
-class AlertBanner(QFrame):
-    """Hidden while there is nothing to say. That a host does not answer is said by the page itself.
+class AlertBanner(Banner):
+    """Says the first of them, and how many more there are. That a host does not answer is said by the page itself.
 
     Signals: show_wanted() - the user wants to see all alerts.
     """
@@ -19,41 +18,23 @@ class AlertBanner(QFrame):
     show_wanted = Signal()
 
     def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setObjectName("card")
+        show, dismiss = QPushButton("Show"), QPushButton("Dismiss")
+        super().__init__(show, dismiss, parent=parent)
         self._alerts = alerts
-        self._mark = IconLabel()
-        self._text = ElidedLabel()
-        self._more = QLabel()
-        self._more.setObjectName("muted")
-        show = QPushButton("Show")
         show.setAccessibleName("Show all alerts")
         show.clicked.connect(self.show_wanted)
-        dismiss = QPushButton("Dismiss")
         dismiss.setAccessibleName("Dismiss the alerts")
         dismiss.setToolTip("Acknowledges what is in force now; it stays in the list of alerts.")
         dismiss.clicked.connect(alerts.acknowledge_all)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(10, 3, 6, 3)
-        layout.setSpacing(8)
-        layout.addWidget(self._mark)
-        layout.addWidget(self._text, 1)
-        for widget in (self._more, show, dismiss):
-            layout.addWidget(widget)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()
 
-    def text(self) -> str:
-        return " ".join(filter(None, (self._text.text(), self._more.text())))
-
     def _show_alerts(self) -> None:
         unseen = [alert for alert in self._alerts.unseen if alert.kind != "not_answering"]
-        self.setVisible(bool(unseen))
         if not unseen:
+            self.say("")
             return
-        first = unseen[0]
-        self._text.setText(first.sentence)
-        self._text.setToolTip("\n".join(alert.sentence for alert in unseen))
-        self._more.setText(f"and {len(unseen) - 1} more" if len(unseen) > 1 else "")
-        self._mark.show_icon(first.severity, first.severity, first.severity.capitalize())
-        self._text.setAccessibleName(f"Alert: {self.text()}")
+        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        self.say(f"{unseen[0].sentence}{more}", unseen[0].severity)
+        self.label.setToolTip("\n".join(alert.sentence for alert in unseen))
+        self.label.setAccessibleName(f"Alert: {self.text()}")

@@ -22,6 +22,7 @@ from gui.alerts.rule_row import RuleRow
 from gui.alerts.rules import KINDS, KindId
 from gui.alerts.run_notifications import RunNotices
 from gui.alerts.watcher import Alerts
+from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
 
 SIDE_BY_SIDE = 980
@@ -42,9 +43,7 @@ class AlertsView(QWidget):
         self.runs = RunNotices()
         self._count = _muted()
         self._kept = _muted()
-        self._problem = QLabel(wordWrap=True)
-        self._problem.setObjectName("warning")
-        self._problem.setTextFormat(Qt.TextFormat.PlainText)
+        self._problem = Banner(parent=self)
         self._tested = ElidedLabel()
         self._tested.setObjectName("muted")
         self.acknowledge_all = QPushButton("Acknowledge all")
@@ -56,9 +55,9 @@ class AlertsView(QWidget):
         self._lay_out()
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
-        alerts.told.connect(self._show_problem)
+        alerts.told.connect(self._problem.say)
         self._show_alerts()
-        self._show_problem(alerts.problem)
+        self._problem.say(alerts.problem)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -136,10 +135,6 @@ class AlertsView(QWidget):
     def _show_rules(self) -> None:
         for id_, row in self.rows.items():
             row.show_rule(self._alerts.rules[id_])
-
-    def _show_problem(self, words: str) -> None:
-        self._problem.setText(words)
-        self._problem.setVisible(bool(words))
 
     def _show_tested(self, words: str) -> None:
         self._tested.setText(words)

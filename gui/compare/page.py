@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
+from gui.actions import bind, leaving
 from gui.compare.compared_run import ComparedRun
 from gui.compare.controls import CompareControls
 from gui.compare.csv_tables import CurvesTable, RowsTable
@@ -68,9 +69,8 @@ class ComparePage(QWidget):
         self._reading = Reading(self)
         self._again = QTimer(self, singleShot=True)
         self._soon = QTimer(self, interval=0, singleShot=True)
-        self.back = QPushButton("← Back")
-        self.back.setAccessibleName("Back from the compared runs")
-        self.back.setToolTip("Back to the list of runs (Esc)")
+        self.leave = leaving(self, "leave_comparison", "Back to the list of runs")
+        self.back = bind(QPushButton(), self.leave, "Back from the compared runs")
         self._title = QLabel()
         self._title.setObjectName("heading")
         self._state = QLabel(wordWrap=True)
@@ -116,12 +116,6 @@ class ComparePage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)
         self._again.stop()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.closed.emit()
-        else:
-            super().keyPressEvent(event)
 
     # Making it
 
@@ -190,10 +184,10 @@ class ComparePage(QWidget):
         order_tabs(self, (*parts, *self.curves.in_order, self.table))
 
     def _connect(self) -> None:
-        self.back.clicked.connect(self.closed)
-        self.controls.curves_wanted.connect(lambda: self._ask("curves.csv", self.save_curves))
-        self.controls.table_wanted.connect(lambda: self._ask("table.csv", self.save_table))
-        self.controls.image_wanted.connect(lambda: self._ask("curves.png", self.save_image))
+        self.leave.does(self.closed.emit)
+        self.controls.acts["curves"].does(lambda: self._ask("curves.csv", self.save_curves))
+        self.controls.acts["table"].does(lambda: self._ask("table.csv", self.save_table))
+        self.controls.acts["image"].does(lambda: self._ask("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
         self._reading.read.connect(self._take)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.catalogue import load_catalogue
@@ -14,6 +13,7 @@ from engine.contract.cut import Cut
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
+from gui.actions import bind, leaving
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
 from gui.titles import SCHEDULES, model_title, place_titles, strategy_title
@@ -67,9 +67,8 @@ class CutPage(QWidget):
         self._job: Job | None = None
         self._measured: Job | None = None
         self._names: dict[str, str] = {}
-        self.back = QPushButton("← Back")
-        self.back.setAccessibleName("Back from the cut")
-        self.back.setToolTip("Back to the page before (Esc)")
+        self.leave = leaving(self, "leave_cut")
+        self.back = bind(QPushButton(), self.leave, "Back from the cut")
         self.title = QLabel("The cut of the model")
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
@@ -122,10 +121,7 @@ class CutPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _connect(self) -> None:
-        self.back.clicked.connect(self._close)
-        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
-        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        escape.activated.connect(self._close)
+        self.leave.does(self._close)
         self.cancel.clicked.connect(self._close)
         self.again.clicked.connect(self._ask)
         self.view.measure_again.clicked.connect(self._ask)

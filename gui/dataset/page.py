@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -24,6 +24,7 @@ from engine.contract.dataset import DatasetReport, Example
 from engine.contract.job import Job
 from engine.contract.preview import EPOCHS, PreviewImage
 from engine.contract.problems import Problem
+from gui.actions import bind, leaving
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
@@ -63,9 +64,8 @@ class DatasetPage(QWidget):
         self._asked = False
         self.renderer = Renderer(self)
         self._soon = QTimer(self, interval=_EDITING_MS, singleShot=True)
-        self.back = QPushButton("← Back")
-        self.back.setAccessibleName("Back from the dataset")
-        self.back.setToolTip("Back to the page before (Esc)")
+        self.leave = leaving(self, "leave_dataset")
+        self.back = bind(QPushButton(), self.leave, "Back from the dataset")
         self.title = QLabel()
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
@@ -93,10 +93,7 @@ class DatasetPage(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._stack = QStackedWidget()
         self._lay_out()
-        self.back.clicked.connect(self.closed)
-        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
-        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        escape.activated.connect(self.closed)
+        self.leave.does(self.closed.emit)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
         self._soon.timeout.connect(self._render)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.finders import Finder, FinderProgress
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 from engine.system.format import duration
+from gui.actions import bind, leaving
 from gui.finders.child import FinderChild
 from gui.titles import model_title, strategy_title
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
@@ -53,9 +53,8 @@ class FinderPage(QWidget):
         self.found: Any = None
         self._job: Job | None = None
         self._tried: Job | None = None
-        self.back = QPushButton("← Back")
-        self.back.setAccessibleName(f"Back from {title.lower()}")
-        self.back.setToolTip("Back to the page before (Esc)")
+        self.leave = leaving(self, f"leave_{self.target}")
+        self.back = bind(QPushButton(), self.leave, f"Back from {title.lower()}")
         self.title = QLabel(title)
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
@@ -127,10 +126,7 @@ class FinderPage(QWidget):
         return page
 
     def _connect(self) -> None:
-        self.back.clicked.connect(self._close)
-        escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
-        escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        escape.activated.connect(self._close)
+        self.leave.does(self._close)
         self.cancel.clicked.connect(self._close)
         for button in (self.again, self.try_again):
             button.clicked.connect(self._ask)

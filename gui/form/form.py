@@ -22,6 +22,7 @@ from engine.contract.devices import CPU, Snapshot, gpu_title
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
+from gui.actions import Actions
 from gui.form import queue_estimate, strategy_limits
 from gui.form.cached_disk import CachedDisk
 from gui.form.collapsible_section import CollapsibleSection
@@ -64,8 +65,9 @@ class JobForm(QWidget):
     cut_wanted = Signal()
     finder_wanted = Signal(str)
 
-    def __init__(self) -> None:
+    def __init__(self, actions: Actions | None = None) -> None:
         super().__init__()
+        self.acts = actions or Actions(self)
         self.catalogue: Catalogue = load_catalogue()
         self.rows: dict[str, FieldRow] = {}
         self.problems: list[Problem] = []
@@ -87,7 +89,7 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.foot = SubmitBar()
+        self.foot = SubmitBar(self.acts)
         self.reason, self.train, self.copy = self.foot.reason, self.foot.train, self.foot.copy
         self.disk = CachedDisk(self)
         self._make_rows()
@@ -289,9 +291,9 @@ class JobForm(QWidget):
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.disk.changed.connect(self._seen)
-        self.train.clicked.connect(self.start)
-        self.foot.at_once_wanted.connect(self.start_at_once)
-        self.copy.clicked.connect(self.copy_command)
+        self.acts.train.does(self.start)
+        self.acts.start_at_once.does(self.start_at_once)
+        self.acts.copy_command.does(self.copy_command)
 
     # What the user does
 
@@ -309,7 +311,7 @@ class JobForm(QWidget):
         self.judge(afresh=True)
 
     def _request(self, besides: dict[str, str]) -> None:
-        if not self.train.isEnabled() or self.job is None:
+        if not self.acts.train.ready or self.job is None:
             return
         self.asked = True
         prefill = self.prefill_mode.prefill
@@ -520,7 +522,7 @@ class JobForm(QWidget):
             shown.append(Problem("", why, "", "error"))
         self.foot.show_action(action)
         self.foot.show_ready(why, tuple(shown))
-        self.copy.setEnabled(self.job is not None)
+        self.acts.copy_command.allow("" if self.job is not None else "What is on screen makes no job yet.")
 
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.problems import Problem
+from gui.actions import Actions, bind
 from gui.widgets.icon_label import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
@@ -17,12 +18,11 @@ _TIPS = {
 
 
 class SubmitBar(QWidget):
-    """Signals: at_once_wanted() - the job is to start beside the runs that are on its devices."""
+    """Has the actions that start the job on screen offer what can be done now."""
 
-    at_once_wanted = Signal()
-
-    def __init__(self) -> None:
+    def __init__(self, actions: Actions) -> None:
         super().__init__()
+        self._actions = actions
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.reason = ProblemLabel()
@@ -31,16 +31,10 @@ class SubmitBar(QWidget):
         self.ahead.setObjectName("muted")
         self.ahead.setAccessibleName("When the run starts")
         self.ahead.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self.at_once = QToolButton()
-        self.at_once.setText("Start at once")
-        self.at_once.setAccessibleName("Start at once")
-        self.at_once.setToolTip("Starts beside the runs that are on the devices; all of them get slower")
-        self.at_once.clicked.connect(self.at_once_wanted)
-        self.train = QPushButton("Train")
+        self.at_once = bind(QToolButton(), actions.start_at_once)
+        self.train = bind(QPushButton(), actions.train)
         self.train.setObjectName("primary")
-        self.copy = QPushButton("Copy as command")
-        self.copy.setAccessibleName("Copy as command")
-        self.copy.setToolTip("Puts the footplate command for this job on the clipboard")
+        self.copy = bind(QPushButton(), actions.copy_command)
         self._ahead_place = QWidget()
         self._focus_due = False
         self._lay_out()
@@ -49,8 +43,7 @@ class SubmitBar(QWidget):
 
     def show_action(self, action: str) -> None:
         """`action` is what the button says."""
-        self.train.setText(action)
-        self.train.setAccessibleName(action)
+        self._actions.train.become(action, _TIPS[action])
 
     def show_ahead(self, text: str, can_start_at_once: bool) -> None:
         """Says who is on the devices; nothing where `text` is empty."""
@@ -61,14 +54,12 @@ class SubmitBar(QWidget):
 
     def show_ready(self, why_not: str, problems: tuple[Problem, ...]) -> None:
         """Switches the button off where there is a reason; `problems` are told above it."""
-        self._enable(not why_not)
-        self.train.setToolTip(why_not or _TIPS.get(self.train.text(), ""))
-        self.train.setAccessibleDescription(why_not)
+        self._enable(why_not)
         self.reason.show_problems(problems)
 
     def focus_train(self) -> None:
         """Puts the keyboard on the button, at once or as soon as it is on."""
-        self._focus_due = not self.train.isEnabled()
+        self._focus_due = not self._actions.train.ready
         (self.copy if self._focus_due else self.train).setFocus()
 
     def _lay_out(self) -> None:
@@ -88,14 +79,14 @@ class SubmitBar(QWidget):
         layout.addWidget(self._ahead_place)
         layout.addLayout(buttons)
 
-    def _enable(self, on: bool) -> None:
+    def _enable(self, why_not: str) -> None:
         """Qt moves the keyboard on from buttons that are switched off; it comes back unless somebody has moved it."""
         window = self.window()  # whose focus widget is known before the window itself is active, too
-        if window.focusWidget() in (self.train, self.at_once) and not on:
+        if window.focusWidget() in (self.train, self.at_once) and why_not:
             self._focus_due = True
-        self.train.setEnabled(on)
-        self.at_once.setEnabled(on)
-        if on and self._focus_due:
+        self._actions.train.allow(why_not)
+        self._actions.start_at_once.allow(why_not)
+        if self._focus_due and not why_not:
             self._focus_due = False
             if window.focusWidget() in (self.copy, None):
                 self.train.setFocus()

@@ -16,7 +16,7 @@ from gui.monitor.gpus.view import GpusView
 from gui.monitor.gpus.watched_gpu import LastSeen, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
 from gui.monitor.hosts.host_dialog import HostDialog
-from gui.monitor.hosts.trouble_banner import TroubleBanner, trouble_words
+from gui.monitor.hosts.troubles import trouble_words
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.saving import Saving
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
@@ -28,6 +28,7 @@ from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
+from gui.widgets.banner import Banner
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
 _LOOKING = "Looking for GPUs …"
@@ -68,8 +69,8 @@ class MonitorPage(QWidget):
         self._dialog: HostDialog | None = None
         self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)
         self.bar = Bar()
-        self.alert_banner = AlertBanner(alerts)
-        self.troubles = TroubleBanner()
+        self.alert_banner = AlertBanner(alerts, self)
+        self.troubles = Banner(name="Troubles")
         self.gpus = GpusView(history, self.group)
         self.graphs = GraphsView(history, self.group, self._settings)
         self.saving = Saving(history, self)
@@ -136,7 +137,7 @@ class MonitorPage(QWidget):
             return
         latest = self._last_seen.fill(self._hosts.latest)
         unread = [unread_words(self._marks.unread)] if self._marks.unread else []
-        self.troubles.show_troubles([*trouble_words(latest, self._hosts.troubles), *unread])
+        self.troubles.say("\n".join([*trouble_words(latest, self._hosts.troubles), *unread]))
         found = watched_gpus(latest, self._hosts.troubles, self._history.titles, self._marks.holding())
         gpus = [each for each in found if each.key in self._history.titles]
         theme.register_devices(each.key for each in gpus)
@@ -161,12 +162,12 @@ class MonitorPage(QWidget):
         bar.span_chosen.connect(self._choose_span)
         bar.compact_toggled.connect(self._set_compact)
         bar.load_toggled.connect(self._set_by_load)
-        bar.hosts_wanted.connect(self._show_hosts)
-        bar.csv_wanted.connect(self._save_csv)
-        bar.png_wanted.connect(lambda: self.saving.ask_png(self._stack))
-        bar.count_anew.connect(self.gpus.count_anew)
-        bar.newest_wanted.connect(self.group.follow)
-        self.group.following_changed.connect(lambda following: bar.newest.setEnabled(not following))
+        bar.acts["hosts"].does(self._show_hosts)
+        bar.acts["csv"].does(self._save_csv)
+        bar.acts["png"].does(lambda: self.saving.ask_png(self._stack))
+        bar.acts["energy"].does(self.gpus.count_anew)
+        bar.acts["newest"].does(self.group.follow)
+        self.group.following_changed.connect(bar.show_following)
         self.alert_banner.show_wanted.connect(lambda: self.show_view(ALERTS))
         self.saving.told.connect(self.told)
         self.gpus.looked_at.connect(self._tell_shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QTabBar, QToolButton, QWidget
 
+from gui.actions import Action, bind
 from gui.widgets.flow_layout import FlowLayout
 
 VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
@@ -19,18 +20,14 @@ class Bar(QWidget):
     view_chosen(int): one of the places in `VIEWS`.
     span_chosen(float): so many seconds are to be shown.
     compact_toggled(bool), load_toggled(bool): a line for each GPU; those with the most to do first.
-    hosts_wanted(), csv_wanted(), png_wanted(), count_anew(), newest_wanted(): the buttons.
+
+    Attributes: acts - what the buttons and the menu do: hosts, csv, png, energy and newest.
     """
 
     view_chosen = Signal(int)
     span_chosen = Signal(float)
     compact_toggled = Signal(bool)
     load_toggled = Signal(bool)
-    hosts_wanted = Signal()
-    csv_wanted = Signal()
-    png_wanted = Signal()
-    count_anew = Signal()
-    newest_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,14 +50,17 @@ class Bar(QWidget):
         self.compact.toggled.connect(self.compact_toggled)
         self.load = _toggle("Sort by load", "The GPUs with the most to do first")
         self.load.toggled.connect(self.load_toggled)
-        self.hosts = QPushButton("Hosts …")
-        self.hosts.setToolTip("Watch other machines over ssh")
-        self.hosts.clicked.connect(self.hosts_wanted)
+        self.acts = {
+            "hosts": Action(self, "watch_hosts", "Hosts …", "Watch other machines over ssh"),
+            "csv": Action(self, "save_monitor_csv", "Save numbers as CSV …"),
+            "png": Action(self, "save_monitor_png", "Save image as PNG …"),
+            "energy": Action(self, "count_energy", "Count energy from now on"),
+            "newest": Action(self, "follow_monitor", "Back to newest", "Follows the newest data again (Home)"),
+        }
+        self.hosts = bind(QPushButton(), self.acts["hosts"])
+        self.newest = bind(QPushButton(), self.acts["newest"])
         self.more = self._make_menu()
-        self.newest = QPushButton("Back to newest")
-        self.newest.setToolTip("Follows the newest data again (Home)")
-        self.newest.clicked.connect(self.newest_wanted)
-        self.newest.setEnabled(False)
+        self.show_following(True)
         controls = QWidget()
         row = FlowLayout(controls, spacing=6)
         for widget in (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.newest):
@@ -76,6 +76,10 @@ class Bar(QWidget):
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)  # the detail of a GPU may be before it
         self.tabs.setCurrentIndex(view)
+
+    def show_following(self, following: bool) -> None:
+        """Whether the graphs follow the newest data."""
+        self.acts["newest"].allow("The newest data are in sight" if following else "")
 
     def _changed(self, view: int) -> None:
         self._offer(view)
@@ -100,13 +104,9 @@ class Bar(QWidget):
         button.setToolTip("Save what is on screen, or count energy anew")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
-        for text, signal in (
-            ("Save numbers as CSV …", self.csv_wanted),
-            ("Save image as PNG …", self.png_wanted),
-        ):
-            menu.addAction(text).triggered.connect(signal)
+        menu.addActions([self.acts["csv"], self.acts["png"]])
         menu.addSeparator()
-        menu.addAction("Count energy from now on").triggered.connect(self.count_anew)
+        menu.addAction(self.acts["energy"])
         button.setMenu(menu)
         return button
 

@@ -6,12 +6,9 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QSlider,
     QTabBar,
     QVBoxLayout,
     QWidget,
@@ -25,8 +22,8 @@ from gui.run.curves.charts import RunCharts
 from gui.run.remarks import RemarksView
 from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusWord
-from gui.style import theme
 from gui.titles import devices_words, model_title, strategy_title
+from gui.widgets.curve_controls import CurveControls
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
 _MARKS: dict[StatusWord, str] = {
@@ -44,8 +41,6 @@ _MARKS: dict[StatusWord, str] = {
     "Waiting": "…",
 }
 _AXIS = "Time counts while the run is at work; pauses and waiting in line are left out"
-_SMOOTHEST = 99
-"""The slider's end, in hundredths: a weight of 1 would never move."""
 
 VIEWS = ("Curves", "Classes", "Predictions")
 CURVES, CLASSES, PREDICTIONS = range(len(VIEWS))
@@ -76,27 +71,13 @@ class RunHeader(QWidget):
         self.elsewhere = QPushButton("Save elsewhere…")
         self.elsewhere.setAccessibleDescription("Chooses another folder for the state that the disk does not take")
         self.elsewhere.hide()
-        self.axis = QComboBox()
-        self.axis.addItems([title for title, _ in _AXES])
-        self.axis.setAccessibleName("Horizontal axis")
-        self.axis.setToolTip(_AXIS)
-        self.axis.setAccessibleDescription(_AXIS)
-        self.log_scale = QCheckBox("Log&arithmic loss")
-        self.log_scale.setAccessibleName("Logarithmic loss")
-        self.smoothing = QSlider(Qt.Orientation.Horizontal)
-        self.smoothing.setRange(0, _SMOOTHEST)
-        self.smoothing.setPageStep(10)
-        self.smoothing.setMinimumWidth(60)
-        self.smoothing.setMaximumWidth(180)
-        self.smoothing.setAccessibleName("Smoothing")
-        self.smoothing.setToolTip("Weight of the exponential moving average; the faint curve is the unsmoothed one")
-        self._weight = QLabel("0.00")
-        self._weight.setFont(theme.tabular(self._weight.font()))
         self.newest = QPushButton("Back to newest")
         self.newest.setAccessibleDescription("Shows the whole run and keeps the newest data in sight")
         self.newest.setEnabled(False)
         self.tabs = _tabs()
-        self.controls = self._controls()
+        self.controls = CurveControls(_AXES, self.newest)
+        self.controls.axis.setToolTip(_AXIS)
+        self.controls.axis.setAccessibleDescription(_AXIS)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -116,9 +97,9 @@ class RunHeader(QWidget):
 
     def connect_charts(self, charts: RunCharts) -> None:
         """Lets the controls act on `charts`."""
-        self.smoothing.valueChanged.connect(lambda value: self._smooth(charts, value))
-        self.log_scale.toggled.connect(charts.loss.set_log)
-        self.axis.currentIndexChanged.connect(lambda index: charts.set_axis(_AXES[index][1]))
+        self.controls.smoothed.connect(charts.set_smoothing)
+        self.controls.log_toggled.connect(charts.loss.set_log)
+        self.controls.axis_chosen.connect(charts.set_axis)
         self.newest.clicked.connect(charts.group.follow)
         charts.group.following_changed.connect(lambda following: self.newest.setEnabled(not following))
 
@@ -150,27 +131,6 @@ class RunHeader(QWidget):
             self._state.setObjectName(name)
             self._state.style().unpolish(self._state)
             self._state.style().polish(self._state)
-
-    def _smooth(self, charts: RunCharts, hundredths: int) -> None:
-        self._weight.setText(f"{hundredths / 100:.2f}")
-        charts.set_smoothing(hundredths / 100)
-
-    def _controls(self) -> QWidget:
-        place = QWidget()
-        row = QHBoxLayout(place)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        for text, widget in (("&Over", self.axis), ("S&moothing", self.smoothing)):
-            label = QLabel(text)
-            label.setObjectName("muted")
-            label.setBuddy(widget)
-            row.addWidget(label)
-            row.addWidget(widget)
-        row.addWidget(self._weight)
-        row.addWidget(self.log_scale)
-        row.addStretch(1)
-        row.addWidget(self.newest)
-        return place
 
 
 def _tabs() -> QTabBar:

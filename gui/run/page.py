@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
+from gui.actions import Action
 from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.time_spent import TimeSpentView
@@ -92,8 +94,8 @@ class RunPage(QWidget):
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self._recolor)
-        for keys, by in zip(VIEW_KEYS, (-1, 1), strict=True):
-            QShortcut(QKeySequence(keys), self).activated.connect(lambda by=by: self._next_view(by))
+        for which, keys, by in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
+            Action(self, f"{which}_view", f"The run's {which} view", "", keys).does(partial(self._next_view, by))
         if store.run is not None:
             self._opened()
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
@@ -58,9 +57,9 @@ class DeletingBar(QuestionBar):
         self._runs = [run for run in runs if run.state not in GOING_ON]
         if not self._runs:
             stop = "it goes on. Stop it first." if len(runs) == 1 else "they go on. Stop them first."
-            self.say("info", f"{_named(runs)} cannot be deleted: {stop}", "", "Close")
+            self.say(f"{_named(runs)} cannot be deleted: {stop}", "info", "", "Close")
         else:
-            self.say("warning", f"Move {_named(self._runs)} to the trash? Looking what that would free …", "", "Cancel")
+            self.say(f"Move {_named(self._runs)} to the trash? Looking what that would free …", "warning", "", "Cancel")
             folders = [Path(run.folder) for run in self._runs]
             left_out = len(runs) - len(self._runs)
             self._work(lambda: sum(map(holding, folders), Holding()), lambda held: self._looked(held, left_out))
@@ -76,12 +75,6 @@ class DeletingBar(QuestionBar):
         if self._working is not None:
             self._working.finish()
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.dismiss()
-        else:
-            super().keyPressEvent(event)
-
     def _looked(self, held: Holding, left_out: int) -> None:
         if not self._runs:
             return  # it is not asked any more
@@ -95,8 +88,8 @@ class DeletingBar(QuestionBar):
             else ""
         )
         self.say(
-            "warning",
             f"Move {_named(self._runs)} to the trash? {hold} {size(held.bytes)}{of_them}; {freed}{going}",
+            "warning",
             "Move to trash",
             "Cancel",
         )
@@ -106,11 +99,11 @@ class DeletingBar(QuestionBar):
             return
         if self._moved:
             moved = self._moved
-            self.say("info", "Putting back …", "", "Close")
+            self.say("Putting back …", "info", "", "Close")
             self._work(lambda: _put_all_back(moved), self._back)
         else:
             runs = [RunFolder(run.folder) for run in self._runs]
-            self.say("info", f"Moving {_named(self._runs)} to the trash …", "", "Close")
+            self.say(f"Moving {_named(self._runs)} to the trash …", "info", "", "Close")
             self._work(lambda: _trash_all(runs), self._gone)
         self.no.setFocus()
 
@@ -121,7 +114,7 @@ class DeletingBar(QuestionBar):
             place = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].place.parent}"
             one = "1 run is" if len(outcome.moved) == 1 else f"{counted(len(outcome.moved), 'run')} are"
             parts.insert(0, f"{one} in {place} now; emptying it frees the disk.")
-        self.say("warning" if outcome.problems else "ok", " ".join(parts), "Put back" if outcome.moved else "", "Close")
+        self.say(" ".join(parts), "warning" if outcome.problems else "ok", "Put back" if outcome.moved else "", "Close")
         self.changed.emit()
 
     def _back(self, outcome: _Outcome) -> None:
@@ -129,7 +122,7 @@ class DeletingBar(QuestionBar):
         parts = list(outcome.problems)
         if outcome.moved:
             parts.insert(0, f"{counted(len(outcome.moved), 'run')} put back.")
-        self.say("warning" if outcome.problems else "ok", " ".join(parts), "", "Close")
+        self.say(" ".join(parts), "warning" if outcome.problems else "ok", "", "Close")
         self.changed.emit()
 
     def _work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -139,7 +132,7 @@ class DeletingBar(QuestionBar):
 
         def failed(error: Exception) -> None:
             self._working = None
-            self.say("warning", f"That went wrong: {error}", "", "Close")
+            self.say(f"That went wrong: {error}", "warning", "", "Close")
             raise error
 
         self._working = in_background(function, self, finished, failed)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QHideEvent, QTextOption
+from PySide6.QtGui import QHideEvent, QTextOption
 from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QLineEdit,
     QPlainTextEdit,
+    QPushButton,
     QSplitter,
     QStackedWidget,
     QToolButton,
@@ -25,8 +26,8 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import counted, duration
+from gui.actions import Action, bind
 from gui.format import moment
-from gui.runs.actions import button_of
 from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
@@ -63,7 +64,7 @@ class Details(QWidget):
     noted = Signal(object, object)
     fork_wanted = Signal(str, object)
 
-    def __init__(self, actions: Sequence[QAction], parent: QWidget | None = None) -> None:
+    def __init__(self, actions: Sequence[Action], parent: QWidget | None = None) -> None:
         """`actions` are offered below the run's state, each as long as it can be done."""
         super().__init__(parent)
         self._actions = actions
@@ -181,7 +182,7 @@ class Details(QWidget):
     def _row_of_actions(self) -> FlowLayout:
         row = FlowLayout(spacing=6)
         for action in self._actions:
-            row.addWidget(button_of(action, offered=True))
+            row.addWidget(bind(QPushButton(), action, offered=True))
         return row
 
     def _show(self, run: RunSummary) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import moment
-from gui.style import icons
 from gui.titles import doing, model_title, title
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.banner import Banner
 
 _MOST = 2
 """So many are shown, the newest; the rest stands in the list."""
@@ -24,7 +23,7 @@ def left_lying(runs: Collection[RunSummary]) -> list[RunSummary]:
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
-class InterruptedRuns(QFrame):
+class InterruptedRuns(QWidget):
     """Hidden where there are none.
 
     Signals: resume(str), delete(str), set_aside(str) - the run of that id; show_all() - of more than stand here.
@@ -37,17 +36,16 @@ class InterruptedRuns(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("card")
         self.setAccessibleName("Interrupted runs")
         self._runs: list[RunSummary] = []
-        self._rows: list[QWidget] = []
+        self._rows: list[Banner] = []
         self._more = QToolButton()
         self._more.setText("Show them all")
         self._more.setObjectName("flat")
         self._more.clicked.connect(self.show_all)
         self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(12, 6, 8, 6)
-        self._layout.setSpacing(2)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(4)
         self._layout.addWidget(self._more, 0, Qt.AlignmentFlag.AlignLeft)
         self.hide()
 
@@ -67,44 +65,36 @@ class InterruptedRuns(QFrame):
         for row in self._rows:
             self._layout.removeWidget(row)
             row.deleteLater()
-        self._rows = [self._row(run) for run in self._runs[:_MOST]]
-        for place, row in enumerate(self._rows):
+        self._rows = []
+        for place, run in enumerate(self._runs[:_MOST]):
+            row = self._row(run)
+            self._rows.append(row)
             self._layout.insertWidget(place, row)
+            row.say(_words(run))  # it shows itself, and so not before it has its place
         left = len(self._runs) - _MOST
         self._more.setText(f"{left:,} more interrupted: show them all")
         self._more.setVisible(left > 0)
         self.setVisible(bool(self._runs))
 
-    def _row(self, run: RunSummary) -> QWidget:
-        named, rest = _words(run)
-        text = QLabel(wordWrap=True)
-        text.setTextFormat(Qt.TextFormat.PlainText)
-        text.setText(f"{named}: {rest}")
-        text.setToolTip(run.folder)
+    def _row(self, run: RunSummary) -> Banner:
+        named = _named(run)
         resume = QPushButton("Resume")
         resume.setToolTip("Goes on from its last checkpoint, on the same devices; begins again where it has none")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton("Delete …")
         delete.setToolTip("Asks first, and moves the run to the trash")
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
-        leave = QToolButton()
-        leave.setObjectName("flat")
-        leave.setIcon(icons.icon("close", "muted"))
-        leave.setToolTip("Leaves it as it is; it stays in the list")
-        leave.clicked.connect(lambda: self.set_aside.emit(run.run_id))
-        for button, does in ((resume, "Resume"), (delete, "Delete"), (leave, "Leave as it is:")):
+        for button, does in ((resume, "Resume"), (delete, "Delete")):
             button.setAccessibleName(f"{does} {named}")
-        row = QWidget()
-        layout = QHBoxLayout(row)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(IconLabel("warning", "warning", "Warning"))
-        layout.addWidget(text, 1)
-        for button in (resume, delete, leave):
-            layout.addWidget(button)
+        row = Banner(resume, delete, close=f"Leave as it is: {named}")
+        row.closed.connect(lambda: self.set_aside.emit(run.run_id))
+        row.label.setToolTip(run.folder)
         return row
 
 
-def _words(run: RunSummary) -> tuple[str, str]:
-    when = moment(run.started + (run.seconds or 0.0))
-    return f"{title(run)} · {model_title(run.model)}", f"interrupted {when} while {doing(run)}."
+def _named(run: RunSummary) -> str:
+    return f"{title(run)} · {model_title(run.model)}"
+
+
+def _words(run: RunSummary) -> str:
+    return f"{_named(run)}: interrupted {moment(run.started + (run.seconds or 0.0))} while {doing(run)}."

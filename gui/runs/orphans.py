@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
@@ -13,7 +13,7 @@ from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_
 from engine.system.format import size
 from gui.sources.background import Background, in_background
 from gui.titles import title_of
-from gui.widgets.icon_label import IconLabel
+from gui.widgets.banner import Banner
 
 LOOK_EVERY_S = 10.0
 """A look goes through all processes of the machine, some 20 ms on a thread."""
@@ -27,7 +27,7 @@ def named_orphans() -> dict[Orphan, str]:
     return {orphan: title_of(RunFolder(orphan.folder)) for orphan in find_orphans()}
 
 
-class Orphans(QFrame):
+class Orphans(QWidget):
     """Hidden where there are none.
 
     Signals: told(str) - in words for the user: what went wrong; when some are found out of sight, that there are.
@@ -37,7 +37,6 @@ class Orphans(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("card")
         self.setAccessibleName("Workers without a supervisor")
         self._orphans: dict[Orphan, str] = {}
         self._ending: set[Orphan] = set()
@@ -56,8 +55,8 @@ class Orphans(QFrame):
         last.addWidget(self._more, 1)
         last.addWidget(self.all)
         self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(12, 6, 8, 6)
-        self._layout.setSpacing(2)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(4)
         self._layout.addWidget(self._last)
         self.hide()
 
@@ -158,7 +157,7 @@ class Orphans(QFrame):
                 row.end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))
             if self._layout.indexOf(row) != place:
                 self._layout.insertWidget(place, row)
-            row.say(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
+            row.tell(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
         left = len(self._orphans) - _MOST
         self._more.setText(f"{left:,} more." if left > 0 else "")
         self._last.setVisible(len(self._orphans) > 1)
@@ -166,26 +165,17 @@ class Orphans(QFrame):
         self.setVisible(bool(self._orphans))
 
 
-class _Row(QWidget):
+class _Row(Banner):
     """One of them, and the button that ends it."""
 
     def __init__(self, orphan: Orphan) -> None:
-        super().__init__()
-        self._orphan = orphan
-        self._text = QLabel(wordWrap=True)
-        self._text.setTextFormat(Qt.TextFormat.PlainText)
-        self._text.setToolTip(orphan.folder)
-        self.end = QPushButton("End")
+        end = QPushButton("End")
+        super().__init__(end)
+        self.end, self._orphan = end, orphan
         self.end.setToolTip(f"Asks it to end, and kills it after {PATIENCE_S:.0f} s")
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(8)
-        layout.addWidget(IconLabel("warning", "warning", "Warning"))
-        layout.addWidget(self._text, 1)
-        layout.addWidget(self.end)
+        self.label.setToolTip(orphan.folder)
 
-    def say(self, words: str, name: str, *, ending: bool) -> None:
-        self._text.setText(words)
-        self.end.setText("Ending …" if ending else "End")
+    def tell(self, words: str, name: str, *, ending: bool) -> None:
+        self.say(words, "warning", "Ending …" if ending else "End")
         self.end.setEnabled(not ending)
         self.end.setAccessibleName(f"End the worker of {name}, rank {self._orphan.rank}, pid {self._orphan.pid}")

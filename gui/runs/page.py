@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QModelIndex, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QModelIndex, QPoint, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from engine.system.format import counted
-from gui.runs.actions import RunActions, button_of, on
+from gui.actions import WITHIN, Action, bind
+from gui.runs.actions import RunActions
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
@@ -28,8 +29,9 @@ from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
 from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import CannotPrefill, to_fork, to_go_on
-from gui.sources.run_list import RunList
+from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
+from gui.widgets.banner import Banner
 from gui.widgets.file_dialogs import reveal
 
 _EMPTY = (
@@ -38,9 +40,6 @@ _EMPTY = (
     "every run is listed here and can be opened again."
 )
 _NOTHING_LIKE_THAT = "No run is as the search and the filters ask.\n\n“Show all” takes them back."
-
-_LOOK_EVERY_MS = 3000
-"""Runs may be started and ended elsewhere, so that the list is read anew while it is in sight."""
 
 _WIDE = 1100
 """From this width on, in pixels, the details stand beside the list rather than below it."""
@@ -67,7 +66,7 @@ class RunsPage(QWidget):
     guest_wanted = Signal(object)
     told = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
@@ -84,20 +83,14 @@ class RunsPage(QWidget):
         self._count = QLabel()
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
-        self.unread = QLabel(wordWrap=True)
-        self.unread.setObjectName("muted")
-        self.unread.setAccessibleName("Runs that cannot be read")
-        self.unread.setTextFormat(Qt.TextFormat.PlainText)
-        self.unread.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.unread.hide()
+        self.unread = Banner(name="Runs that cannot be read")
         self._empty = QLabel("Looking for runs …")
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setWordWrap(True)
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
-        self._timer = QTimer(self, interval=_LOOK_EVERY_MS)
-        self._summaries = RunList(self)
+        self._summaries = runs or RunList(self)
         self._read_before = False
         self._lay_out()
         self._connect()
@@ -105,6 +98,10 @@ class RunsPage(QWidget):
     def refresh(self) -> None:
         """Reads the list anew, in the background."""
         self._summaries.refresh()
+        self.look_around()
+
+    def look_around(self) -> None:
+        """Looks for runs in line and for workers without a supervisor, in the background."""
         self.queue.look()
         self.orphans.look()
 
@@ -120,14 +117,6 @@ class RunsPage(QWidget):
     def selected(self) -> list[RunSummary]:
         """The runs that are chosen, from the top."""
         return self.table.selected()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._timer.start()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self._timer.stop()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -159,9 +148,9 @@ class RunsPage(QWidget):
         bottom = QHBoxLayout()
         bottom.setSpacing(8)
         for action in (self.acts.folder, self.acts.compare, self.acts.delete):
-            bottom.addWidget(button_of(action))
+            bottom.addWidget(bind(QPushButton(), action))
         bottom.addStretch(1)
-        bottom.addWidget(button_of(self.acts.show))
+        bottom.addWidget(bind(QPushButton(), self.acts.show))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 10, 14, 10)
         layout.setSpacing(8)
@@ -176,10 +165,9 @@ class RunsPage(QWidget):
         layout.addLayout(bottom)
 
     def _connect(self) -> None:
-        self._timer.timeout.connect(self.refresh)
         self._summaries.found.connect(self._found)
         self._summaries.complete.connect(self._complete)
-        self._summaries.failed.connect(self._unread)
+        self._summaries.failed.connect(self._failed)
         self.destroyed.connect(self._summaries.close)
         self.filters.changed.connect(self._choose_runs)
         self.table.selectionModel().selectionChanged.connect(self._selection_changed)
@@ -201,19 +189,17 @@ class RunsPage(QWidget):
         self.deleting.changed.connect(self.refresh)
         self.deleting.closed.connect(self.table.setFocus)
         self.acts.tag_wanted.connect(self._tag)
-        on(self.acts.show, lambda: self._show_run(self.table.currentIndex()))
-        on(self.acts.folder, self._open_folder)
-        on(self.acts.resume, lambda: self._resume(self.selected()[0].run_id))
-        on(self.acts.change, lambda: self._invite(self.selected()[0].run_id, to_go_on))
-        on(self.acts.pause, lambda: self._pause(self.selected()[0].run_id))
-        on(self.acts.fork, lambda: self._fork(self.selected()[0].run_id))
-        on(self.acts.compare, lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
-        on(self.acts.favourite, self._favour)
-        on(self.acts.rename, self.table.rename)
-        on(self.acts.delete, lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
-        find = QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self)
-        find.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-        find.activated.connect(self._go_to_search)
+        self.acts.show.does(lambda: self._show_run(self.table.currentIndex()))
+        self.acts.folder.does(self._open_folder)
+        self.acts.resume.does(lambda: self._resume(self.selected()[0].run_id))
+        self.acts.change.does(lambda: self._invite(self.selected()[0].run_id, to_go_on))
+        self.acts.pause.does(lambda: self._pause(self.selected()[0].run_id))
+        self.acts.fork.does(lambda: self._fork(self.selected()[0].run_id))
+        self.acts.compare.does(lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
+        self.acts.favourite.does(self._favour)
+        self.acts.rename.does(self.table.rename)
+        self.acts.delete.does(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
+        Action(self, "find_runs", "Find runs", "Goes to the search", "Ctrl+F", context=WITHIN).does(self._go_to_search)
 
     # The list
 
@@ -222,9 +208,9 @@ class RunsPage(QWidget):
             self.model.merge(runs)
         self._show_all()
 
-    def _complete(self, run_ids: list[str], unread: dict[str, str]) -> None:
+    def _complete(self, read: RunsRead) -> None:
         with self.table.holding_place():
-            self.model.keep_only(run_ids)
+            self.model.keep_only([run.run_id for run in read.runs])
         self._empty.setText(_EMPTY)
         self._show_all()
         self._show_around()
@@ -232,8 +218,9 @@ class RunsPage(QWidget):
         if not self._read_before and not self.isVisible():
             self._tell_of_interrupted()
         self._read_before = True
-        self.unread.setText(unread_words(unread))
-        self.unread.setVisible(bool(unread))
+        self.unread.say(unread_words(read.unread))
+        if self.isVisible():
+            self.look_around()
 
     def _tell_of_interrupted(self) -> None:
         count = self.interrupted.count
@@ -254,10 +241,11 @@ class RunsPage(QWidget):
         self.filters.offer(self.model.runs)
         self.interrupted.show_runs(self.model.runs)
 
-    def _unread(self, why: str) -> None:
-        self._empty.setText(
-            f"The list of runs cannot be read: {why}.\n\nCorrect that, or set FOOTPLATE_HOME to another folder."
-        )
+    def _failed(self, why: str) -> None:
+        """The runs that were last known stay in the list."""
+        words = f"The list of runs cannot be read: {why}."
+        self.unread.say(words)
+        self._empty.setText(f"{words}\n\nCorrect that, or set FOOTPLATE_HOME to another folder.")
         self._show_all()
 
     def _choose_runs(self, wanted: RunFilter) -> None:

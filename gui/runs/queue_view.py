@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
@@ -22,6 +23,7 @@ from engine.runs import queue
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
 from engine.system.format import counted
+from gui.actions import HERE, Action, bind
 from gui.sources.background import Background, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon
@@ -82,20 +84,10 @@ class LineModel(QAbstractTableModel):
 class LineTable(QTableView):
     """Shows a `LineModel`.
 
-    Signals: wanted(str) - by a key, what is to be done with the chosen run: up, down, first, hold, remove or show.
+    Signals: opened() - the chosen run is to be shown.
     """
 
-    wanted = Signal(str)
-
-    _KEYS: ClassVar[dict[tuple[int, Qt.KeyboardModifier], str]] = {
-        (Qt.Key.Key_Up, Qt.KeyboardModifier.AltModifier): "up",
-        (Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier): "down",
-        (Qt.Key.Key_Home, Qt.KeyboardModifier.AltModifier): "first",
-        (Qt.Key.Key_H, Qt.KeyboardModifier.NoModifier): "hold",
-        (Qt.Key.Key_Delete, Qt.KeyboardModifier.NoModifier): "remove",
-        (Qt.Key.Key_Return, Qt.KeyboardModifier.NoModifier): "show",
-        (Qt.Key.Key_Enter, Qt.KeyboardModifier.KeypadModifier): "show",
-    }
+    opened = Signal()
 
     def __init__(self, model: LineModel) -> None:
         super().__init__()
@@ -116,7 +108,7 @@ class LineTable(QTableView):
         header.setSectionResizeMode(LineModel.COLUMNS.index("Waits for"), QHeaderView.ResizeMode.Stretch)
         header.setSectionResizeMode(1, QHeaderView.ResizeMode.Interactive)
         self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
-        self.doubleClicked.connect(lambda _index: self.wanted.emit("show"))
+        self.doubleClicked.connect(self.opened)
 
     def chosen(self) -> QueuePosition | None:
         row = self.currentIndex().row()
@@ -137,9 +129,8 @@ class LineTable(QTableView):
         )
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        wanted = self._KEYS.get((event.key(), event.modifiers()))
-        if wanted is not None:
-            self.wanted.emit(wanted)
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.chosen() is not None:
+            self.opened.emit()
         else:
             super().keyPressEvent(event)
 
@@ -161,17 +152,22 @@ class QueueView(QWidget):
         super().__init__(parent)
         self.model = LineModel(self)
         self.table = LineTable(self.model)
-        self.removed = _RemovedBar()
+        self.removed = QuestionBar("Taking a run out of the line")
         self._count = QLabel()
         self._count.setObjectName("muted")
-        self.buttons = {
-            "up": _button("Up", "Moves the run before the one that stands before it (Alt+Up)"),
-            "down": _button("Down", "Moves the run behind the one that stands after it (Alt+Down)"),
-            "first": _button("First", "Moves the run to the head of the line (Alt+Home)"),
-            "hold": _button("Hold", ""),
-            "start": _button("Start now", "Starts the run beside those that have its devices"),
-            "remove": _button("Remove", "Takes the run out of the line; it can be put back (Delete)"),
+        before, after = (
+            "Moves the run before the one that stands before it",
+            "Moves the run behind the one that stands after it",
+        )
+        self.acts = {
+            "up": self._act("up", "Up", before, "Alt+Up"),
+            "down": self._act("down", "Down", after, "Alt+Down"),
+            "first": self._act("first", "First", "Moves the run to the head of the line", "Alt+Home"),
+            "hold": self._act("hold", "Hold", "", "H"),
+            "start": self._act("start", "Start now", "Starts the run beside those that have its devices"),
+            "remove": self._act("remove", "Remove", "Takes the run out of the line; it can be put back", "Delete"),
         }
+        self.buttons = {wanted: bind(QPushButton(), action) for wanted, action in self.acts.items()}
         self._card = QFrame()
         self._card.setObjectName("card")
         self._looking: Background | None = None
@@ -230,6 +226,9 @@ class QueueView(QWidget):
 
     # Making it
 
+    def _act(self, name: str, text: str, tip: str, *keys: str) -> Action:
+        return Action(self.table, f"queue_{name}", text, tip, *keys, context=HERE)
+
     def _lay_out(self) -> None:
         heading = QLabel("In line")
         heading.setObjectName("heading")
@@ -248,9 +247,9 @@ class QueueView(QWidget):
         layout.addWidget(self.removed)
 
     def _connect(self) -> None:
-        for wanted, button in self.buttons.items():
-            button.clicked.connect(lambda _on=False, wanted=wanted: self.act(wanted))
-        self.table.wanted.connect(self.act)
+        for wanted, action in self.acts.items():
+            action.does(partial(self.act, wanted))
+        self.table.opened.connect(lambda: self.act("show"))
         self.table.selectionModel().currentChanged.connect(lambda _now, _before: self._show_buttons())
         self.removed.yes.clicked.connect(self._put_back)
         self.removed.no.clicked.connect(self._forget_removed)
@@ -290,18 +289,17 @@ class QueueView(QWidget):
         place = self.table.chosen()
         row = self.model.row(place.run_id) if place is not None else None
         held = place is not None and place.held
-        self.buttons["hold"].setText("Release" if held else "Hold")
-        self.buttons["hold"].setToolTip(
-            "Lets the run go on waiting for its devices alone (H)"
-            if held
-            else "Has the others go before the run, which keeps its place, until you release it (H)"
-        )
+        if held:
+            self.acts["hold"].become("Release", "Lets the run go on waiting for its devices alone (H)")
+        else:
+            tip = "Has the others go before the run, which keeps its place, until you release it (H)"
+            self.acts["hold"].become("Hold", tip)
         last = len(self.model.places) - 1
         for wanted, button in self.buttons.items():
             at_its_end = (wanted in ("up", "first") and row == 0) or (wanted == "down" and row == last)
             had_focus = button.hasFocus()
-            button.setEnabled(row is not None and not at_its_end)
-            if had_focus and not button.isEnabled():
+            self.acts[wanted].allow("Choose a run" if row is None else "It stands there already" if at_its_end else "")
+            if had_focus and not self.acts[wanted].ready:
                 self.table.setFocus()
             button.setAccessibleName(f"{button.text()}: {place.name}" if place is not None else button.text())
 
@@ -319,13 +317,13 @@ class QueueView(QWidget):
     def _remove(self, place: QueuePosition) -> None:
         row = self.model.row(place.run_id) or 0
         self._last_removed = place, row
-        self.removed.say("info", f"Taking “{place.name}” out of the line …", "", "Close")
+        self.removed.say(f"Taking “{place.name}” out of the line …", "info", "", "Close")
         self.removed.no.setFocus()
         in_background(lambda: take_out(place.folder), self, lambda _none: self._gone(place), self._not_gone)
 
     def _gone(self, place: QueuePosition) -> None:
         if self._last_removed is not None and self._last_removed[0] == place:
-            self.removed.say("ok", f"“{place.name}” is out of the line; it stays in the list.", "Put back", "Close")
+            self.removed.say(f"“{place.name}” is out of the line; it stays in the list.", "ok", "Put back", "Close")
             self._show_what_there_is()
         self.look()
         self.changed.emit()
@@ -363,22 +361,3 @@ class QueueView(QWidget):
         self.removed.hide()
         self._show_what_there_is()
         self.table.setFocus()
-
-
-class _RemovedBar(QuestionBar):
-    """Says that a run was taken out of the line, and offers to put it back."""
-
-    def __init__(self) -> None:
-        super().__init__("Taking a run out of the line")
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.no.click()
-        else:
-            super().keyPressEvent(event)
-
-
-def _button(text: str, tip: str) -> QPushButton:
-    button = QPushButton(text)
-    button.setToolTip(tip)
-    return button

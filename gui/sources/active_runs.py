@@ -1,4 +1,4 @@
-"""The runs that go on: which there are, which to show first, who is ahead of a new one, and asking one to stop or to pause.
+"""The runs that go on: who is ahead of a new one, and asking one to stop or to pause.
 To be called away from the window's thread, on which nothing of it is imported before the first paint."""
 
 from __future__ import annotations
@@ -8,22 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.contract.protocol import Command
     from engine.runs.folder import RunFolder
-
-LOOKED_AT = 50
-"""How many of the newest runs are looked at for those that still go on."""
-
-
-def runs_going_on() -> list[RunFolder]:
-    """Those of the newest runs that have not ended, newest first."""
-    from engine.runs.folder import list_runs
-
-    return [run for run in list_runs(LOOKED_AT) if run.state() in ("starting", "waiting", "running")]
-
-
-def count_going_on() -> tuple[int, int]:
-    """How many of them are at work, and how many wait in line for their devices."""
-    waiting = [run.state() == "waiting" for run in runs_going_on()]
-    return waiting.count(False), waiting.count(True)
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
@@ -71,11 +55,3 @@ def runs_ahead() -> dict[str, tuple[str, ...]]:
     runs = {run_id for run_ids in ahead.values() for run_id in run_ids}
     titles = {run_id: title_of(RunFolder(paths.runs_folder() / run_id)) for run_id in runs}
     return {device: tuple(dict.fromkeys(titles[run_id] for run_id in run_ids)) for device, run_ids in ahead.items()}
-
-
-def run_to_show() -> RunFolder | None:
-    """The newest run that goes on, else the newest of all."""
-    from engine.runs.folder import list_runs
-
-    runs = runs_going_on() or list_runs(1)
-    return runs[0] if runs else None

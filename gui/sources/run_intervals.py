@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import is_gpu
-from engine.contract.events import RunFinished
-from engine.runs.folder import ENDED, RunFolder, State, list_runs
-from gui.sources.background import Background, expected_of_a_disk, in_background, why
+from engine.runs.folder import ENDED, RunFolder, RunSummary, State
+from gui.sources.background import why
 from gui.sources.executions import executions
 from gui.titles import title
 
-READ_EVERY_MS = 3000
 SHOWN_S = 86_400.0
 """Runs that ended longer ago are no marks: the graphs reach no further back."""
-
-_SILENT = -1
-"""The stamp of a run that goes on and has not said so yet: it is read again."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class RunInterval:
 
 
 class RunIntervals(QObject):
-    """The executions of the last 24 hours and those going on, oldest first; read on a thread every few seconds.
+    """The executions of the last 24 hours and those going on, oldest first, as they were last read.
 
     `unread` says of runs whose files could not be understood, by their ids, why; what was known of them before stands.
 
@@ -58,30 +53,12 @@ class RunIntervals(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.marks: tuple[RunInterval, ...] = ()
-        self.unread: dict[str, str] = {}
-        self._reader = _Reader()
-        self._reading: Background | None = None
-        self._again = False
-        self._timer = QTimer(self, interval=READ_EVERY_MS)
-        self._timer.timeout.connect(self.refresh)
+        self.unread: Mapping[str, str] = {}
 
-    def start(self) -> None:
-        self._timer.start()
-        self.refresh()
-
-    def stop(self) -> None:
-        """Ends the reading; returns once it has ended."""
-        self._timer.stop()
-        self._again = False
-        if self._reading is not None:
-            self._reading.finish()
-
-    def refresh(self) -> None:
-        """Reads the runs now; where that is going on already, once more afterwards."""
-        if self._reading is not None:
-            self._again = True
-            return
-        self._reading = in_background(self._reader.read, self, self._read, self._could_not_read)
+    def show(self, marks: tuple[RunInterval, ...], unread: Mapping[str, str]) -> None:
+        if (marks, unread) != (self.marks, self.unread):
+            self.marks, self.unread = marks, unread
+            self.changed.emit()
 
     def holding(self) -> dict[str, str]:
         """The GPUs of this machine that runs going on hold: UUIDs, and the name of the run."""
@@ -91,90 +68,69 @@ class RunIntervals(QObject):
         """The processes that run the runs going on: pids, and the name of the run. Workers descend from them."""
         return {mark.supervisor: mark.name for mark in self.marks if mark.going_on and mark.supervisor is not None}
 
-    def _read(self, marks: tuple[RunInterval, ...]) -> None:
-        self._reading = None
-        if (marks, self._reader.unread) != (self.marks, self.unread):
-            self.marks, self.unread = marks, self._reader.unread
-            self.changed.emit()
-        if self._again:
-            self._again = False
-            self.refresh()
 
-    def _could_not_read(self, error: Exception) -> None:
-        self._read(())  # a home that cannot be read has no runs to mark
-        expected_of_a_disk(error)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What was read of a run, and of when its folder was: a supervisor's file, a job or notes that are put into it mean that
-    somebody goes on with the run, or names it otherwise."""
-
-    stamp: int
-    marks: tuple[RunInterval, ...]
-
-    def still_so(self, run: RunFolder) -> bool:
-        newest = self.marks[-1]
-        return self.stamp == _stamp(run) and (not newest.going_on or newest.state == run.state())
-
-
-class _Reader:
-    """Reads marks; what cannot change any more is read once."""
+class IntervalReader:
+    """Reads the executions of runs; those of a run that has ended are read once, as long as its summary stays."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, _Known] = {}
-        self.unread: dict[str, str] = {}
+        self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
 
-    def read(self) -> tuple[RunInterval, ...]:
-        """All marks, oldest first. Raises OSError where the runs' folder cannot be read."""
-        runs = list_runs()
-        present = {run.path for run in runs}
-        self._known = {path: known for path, known in self._known.items() if path in present}
-        unread: dict[str, str] = {}
+    def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
+        """Those to show of `runs`, oldest first, and what was known of the runs in `unread`, to which those are added whose
+        executions cannot be understood."""
+        known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
-            known = self._known.get(run.path)
+            before = self._known.get(run.run_id)
+            if before is not None and before[0] == run and run.state in ENDED:
+                known[run.run_id] = before
+                continue
             try:
-                if known is None or not known.still_so(run):
-                    known = _marks_of(run)
+                known[run.run_id] = run, _intervals_of(run)
+            except (FileNotFoundError, PermissionError):
+                continue  # gone, or not ours to read
             except Exception as error:  # whatever one run's files hold, the others are to be seen
                 unread[run.run_id] = why(error)
-            if known is not None:
-                self._known[run.path] = known
-        self.unread = unread
+                if before is not None:
+                    known[run.run_id] = before
+        self._known = known
         oldest = time.time() - SHOWN_S
-        all_of_them = (mark for known in self._known.values() for mark in known.marks)
-        shown = (mark for mark in all_of_them if mark.end is None or mark.end >= oldest)
-        return tuple(sorted(shown, key=lambda mark: mark.start))
+        every = (interval for _run, intervals in known.values() for interval in intervals)
+        shown = (interval for interval in every if interval.end is None or interval.end >= oldest)
+        return tuple(sorted(shown, key=lambda interval: interval.start))
 
 
-def _stamp(run: RunFolder) -> int:
-    try:
-        return run.path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _marks_of(run: RunFolder) -> _Known | None:
-    """None for a run that is gone or not ours to read. Raises OSError, and whatever damaged files may lead to."""
-    stamp, state, last = _stamp(run), run.state(), run.last_event()
-    try:
-        summary = run.summary()
-        told = executions(run)
-    except (FileNotFoundError, PermissionError):
-        return None
-    if state not in ENDED and isinstance(last, RunFinished):
-        stamp, state = _SILENT, last.outcome
+def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
+    """Raises OSError, and whatever damaged files may lead to."""
+    run, name = RunFolder(summary.folder), title(summary)
+    if summary.state in ENDED and _silent_for_long(run):
+        return ()
+    last, told = run.last_event(), executions(run)
     before = [
-        RunInterval(summary.run_id, title(summary), each.devices, each.state, each.start, each.end)
+        RunInterval(summary.run_id, name, each.devices, each.state, each.start, each.end)
         for each in told
         if each.state is not None
     ]
     devices = told[-1].devices if told else tuple(dict.fromkeys(summary.devices))
     start = told[-1].start if told else summary.started
-    newest = RunInterval(summary.run_id, title(summary), devices, state, start)
-    if state in ENDED:
-        newest = replace(newest, end=max(last.time, start) if last is not None else start)
+    if summary.state in ENDED:
+        end, supervisor = (max(last.time, start) if last is not None else start), None
     else:
-        supervisor = run.supervisor()
-        newest = replace(newest, supervisor=supervisor.pid if supervisor is not None else None)
-    return _Known(stamp, (*before, replace(newest, devices=()) if state == "waiting" else newest))
+        end, supervisor = None, run.supervisor()
+    newest = RunInterval(
+        run_id=summary.run_id,
+        name=name,
+        devices=() if summary.state == "waiting" else devices,
+        state=summary.state,
+        start=start,
+        end=end,
+        supervisor=supervisor.pid if supervisor is not None else None,
+    )
+    return (*before, newest)
+
+
+def _silent_for_long(run: RunFolder) -> bool:
+    """Whether the run's log was last written so long ago that nothing of it is shown."""
+    try:
+        return run.events_file.stat().st_mtime < time.time() - SHOWN_S
+    except FileNotFoundError:
+        return False

@@ -43,14 +43,14 @@ import sys, time
 from PySide6.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
-from gui import theme
+from gui.style import theme
 from gui.main_window import RUNS, MainWindow
-from gui.runs.page import RunsPage
+from gui.sources.run_list import RunList
 
 wanted, cold = int(sys.argv[1]), sys.argv[2] == "cold"
-refresh = RunsPage.refresh
+refresh = RunList.refresh
 if cold:
-    RunsPage.refresh = lambda page: None
+    RunList.refresh = lambda runs: None
 app = QApplication(["footplate"])
 theme.apply(app)
 window = MainWindow()
@@ -79,8 +79,9 @@ def until(done):
 
 until(lambda: window.workspace is not None)
 runs = window.workspace.runs
-until(lambda: window.workspace.marks._reading is None and (cold or runs.model.rowCount() == wanted))
-RunsPage.refresh = refresh
+settled_at = time.perf_counter() + 2
+until(lambda: time.perf_counter() > settled_at and (cold or runs.model.rowCount() == wanted))
+RunList.refresh = refresh
 watcher = Watcher()
 runs.table.viewport().installEventFilter(watcher)
 bar = window.header.tabs
@@ -97,7 +98,7 @@ def timed(act, done):
 
 settled = []
 runs._summaries.complete.connect(settled.append)
-runs._timer.stop()
+window.workspace.run_list._timer.stop()
 runs.refresh()
 until(lambda: settled)
 timed(lambda: runs.filters.text.setText("resnet50 1"), lambda: 0 < runs.model.rowCount() < wanted)

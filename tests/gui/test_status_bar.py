@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from gui.actions import Actions
 from gui.sources.run_status import RunStatus, StatusWord
 from gui.status_bar import StatusBar
 
@@ -13,8 +14,20 @@ HALF = {"fraction": 0.5, "images_per_second": 1840.0, "seconds_left": 192.0}
 
 
 @pytest.fixture
-def bar(styled: QApplication, qtbot: QtBot) -> StatusBar:
-    made = StatusBar()
+def window(styled: QApplication, qtbot: QtBot) -> QWidget:
+    made = QWidget()
+    qtbot.addWidget(made)
+    return made
+
+
+@pytest.fixture
+def actions(window: QWidget) -> Actions:
+    return Actions(window)
+
+
+@pytest.fixture
+def bar(window: QWidget, actions: Actions, qtbot: QtBot) -> StatusBar:
+    made = StatusBar(actions)
     qtbot.addWidget(made)
     made.resize(1280, 40)
     made.show()
@@ -43,9 +56,9 @@ def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
     bar: StatusBar, word: StatusWord, pause: bool, stop: bool, resume: bool
 ) -> None:
     bar.show_run(RunStatus(word=word, text=word))
-    assert (bar.pause.isEnabled() and bar.pause.isVisible(), bar.stop.isEnabled()) == (pause, stop)
-    assert bar.resume.isVisible() == resume
-    assert bar.pause.isVisible() != resume
+    assert bar.pause.accessibleName() == ("Resume" if resume else "Pause")
+    assert (bar.pause.isEnabled() and not resume, bar.stop.isEnabled()) == (pause, stop)
+    assert bar.pause.isEnabled() == (pause or resume)
     for button, shortcut in ((bar.pause, "Ctrl+P"), (bar.stop, "Ctrl+.")):
         assert (shortcut in button.toolTip()) == button.isEnabled()
         assert button.accessibleDescription() == button.toolTip() != ""
@@ -61,12 +74,14 @@ def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(
     assert "out of the line" in bar.stop.toolTip()
 
 
-def test_that_the_buttons_ask_for_what_they_say(bar: StatusBar, qtbot: QtBot) -> None:
+def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:
     bar.show_run(RunStatus(word="Running", text="Running"))
-    with qtbot.waitSignal(bar.pause_requested):
+    with qtbot.waitSignal(actions.pause.triggered):
         bar.pause.click()
-    with qtbot.waitSignal(bar.stop_requested):
+    with qtbot.waitSignal(actions.stop.triggered):
         bar.stop.click()
     bar.show_run(RunStatus(word="Paused", text="Paused"))
-    with qtbot.waitSignal(bar.resume_requested):
-        bar.resume.click()
+    with qtbot.waitSignal(actions.pause.triggered):
+        bar.pause.click()
+    with qtbot.assertNotEmitted(actions.stop.triggered):
+        bar.stop.click()

@@ -8,13 +8,13 @@ import sys
 from typing import Literal
 
 import psutil
-from PySide6.QtCore import QElapsedTimer, Qt, QTimer, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import QElapsedTimer, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.system.format import duration, size
 from gui.monitor.processes.lines import Line
 from gui.titles import gpu_names
+from gui.widgets.banner import Severity
 from gui.widgets.question_bar import QuestionBar
 
 _LOOK_MS = 100
@@ -110,9 +110,9 @@ class EndingBar(QuestionBar):
         self._look.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
-            self.say("warning", _stop_words(line), "Stop the run", "Cancel")
+            self.say(_stop_words(line), "warning", "Stop the run", "Cancel")
         else:
-            self.say("warning", _end_words(line), "End process", "Cancel")
+            self.say(_end_words(line), "warning", "End process", "Cancel")
         self.no.setFocus()
 
     def dismiss(self) -> None:
@@ -121,12 +121,6 @@ class EndingBar(QuestionBar):
         self._line = None
         self.hide()
         self.closed.emit()
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
-            self.dismiss()
-        else:
-            super().keyPressEvent(event)
 
     def _act(self) -> None:
         """Does what was asked about."""
@@ -144,12 +138,12 @@ class EndingBar(QuestionBar):
         try:
             end(line.pid, line.started, kill=kill)
         except CannotEnd as problem:
-            self._tell("info", str(problem))
+            self._tell(str(problem), "info")
             return
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._look.start()
-        self.say("info", f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "", "Close")
+        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "info", "", "Close")
         self.no.setFocus()
 
     def _look_again(self) -> None:
@@ -157,7 +151,7 @@ class EndingBar(QuestionBar):
         if line is None or line.pid is None or line.started is None:
             return
         if not _is_there(line.pid, line.started):
-            self._tell("ok", f"{_name(line)} has ended.")
+            self._tell(f"{_name(line)} has ended.", "ok")
         elif self._since.hasExpired(round(1000 * self.patience_s)) and not self.yes.isVisible():
             self._still_there(line)
 
@@ -165,23 +159,23 @@ class EndingBar(QuestionBar):
         waited = f"{self.patience_s:g} s"
         if self._done == "killed":
             self._tell(
-                "warning",
                 f"{_name(line)} is still there {waited} after it was killed: it waits for the driver or a disk, and ends "
                 "when that answers, at the latest with a restart of the machine.",
+                "warning",
             )
         else:
             self.say(
-                "warning",
                 f"{_name(line)} is still there after {waited}: it may be saving its work, or ignore what it was asked. "
                 "Killing it loses whatever it has not saved.",
+                "warning",
                 "Kill it",
                 "Leave it",
             )
 
-    def _tell(self, icon: str, text: str) -> None:
+    def _tell(self, text: str, severity: Severity) -> None:
         """Says how it ended; nothing is left to do."""
         self._look.stop()
-        self.say(icon, text, "", "Close")
+        self.say(text, severity, "", "Close")
 
 
 def _name(line: Line) -> str:

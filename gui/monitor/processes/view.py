@@ -8,7 +8,7 @@ from functools import partial
 
 import psutil
 from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, Signal
-from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QKeySequence, QShortcut, QShowEvent
+from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import Snapshot, gpu_title
 from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
+from gui.actions import WITHIN, Action, bind
 from gui.monitor.processes.lines import Line, lines_of, sharing
 from gui.monitor.processes.model import (
     COLUMNS,
@@ -44,6 +45,7 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
+from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
 
 ASKING_S = 5.0
@@ -90,16 +92,18 @@ class ProcessesView(QWidget):
         self.as_tree.setToolTip("Processes under the run or the process that started them")
         self.tree = self._make_tree()
         self.bar = EndingBar()
-        self._warning = QLabel(wordWrap=True)
-        self._warning.setObjectName("warning")
-        self._warning.setTextFormat(Qt.TextFormat.PlainText)
+        self._warning = Banner()
         self._count = QLabel()
         self._count.setObjectName("heading")
         self._why = ElidedLabel()
         self._why.setObjectName("muted")
-        self.copy = QPushButton("&Copy")
-        self.copy.setToolTip("Copies the chosen lines as a table (Ctrl+C)")
-        self.end = QPushButton("&End process …")
+        lines = "Copies the chosen lines as a table"
+        self.acts = {
+            "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
+            "command": Action(self.tree, "copy_process_command", "Copy the command"),
+            "end": Action(self.tree, "end_process", "&End process …", "", "Delete", context=WITHIN),
+        }
+        self.copy, self.end = (bind(QPushButton(), self.acts[name]) for name in ("copy", "end"))
         self._empty = QLabel(wordWrap=True)
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -132,7 +136,7 @@ class ProcessesView(QWidget):
         for column in range(1, len(COLUMNS)):
             known = len(seen) > 1 if column == HOST else self.model.ever_known(column)
             self.tree.setColumnHidden(column, not known)
-        self._tell(self._warning, sharing(lines, self._marks.marks))
+        self._warning.say(sharing(lines, self._marks.marks))
         self._show_count(lines)
         self._show_buttons()
 
@@ -196,17 +200,16 @@ class ProcessesView(QWidget):
         self.as_tree.toggled.connect(self.refresh)
         self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
         self.tree.customContextMenuRequested.connect(self._open_menu)
-        self.copy.clicked.connect(self.copy_selected)
-        self.end.clicked.connect(self._ask)
+        self.acts["copy"].does(self.copy_selected)
+        self.acts["command"].does(self._copy_command)
+        self.acts["end"].does(self._ask)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
-        for keys, place, act in (
-            (QKeySequence(QKeySequence.StandardKey.Find), self, self._go_to_filter),
-            (QKeySequence(QKeySequence.StandardKey.Copy), self.tree, self.copy_selected),
-            (QKeySequence(QKeySequence.StandardKey.Delete), self.tree, self._ask),
-            (QKeySequence("Shift+F10"), self.tree, self._open_menu_by_key),  # Qt knows the menu key alone
-        ):
-            QShortcut(keys, place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut).activated.connect(act)
+        find = Action(self, "find_processes", "Find processes", "Goes to the filter", "Ctrl+F", context=WITHIN)
+        find.does(self._go_to_filter)
+        # Qt knows the menu key alone.
+        menu = Action(self.tree, "process_menu", "Menu of the process", "", "Shift+F10", context=WITHIN)
+        menu.does(self._open_menu_by_key)
 
     # What happens
 
@@ -312,18 +315,20 @@ class ProcessesView(QWidget):
         why = "" if stops else why_not(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             why = "Choose one process alone to end it."
-        self.end.setText("Stop the &run …" if stops else "&End process …")
-        self.end.setToolTip(
-            why or f"{'Asks first' if stops else 'Asks first; then the process may save its work'} (Delete)"
+        if stops:
+            self.acts["end"].become("Stop the &run …", "Asks first (Delete)")
+        else:
+            self.acts["end"].become("&End process …", "Asks first; then the process may save its work (Delete)")
+        self.acts["end"].allow(why)
+        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Choose the processes to copy")
+        self.acts["command"].allow(
+            "" if line is not None and line.command else "Choose one process that tells its command"
         )
-        self.end.setEnabled(not why)
-        self.end.setAccessibleDescription(why)
-        self.copy.setEnabled(self.tree.selectionModel().hasSelection())
         self._tell(self._why, why if self.rows.rowCount() else "")
 
     def _ask(self) -> None:
         line = self.selected()
-        if line is not None and self.end.isEnabled():
+        if line is not None:
             self.bar.ask(line)
 
     def copy_selected(self) -> None:
@@ -346,14 +351,12 @@ class ProcessesView(QWidget):
             QGuiApplication.clipboard().setText(line.command)
 
     def _open_menu(self, where: QPoint) -> None:
-        line = self.selected()
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Copy", self.copy_selected).setEnabled(self.copy.isEnabled())
-        menu.addAction("Copy the command", self._copy_command).setEnabled(line is not None and bool(line.command))
+        menu.addActions([self.acts["copy"], self.acts["command"]])
         self._add_sorting(menu)
         menu.addSeparator()
-        menu.addAction(self.end.text().replace("&", ""), self._ask).setEnabled(self.end.isEnabled())
+        menu.addAction(self.acts["end"])
         menu.popup(self.tree.viewport().mapToGlobal(where))
 
     def _open_menu_by_key(self) -> None:
@@ -386,8 +389,6 @@ class ProcessesView(QWidget):
         if label.text() != text:
             label.setText(text)
             label.setToolTip(text)
-        if label is self._warning:
-            label.setVisible(bool(text))
 
 
 def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:

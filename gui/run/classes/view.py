@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QItemSelection, QRegularExpression, Qt, Signal
-from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gui.actions import Action
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, ConfusionCsv, MeasuresCsv
 from gui.run.validation_slider import ValidationSlider
@@ -128,7 +129,7 @@ class ClassesView(QWidget):
         confusion = figures.confusion if figures is not None else None
         self.matrix.show_counts(self._classes(), confusion)
         self._matrix_place.setVisible(confusion is not None)
-        self._confusion_action.setEnabled(confusion is not None)
+        self._confusion_action.allow("" if confusion is not None else "There is no confusion matrix")
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
         text = _headline(self._classes(), figures)
@@ -195,12 +196,11 @@ class ClassesView(QWidget):
         button.setToolTip("Saves what is on screen as CSV")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
-        measures = menu.addAction("Measures of each class as CSV …")
-        measures.triggered.connect(lambda: self._ask("classes", self.save_measures))
-        # Made in Python, as what C++ makes may be taken for an object that has ended.
-        self._confusion_action = QAction("Confusion matrix as CSV …", self)
-        menu.addAction(self._confusion_action)
-        self._confusion_action.triggered.connect(lambda: self._ask("confusion", self.save_confusion))
+        measures = Action(self, "save_class_measures", "Measures of each class as CSV …")
+        measures.does(lambda: self._ask("classes", self.save_measures))
+        self._confusion_action = Action(self, "save_confusion", "Confusion matrix as CSV …")
+        self._confusion_action.does(lambda: self._ask("confusion", self.save_confusion))
+        menu.addActions([measures, self._confusion_action])
         button.setMenu(menu)
         return button
 

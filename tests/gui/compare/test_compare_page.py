@@ -57,15 +57,15 @@ def test_that_the_curves_of_all_runs_lie_over_one_another(show: Callable[..., Co
     assert lines(page, "loss") == {"1": 40, "2": 60, "3": 20}
     assert lines(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)
-    page.controls.over.setCurrentIndex(1)
+    page.controls.axis.setCurrentIndex(1)
     assert page.curves.group.extent == (0, 4)
-    page.controls.over.setCurrentIndex(2)
+    page.controls.axis.setCurrentIndex(2)
     assert page.curves.group.extent == (0, pytest.approx(6.0, abs=1e-3))
 
 
 def test_that_parts_of_epochs_are_told(show: Callable[..., ComparePage]) -> None:
     page = show(run_of(40))
-    page.controls.over.setCurrentIndex(1)
+    page.controls.axis.setCurrentIndex(1)
     plot = page.curves.plots["loss"]
     assert plot._view.bottom_axis.words([0.5, 1.0], 0.5) == ["0.5", "1"]
     page.curves.group.show_range(0.0, 1.0)

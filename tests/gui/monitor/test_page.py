@@ -296,9 +296,9 @@ def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> N
     page = watching.page
     asked: list[tuple[object, ...]] = []
     page.saving.ask_csv = lambda *args: asked.append(args)  # type: ignore[assignment,misc,return-value]
-    page.bar.csv_wanted.emit()
+    page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
-    page.bar.csv_wanted.emit()
+    page.bar.acts["csv"].trigger()
     assert asked[0] == ((full_gpu(0).uuid,), START - 600, START)
     assert asked[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
 

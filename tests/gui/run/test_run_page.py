@@ -156,7 +156,7 @@ def test_that_loss_and_devices_share_one_time_axis_which_can_count_steps(show: O
     loss, devices = page.charts.loss, page.charts.devices["utilization_percent"]
     assert loss.horizontal_range == devices.horizontal_range
     assert loss.horizontal_range[1] == pytest.approx(8.0, rel=0.1)
-    page.header.axis.setCurrentIndex(1)
+    page.header.controls.axis.setCurrentIndex(1)
     assert loss.horizontal_range == devices.horizontal_range
     assert loss.horizontal_range[1] == pytest.approx(80, rel=0.1)
 
@@ -165,11 +165,11 @@ def test_that_smoothing_and_the_logarithmic_axis_act_on_the_loss(show: Open, qtb
     page = show(a_run(80))
     assert page.charts is not None
     unsmoothed = page.charts.loss.describe()
-    page.header.smoothing.setValue(90)
+    page.header.controls.smoothing.setValue(90)
     assert page.charts.loss.describe() != unsmoothed
-    page.header.smoothing.setValue(0)
+    page.header.controls.smoothing.setValue(0)
     assert page.charts.loss.describe() == unsmoothed
-    page.header.log_scale.setChecked(True)
+    page.header.controls.log_scale.setChecked(True)
     qtbot.waitUntil(lambda: page.charts is not None and page.charts.loss.vertical_range[1] < 1, timeout=3000)
 
 
@@ -272,7 +272,7 @@ def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot:
     run = a_run(60, "paused")
     page = show(run)
     assert page.charts is not None
-    page.header.smoothing.setValue(90)
+    page.header.controls.smoothing.setValue(90)
     assert page.result.isVisible()
     qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription(), timeout=5000)  # type: ignore[union-attr]
     last = page.store.data.last_n
@@ -301,4 +301,4 @@ def _worse(event: AnyEvent) -> AnyEvent:
 
 
 def test_that_the_axis_says_what_its_time_leaves_out(page: RunPage) -> None:
-    assert "waiting in line are left out" in page.header.axis.toolTip()
+    assert "waiting in line are left out" in page.header.controls.axis.toolTip()

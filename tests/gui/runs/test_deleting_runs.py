@@ -19,7 +19,7 @@ def asked(page: RunsPage, qtbot: QtBot) -> str:
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
     qtbot.waitUntil(lambda: page.deleting.yes.isVisible() and page.deleting.yes.text() == "Move to trash")
-    return page.deleting.text.text()
+    return page.deleting.text()
 
 
 def test_that_deleting_asks_with_the_size_and_moves_several_runs_at_once(
@@ -39,7 +39,7 @@ def test_that_deleting_asks_with_the_size_and_moves_several_runs_at_once(
         page.deleting.yes.click()
     assert column(page, "Name") == ["run 2"]
     assert not any(run.path.exists() for run in runs[:2])
-    assert "2 runs are in the desktop's trash" in page.deleting.text.text()
+    assert "2 runs are in the desktop's trash" in page.deleting.text()
 
 
 def test_that_deleted_runs_are_put_back(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -56,7 +56,7 @@ def test_that_deleted_runs_are_put_back(page: RunsPage, refresh: Refresh, qtbot:
         page.deleting.yes.click()
     assert column(page, "Name") == ["one"]
     assert run.events_file.read_bytes() == before
-    assert "1 run put back" in page.deleting.text.text()
+    assert "1 run put back" in page.deleting.text()
 
 
 def test_that_escape_and_cancel_leave_everything_as_it_was(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -84,7 +84,7 @@ def test_that_runs_that_go_on_are_left_out_and_that_is_said(page: RunsPage, refr
         page.deleting.yes.click()
     assert column(page, "Name") == ["going"]
     page.deleting.ask([run for run in page.model.runs if run.name == "going"])
-    assert "cannot be deleted: it goes on" in page.deleting.text.text()
+    assert "cannot be deleted: it goes on" in page.deleting.text()
     assert not page.deleting.yes.isVisible()
 
 
@@ -96,7 +96,7 @@ def test_that_a_run_that_went_meanwhile_is_said_to_be_gone(page: RunsPage, refre
     shutil.rmtree(run.path)
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
-    assert "gone already" in page.deleting.text.text()
+    assert "gone already" in page.deleting.text()
     assert not page.deleting.yes.isVisible()
 
 
@@ -105,7 +105,7 @@ def test_that_an_interrupted_run_is_deleted_from_its_line(page: RunsPage, refres
     refresh()
     page.interrupted.delete.emit(run.run_id)
     qtbot.waitUntil(lambda: page.deleting.yes.text() == "Move to trash")
-    assert "“night shift”" in page.deleting.text.text()
+    assert "“night shift”" in page.deleting.text()
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
     assert not page.interrupted.isVisible()

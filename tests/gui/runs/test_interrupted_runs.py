@@ -29,6 +29,15 @@ def test_that_an_interrupted_run_is_told_with_what_it_was_doing(page: RunsPage, 
     assert "while training, epoch 4 of 4, step 60." in said
 
 
+def test_that_being_told_of_runs_takes_the_keyboard_from_nobody(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
+    with qtbot.waitActive(page):
+        page.activateWindow()
+    interrupted(name="night shift")
+    refresh()
+    assert page.interrupted.isVisible()
+    assert page.isActiveWindow()
+
+
 def test_that_resume_has_the_run_go_on(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = interrupted(name="night shift")
     refresh()

@@ -210,10 +210,13 @@ def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(
     stand("later")
     refresh()
     qtbot.waitUntil(lambda: names(page) == ["forever", "later"])
+    with qtbot.waitActive(page):
+        page.activateWindow()
     choose(page, 0)
+    page.queue.table.setFocus()
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
     qtbot.waitUntil(page.queue.removed.yes.isVisible, timeout=20_000)
-    assert "“forever” is out of the line" in page.queue.removed.text.text()
+    assert "“forever” is out of the line" in page.queue.removed.text()
     assert first.run.state() == "stopped"
     assert order() == ["later"]
     page.queue.removed.yes.click()

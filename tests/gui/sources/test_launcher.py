@@ -70,7 +70,7 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
     runs.table.selectRow(0)
-    window.header.job.setChecked(False)
+    window.acts.job_panel.setChecked(False)
     runs.acts.change.trigger()
     qtbot.waitUntil(lambda: window.form.prefill_mode.prefill is not None)
     prefill = window.form.prefill_mode.prefill

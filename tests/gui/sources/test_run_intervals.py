@@ -14,22 +14,30 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import PhaseChanged, RunFinished, Waiting
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.notes import change_notes
-from engine.system import paths
 from gui.sources.run_intervals import RunIntervals
+from gui.sources.run_list import RunList
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job, story, write
 
 
 @pytest.fixture
 def marks(qtbot: QtBot) -> Iterator[RunIntervals]:
-    made = RunIntervals()
+    runs = RunList()
+    made = RunIntervals(runs)
+    runs.complete.connect(lambda read: made.show(read.intervals, read.unread))
     yield made
-    made.stop()
+    runs.close()
+
+
+def source(marks: RunIntervals) -> RunList:
+    runs = marks.parent()
+    assert isinstance(runs, RunList)
+    return runs
 
 
 def read(marks: RunIntervals, qtbot: QtBot) -> None:
     with qtbot.waitSignal(marks.changed, timeout=20_000):
-        marks.refresh()
+        source(marks).refresh()
 
 
 def replace(file: Path, content: str) -> None:
@@ -102,36 +110,6 @@ def test_that_runs_of_long_ago_are_no_marks_and_new_ones_come_in_order(marks: Ru
     assert [mark.name for mark in marks.marks] == ["first"]
 
 
-def test_that_folders_are_looked_at_by_themselves_once_started(
-    marks: RunIntervals, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marks._timer.setInterval(50)
-    marks.start()
-    with qtbot.waitSignal(marks.changed, timeout=20_000):
-        a_run(8, name="flowers")
-    marks.stop()
-    assert not marks._timer.isActive()
-
-
-def test_that_being_told_twice_reads_twice(marks: RunIntervals, qtbot: QtBot) -> None:
-    a_run(8, name="first")
-    with qtbot.waitSignal(marks.changed, timeout=20_000):
-        marks.refresh()
-        a_run(8, name="second")
-        marks.refresh()
-    qtbot.waitUntil(lambda: len(marks.marks) == 2, timeout=20_000)
-
-
-def test_that_a_home_that_cannot_be_read_has_no_marks(marks: RunIntervals, qtbot: QtBot) -> None:
-    a_run(8, name="first")
-    read(marks, qtbot)
-    folder = paths.runs_folder()
-    shutil.rmtree(folder)
-    folder.write_text("not a folder")
-    read(marks, qtbot)
-    assert marks.marks == ()
-
-
 def test_that_a_run_whose_files_lead_astray_keeps_its_marks_and_the_others_are_read_on(
     marks: RunIntervals, qtbot: QtBot
 ) -> None:
@@ -186,8 +164,8 @@ def test_that_a_paused_run_holds_nothing_until_it_goes_on(marks: RunIntervals, q
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))
     assert run.state() == "starting"  # it has not said so in its log
-    marks.refresh()
-    qtbot.waitUntil(lambda: marks._reading is None, timeout=20_000)
+    source(marks).refresh()
+    qtbot.waitUntil(lambda: source(marks)._reading is None, timeout=20_000)
     assert marks.holding() == {}
     write(run.events_file, goes_on, first_n=last.n + 1)
     read(marks, qtbot)

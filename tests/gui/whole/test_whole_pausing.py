@@ -30,7 +30,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     data = window.workspace.store.data
     first, paused_at = data.executions, data.step
     assert (run.state(), first) == ("paused", 1)
-    assert window.status.resume.isVisible()
+    assert window.status.pause.text() == "Resume"
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
     qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at, timeout=SOON_MS)
     wait_for_status(window, "Running", qtbot)

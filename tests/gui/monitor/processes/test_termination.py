@@ -94,7 +94,7 @@ def test_that_a_process_is_ended_only_after_asking(
     show(hosts, view, held_by(child, command="python3 train.py"))
     qtbot.keyClick(view.tree, Qt.Key.Key_Delete)
     for part in ("End python3 (pid ", "1.0 GiB of GPU 0", "SIGTERM", "python3 train.py"):
-        assert part in view.bar.text.text()
+        assert part in view.bar.text()
     assert view.bar.no.hasFocus()
     qtbot.keyClick(view.bar.no, Qt.Key.Key_Escape)
     assert not view.bar.isVisible()
@@ -102,7 +102,7 @@ def test_that_a_process_is_ended_only_after_asking(
     assert child.poll() is None
     view.end.click()
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
     assert child.wait(10) == -15
     assert not view.bar.yes.isVisible()
     view.bar.no.click()
@@ -116,12 +116,12 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     show(hosts, view, held_by(child))
     view.end.click()
     view.bar.yes.click()
-    assert "was asked to end" in view.bar.text.text()
-    qtbot.waitUntil(lambda: "still there after 0.3 s" in view.bar.text.text(), timeout=10_000)
+    assert "was asked to end" in view.bar.text()
+    qtbot.waitUntil(lambda: "still there after 0.3 s" in view.bar.text(), timeout=10_000)
     assert (view.bar.yes.text(), view.bar.no.text()) == ("Kill it", "Leave it")
     assert child.poll() is None
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
     assert child.wait(10) == -9
 
 
@@ -148,7 +148,7 @@ def test_that_one_that_ends_by_itself_while_asked_about_is_told(
     child.kill()
     child.wait()
     view.bar.yes.click()
-    assert view.bar.text.text() == f"Process {child.pid} has ended already."
+    assert view.bar.text() == f"Process {child.pid} has ended already."
 
 
 def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts: Hosts, view: ProcessesView) -> None:
@@ -156,7 +156,7 @@ def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts
     show(hosts, view, held_by(child, started=psutil.Process(child.pid).create_time() - 100))
     view.end.click()
     view.bar.yes.click()
-    assert "has ended already" in view.bar.text.text()
+    assert "has ended already" in view.bar.text()
     assert child.poll() is None
     with pytest.raises(CannotEnd, match="has ended already"):
         end(child.pid, 1.0, kill=True)
@@ -220,7 +220,7 @@ def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, vie
         view.tree.setCurrentIndex(line)
         assert view.end.text().replace("&", "") == "Stop the run …"
         view.end.click()
-        assert "Stop the run flowers?" in view.bar.text.text()
+        assert "Stop the run flowers?" in view.bar.text()
         with qtbot.waitSignal(view.stop_run) as stopped:
             view.bar.yes.click()
         assert stopped.args == [run.run_id]
@@ -240,7 +240,7 @@ def test_that_what_killing_does_not_end_is_explained(
     bar.yes.click()
     qtbot.waitUntil(lambda: bar.yes.text() == "Kill it", timeout=10_000)
     bar.yes.click()
-    qtbot.waitUntil(lambda: "waits for the driver" in bar.text.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "waits for the driver" in bar.text(), timeout=10_000)
     bar.no.click()
 
 
@@ -260,5 +260,5 @@ def test_that_a_process_that_the_real_sampler_found_can_be_ended(
     assert POLITE[:20] in chosen.command
     view.end.click()
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
     assert child.wait(10) == -15

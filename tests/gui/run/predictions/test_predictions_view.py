@@ -179,7 +179,7 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
         qtbot.keyClick(page, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == PREDICTIONS
     assert page.predictions.strip.isVisible()
-    assert not page.header.axis.isVisible()
+    assert not page.header.controls.axis.isVisible()
     opened(page, a_run(40), qtbot)
     assert page.predictions.isVisible()
     assert "has kept no predictions" in page.predictions._empty.text()
@@ -188,4 +188,4 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
     opened(page, a_looked_run(), qtbot)
     qtbot.waitUntil(lambda: page.classes.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
-    assert page.header.axis.isVisible()
+    assert page.header.controls.axis.isVisible()

@@ -1,0 +1,165 @@
+"""Starts, pauses, resumes and stops runs, as the form, the status bar and the pages ask, and says how runs stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt, Signal
+
+from engine.contract.events import Verdict
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.runs.folder import RunFolder
+from gui.actions import Actions
+from gui.form.form import JobForm
+from gui.header import Header
+from gui.sources.active_runs import ask_to_stop
+from gui.sources.background import in_background
+from gui.sources.launcher import Launcher
+from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import to_follow
+from gui.sources.run_list import RunsRead
+from gui.status_bar import StatusBar
+from gui.workspace import Workspace
+
+_NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
+
+
+class RunControl(QObject):
+    """Signals:
+    started(RunFolder): that run has just been started.
+    told(str, str): in plain words, what was done or why not; "info" or "warning".
+    """
+
+    started = Signal(object)
+    told = Signal(str, str)
+
+    def __init__(
+        self,
+        window: QObject,
+        *,
+        acts: Actions,
+        form: JobForm,
+        header: Header,
+        status: StatusBar,
+        workspace: Workspace,
+    ) -> None:
+        super().__init__(window)
+        self._acts, self._form, self._header, self._status = acts, form, header, status
+        self._workspace, self._launcher, self._store = workspace, workspace.launcher, workspace.store
+        acts.pause.does(self._pause_or_resume)
+        acts.stop.does(self._store.stop)
+        form.train_requested.connect(self._train)
+        form.go_on_requested.connect(self._go_on)
+        form.touched.connect(self._launcher.touch)
+        form.changed.connect(self.show_status)
+        self._launcher.started.connect(self._started)
+        self._launcher.failed.connect(self._not_started)
+        self._store.changed.connect(self.show_status)
+        workspace.run_list.complete.connect(self._show_runs)
+        workspace.run_list.complete.connect(self._show_first_run, Qt.ConnectionType.SingleShotConnection)
+        workspace.run_list.failed.connect(self._no_runs)
+        workspace.monitor.stop_run.connect(self._stop_other)
+        workspace.runs.resume_wanted.connect(self._go_on)
+        workspace.runs.guest_wanted.connect(self._invite)
+        workspace.run.next_time_wanted.connect(self._use_next_time)
+        workspace.run.verdict_wanted.connect(self._follow_verdict)
+
+    def show_status(self) -> None:
+        """Says at the bottom how the run on screen stands, or whether one can be started."""
+        if self._launcher.busy:
+            return
+        if self._workspace.has_run and (self._store.active or not self._form.checking):
+            self._status.show_run(self._store.status)
+        elif self._form.checking:
+            self._status.show_idle("Checking · looking through the dataset folder")
+        else:
+            self._status.show_idle(
+                f"Idle · {'ready to train' if self._acts.train.ready else 'the job is not ready yet'}"
+            )
+
+    def _show_runs(self, read: RunsRead) -> None:
+        self._status.say_besides("")
+        self._header.show_running(*read.count())
+        self._form.set_ahead(read.ahead)
+
+    def _no_runs(self, why: str) -> None:
+        self._status.say_besides(f"the list of runs cannot be read: {why}")
+
+    def _show_first_run(self, read: RunsRead) -> None:
+        run = read.to_show()
+        if run is not None and not self._workspace.has_run and not self._launcher.busy:
+            self._workspace.open_run(run)
+
+    def _train(self, job: Job) -> None:
+        launcher = self._free_launcher()
+        if launcher is not None:
+            launcher.start(job)
+
+    def _go_on(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
+        launcher = self._free_launcher()
+        if launcher is not None:
+            launcher.go_on(run, changes)
+
+    def _free_launcher(self) -> Launcher | None:
+        """What starts a run, after it has been said that one is made ready; None while another one is."""
+        if self._launcher.busy:
+            return None
+        self._form.set_starting(True)
+        self._status.show_idle("Starting · making the run ready")
+        return self._launcher
+
+    def _started(self, run: RunFolder) -> None:
+        self._form.set_started()
+        self.started.emit(run)
+        self._store.expect()
+
+    def _not_started(self, problems: list[Problem]) -> None:
+        if self._form.asked:
+            self._form.set_start_problems(problems)
+        else:
+            self._form.set_starting(False)
+            self.told.emit(" ".join(map(str, problems)), "warning")
+        self.show_status()
+
+    def _pause_or_resume(self) -> None:
+        """Whichever of the two the action offers."""
+        run = self._store.run
+        if run is not None and self._store.status.resumable:
+            self._go_on(run)
+        else:
+            self._store.pause()
+
+    def _stop_other(self, run_id: str) -> None:
+        """Asks a run to stop that need not be the one on screen."""
+        in_background(
+            lambda: ask_to_stop(run_id),
+            self,
+            lambda run: self.told.emit(f"{run.run_id} stops after the step in hand.", "info"),
+            lambda error: self.told.emit(f"{run_id} could not be asked to stop: {error}", "warning"),
+        )
+
+    # What is put into the form
+
+    def _invite(self, prefill: Prefill) -> None:
+        """Another run's job, to go on with or forked."""
+        self._acts.job_panel.setChecked(True)
+        self._form.prefill_mode.begin(prefill)
+
+    def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
+        """The job of a run that has ended, as it would do better."""
+        in_background(
+            lambda: to_follow(run.summary(), verdict),
+            self,
+            self._invite,
+            lambda error: self.told.emit(f"The job of {run.run_id} cannot be put into the form: {error}", "warning"),
+        )
+
+    def _use_next_time(self, field: str, value: object) -> None:
+        row = self._form.rows.get(field)
+        if row is not None:
+            self._form.set_value(field, value)
+            self._acts.job_panel.setChecked(True)
+            self.told.emit(f"{row.field.label} is set to {value} in the form, for the next run.", "info")

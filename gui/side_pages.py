@@ -1,0 +1,89 @@
+"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, and compared runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QStackedWidget, QWidget
+
+from engine.contract.job import Job
+from gui.form.form import JobForm
+from gui.sources.launcher import resolved
+from gui.workspace import Workspace
+
+
+class SidePages(QObject):
+    """Shows them in place of the header's pages, keeps them at the form's job, and leads back to where they were asked for.
+
+    Signals: added() - a page has been made that was not there before; told(str, str) - in plain words, what one has done
+    or why not; "info" or "warning".
+    """
+
+    added = Signal()
+    told = Signal(str, str)
+
+    def __init__(
+        self, form: JobForm, workspace: Workspace, stack: QStackedWidget, go_back: Callable[[], None], window: QObject
+    ) -> None:
+        super().__init__(window)
+        self._form, self._workspace, self._stack, self._go_back = form, workspace, stack, go_back
+        cut, dataset = workspace.cut, workspace.dataset
+        cut.wanted.connect(self._show_cut)
+        cut.used.connect(form.cuts.set_value)
+        cut.closed.connect(lambda: self._close(form.cuts.show_button))
+        form.cut_wanted.connect(self._show_cut)
+        for field, page in workspace.finders.items():
+            page.wanted.connect(partial(self._show_finder, field))
+            page.used.connect(partial(form.set_value, field))
+            page.closed.connect(partial(self._close, form.find_buttons[field]))
+        form.finder_wanted.connect(self._show_finder)
+        dataset.closed.connect(lambda: self._close(form.card.open))
+        form.card.gallery_wanted.connect(self._show_dataset)
+        form.inspection.changed.connect(lambda: dataset.show_report(form.inspection.report))
+        form.changed.connect(self._follow)
+        workspace.runs.compare_wanted.connect(self._compare)
+        dataset.show_report(form.inspection.report)
+        dataset.set_job(form.job)
+
+    def _follow(self) -> None:
+        job = self._job()
+        for page in self._workspace.finders.values():
+            page.set_job(job)
+        self._workspace.cut.set_job(job)
+        self._workspace.dataset.set_job(self._form.job)
+
+    def _job(self) -> Job | None:
+        return resolved(self._form.job) if self._form.job is not None else None
+
+    def _show_cut(self) -> None:
+        self._workspace.cut.show_job(self._job(), self._form.problems, self._form.device_names())
+        self._stack.setCurrentWidget(self._workspace.cut)
+
+    def _show_finder(self, field: str) -> None:
+        page = self._workspace.finders[field]
+        page.show_job(self._job(), self._form.problems)
+        self._stack.setCurrentWidget(page)
+
+    def _show_dataset(self, example: int) -> None:
+        """The dataset large, from that example on, as the form's augmentation would make it."""
+        page = self._workspace.dataset
+        page.show_augmented(self._form.rows["augmentation"].value() != "none")
+        self._stack.setCurrentWidget(page)
+        page.choose(example)
+
+    def _compare(self, run_ids: list[str]) -> None:
+        page = self._workspace.comparison()
+        if self._stack.indexOf(page) < 0:
+            self._stack.addWidget(page)
+            page.closed.connect(lambda: self._close(self._workspace.runs.table))
+            page.told.connect(self.told)
+            self.added.emit()
+        page.show_runs(run_ids)
+        self._stack.setCurrentWidget(page)
+        page.controls.axis.setFocus()
+
+    def _close(self, asked_by: QWidget) -> None:
+        self._go_back()
+        asked_by.setFocus()

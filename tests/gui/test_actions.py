@@ -1,0 +1,115 @@
+"""The window's commands: one action each, which buttons, keys and menus share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.actions import Action, bind
+from gui.main_window import MainWindow
+from gui.monitor.toolbar import PROCESSES
+from tests.gui.sources.written_runs import a_run
+
+
+def test_that_every_command_has_an_id_of_its_own_and_a_text(open_window: Callable[[], MainWindow]) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.workspace.monitor.show_view(PROCESSES)
+    window.workspace.runs.compare_wanted.emit([])
+    actions = window.acts.all()
+    assert len(actions) > 50
+    assert all(action.objectName() and action.text() for action in actions)
+    assert [name for name, count in Counter(action.objectName() for action in actions).items() if count > 1] == []
+
+
+def test_that_no_two_commands_share_a_key_where_both_could_act(open_window: Callable[[], MainWindow]) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.workspace.monitor.show_view(PROCESSES)
+    shared = [
+        (one.objectName(), other.objectName())
+        for number, one in enumerate(window.acts.all())
+        for other in window.acts.all()[number + 1 :]
+        if {*one.shortcuts()} & {*other.shortcuts()} and overlap(one, other)
+    ]
+    assert shared == []
+
+
+def overlap(one: Action, other: Action) -> bool:
+    """Whether the keys of both act with the focus somewhere."""
+    everywhere = Qt.ShortcutContext.WindowShortcut
+    places = one.parent(), other.parent()
+    assert isinstance(places[0], QWidget)
+    assert isinstance(places[1], QWidget)
+    if everywhere in (one.shortcutContext(), other.shortcutContext()):
+        return True
+    return places[0] is places[1] or places[0].isAncestorOf(places[1]) or places[1].isAncestorOf(places[0])
+
+
+def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    action = Action(window, "pause", "&Pause", "Frees the devices", "Ctrl+P", icon="pause")
+    button, named = bind(QPushButton(window), action), bind(QPushButton(window), action, "Pause the run")
+    assert (button.text(), button.accessibleName(), named.accessibleName()) == ("&Pause", "Pause", "Pause the run")
+    assert button.toolTip() == button.accessibleDescription() == "Frees the devices (Ctrl+P)"
+    action.allow("Nothing is running")
+    assert not button.isEnabled()
+    assert button.toolTip() == "Nothing is running"
+    action.become("Resume", "Goes on (Ctrl+P)", "resume")
+    assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
+    action.allow()
+    assert button.toolTip() == "Goes on (Ctrl+P)"
+    with qtbot.waitSignal(action.triggered):
+        button.click()
+
+
+def test_that_a_button_that_is_offered_is_in_sight_only_while_it_can_be_used(
+    styled: QApplication, qtbot: QtBot
+) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    action = Action(window, "pause", "Pause")
+    button = bind(QPushButton(window), action, offered=True)
+    window.show()
+    assert button.isVisible()
+    action.allow("Nothing is running")
+    assert not button.isVisible()
+
+
+def test_that_the_keys_of_an_action_that_insists_ask_even_while_its_button_is_off(
+    styled: QApplication, qtbot: QtBot
+) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    action = Action(window, "train", "Train", "", "Ctrl+Return", insists=True)
+    button = bind(QPushButton(window), action)
+    with qtbot.waitActive(window):
+        window.show()
+        window.activateWindow()
+    action.allow("The folder is still being looked through")
+    assert not button.isEnabled()
+    with qtbot.waitSignal(action.triggered):
+        qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+
+
+def test_that_switches_and_pages_show_the_same_by_key_and_by_button(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    a_run(8)
+    window = open_window()
+    qtbot.waitActive(window)
+    window.header.devices.click()
+    assert not window.acts.devices_panel.isChecked()
+    assert not window.devices_place.isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_F7)
+    assert window.header.devices.isChecked()
+    assert window.devices_place.isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
+    assert (window.acts.page, window.header.tabs.currentIndex(), window.pages.currentIndex()) == (2, 2, 2)
+    window.header.tabs.setCurrentIndex(1)
+    assert (window.acts.page, window.pages.currentIndex()) == (1, 1)

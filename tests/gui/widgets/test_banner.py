@@ -1,0 +1,61 @@
+"""The banner: one message, and what can be done about it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QPushButton, QToolButton
+from pytestqt.qtbot import QtBot
+
+from engine.system.plain_text import MOST_SHOWN
+from gui.widgets.banner import Banner
+from gui.widgets.question_bar import QuestionBar
+
+
+def test_that_it_is_there_only_while_it_says_something(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner(name="Message")
+    qtbot.addWidget(banner)
+    assert banner.isHidden()
+    banner.say("The disk is full.", "error")
+    assert not banner.isHidden()
+    assert (banner.text(), banner.label.accessibleName()) == ("The disk is full.", "Message")
+    banner.say("")
+    assert banner.isHidden()
+
+
+def test_that_a_long_text_wraps_and_an_endless_one_is_shortened(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.resize(300, 40)
+    banner.say("word " * 60)
+    assert banner.heightForWidth(300) > 3 * banner.fontMetrics().height()
+    banner.say("x" * 100_000)
+    assert len(banner.text()) <= MOST_SHOWN
+
+
+def test_that_its_cross_closes_it(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner(close="Dismiss the message")
+    qtbot.addWidget(banner)
+    banner.say("Done.", "ok")
+    cross = banner.findChild(QToolButton)
+    assert cross is not None
+    assert cross.accessibleName() == "Dismiss the message"
+    with qtbot.waitSignal(banner.closed):
+        cross.click()
+    assert banner.isHidden()
+
+
+def test_that_buttons_are_titled_anew_and_one_without_a_title_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
+    first, second = QPushButton("First"), QPushButton("Second")
+    banner = Banner(first, second)
+    qtbot.addWidget(banner)
+    banner.say("Delete it?", "warning", "", "Cancel")
+    assert first.isHidden()
+    assert (second.text(), second.accessibleDescription()) == ("Cancel", "Delete it?")
+
+
+def test_that_escape_answers_no(styled: QApplication, qtbot: QtBot) -> None:
+    question = QuestionBar("Deleting runs")
+    qtbot.addWidget(question)
+    question.say("Delete it?", "warning", "Delete", "Cancel")
+    with qtbot.waitSignal(question.no.clicked):
+        qtbot.keyClick(question, Qt.Key.Key_Escape)
