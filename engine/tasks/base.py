@@ -92,12 +92,12 @@ class Objective(ABC):
 
 def with_added_metrics(objective: Objective) -> Objective:
     """`objective`, which also measures what plug-ins add for its task."""
-    entry, own = objective.entry, objective.measures
+    entry, own = objective.entry, objective.metric
     added = added_to(entry.id, entry.measures)
     if added:
         more = tuple(metric.entry(name) for name, metric in added.items())
         objective.entry = msgspec.structs.replace(entry, measures=(*entry.measures, *more))
-        objective.measures = lambda: WithAdded(own(), added)  # type: ignore[method-assign]
+        objective.metric = lambda: WithAdded(own(), added)  # type: ignore[method-assign]
     return objective
 
 

@@ -135,7 +135,7 @@ class Predictions(Callback):
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
         self._share = share = self._share or self._pick()
         outputs = _Outputs()
-        self._strategy.evaluate(share.feed.epoch(1), outputs, lambda: False)
+        self._strategy.evaluate(share.split_loader.epoch(1), outputs, lambda: False)
         drawn: list[PredictedSample] = []
         if outputs.made and not self._failed:
             try:

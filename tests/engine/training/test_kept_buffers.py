@@ -62,7 +62,7 @@ def test_that_buffers_are_as_they_were_however_a_model_moves_them() -> None:
     assert int(model.norm.num_batches_tracked) == 3  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("anybodys", [True, False])
+@pytest.mark.parametrize("untrusted_model", [True, False])
 def test_that_streams_go_back_to_where_they_stood(untrusted_model: bool) -> None:
     streams = KeptStreams(torch.device("cpu"), untrusted_model=untrusted_model)
     streams.keep()
