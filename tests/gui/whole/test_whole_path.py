@@ -64,7 +64,7 @@ def look_at_its_views(window: MainWindow) -> None:
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8
     for step in (0, -1):
-        page.predictions.moments.go(step)
+        page.predictions.validation_slider.go(step)
         assert (page.predictions.truth.trouble, page.predictions.prediction.trouble) == ("", "")
         assert page.predictions.prediction_words.text()
 

@@ -54,7 +54,7 @@ def test_that_the_newest_validation_is_shown_class_by_class(view: ClassesView) -
         ["cedar", "–", "–", "0"],
     ]
     assert view.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
-    assert view.moments.words.text() == "Epoch 4 of 4 · step 40 (newest, best)"
+    assert view.validation_slider.words.text() == "Epoch 4 of 4 · step 40 (newest, best)"
 
 
 def test_that_classes_are_sorted_by_number_with_the_unknown_last_both_ways(view: ClassesView) -> None:
@@ -71,7 +71,7 @@ def test_that_the_model_keeps_the_rules_of_its_kind(view: ClassesView, qtbot: Qt
     fatal = QAbstractItemModelTester.FailureReportingMode.Warning
     tester = QAbstractItemModelTester(view.table.rows, fatal, view)
     view.show_data(data_of(), active=False)
-    view.moments.go(-2)
+    view.validation_slider.go(-2)
     assert tester.model() is view.table.rows
     assert view.table.model_.rowCount(QModelIndex()) == 3
 
@@ -80,12 +80,12 @@ def test_that_the_slider_leads_to_earlier_validations_and_stays_there_while_more
     whole, part = data_of(), data_of()
     del part.looks.classes[3:]
     view.show_data(part, active=True)
-    view.moments.go(-1)
+    view.validation_slider.go(-1)
     assert shown(view.table)[0][1] == "20.0 %"
     view.show_data(whole, active=True)
     assert shown(view.table)[0][1] == "20.0 %"
-    assert view.moments.words.text() == "Epoch 2 of 4 · step 20"
-    view.moments.best.click()
+    assert view.validation_slider.words.text() == "Epoch 2 of 4 · step 20"
+    view.validation_slider.best.click()
     assert shown(view.table)[0][1] == "40.0 %"
 
 
@@ -93,9 +93,9 @@ def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
     part = data_of()
     del part.looks.classes[2:]
     view.show_data(part, active=True)
-    assert view.moments.place == 1
+    assert view.validation_slider.place == 1
     view.show_data(data_of(), active=True)
-    assert view.moments.place == 3
+    assert view.validation_slider.place == 3
 
 
 def test_that_a_cell_of_the_matrix_is_told_in_words_and_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:

@@ -57,13 +57,13 @@ def test_that_keys_on_an_image_go_through_validations_and_samples(
     draw(folder / "predictions/000020/002.png", "#0000ff")
     for key in (Qt.Key.Key_Left, Qt.Key.Key_Left, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down):
         qtbot.keyClick(view.prediction, key)
-    assert view.moments.words.text() == "Epoch 2 of 4 · step 20"
+    assert view.validation_slider.words.text() == "Epoch 2 of 4 · step 20"
     assert view.prediction_words.text() == "birch 2 %"
     assert middle(view.prediction) == QColor("#0000ff")
     qtbot.keyClick(view.truth, Qt.Key.Key_Home)
-    assert view.moments.place == 0
+    assert view.validation_slider.place == 0
     qtbot.keyClick(view.truth, Qt.Key.Key_B)
-    assert view.moments.place == 3
+    assert view.validation_slider.place == 3
     assert view.sample() is not None
     assert view.strip.currentRow() == 2
 
@@ -101,8 +101,8 @@ def test_that_an_image_that_is_missing_or_damaged_is_said_in_place(
     assert small is not None
     assert small.isNull()
     draw(cut, "#ff0000")
-    view.moments.go(-1)
-    view.moments.go(1)
+    view.validation_slider.go(-1)
+    view.validation_slider.go(1)
     assert view.prediction.trouble == ""
 
 
