@@ -11,7 +11,7 @@ def augmentation_problems(job: Job) -> list[Problem]:
     """What is wrong with the fields of the augmentation."""
     kind = KINDS.get(job.task)
     if kind is None and job.augmentation in ("medium", "strong"):
-        message = "This task has one augmentation, light, which is what trains here."
+        message = "The only augmentation of this task is light, which is used instead."
         return [Problem("augmentation", message, "Choose none or light.", "warning")]
     if job.augmentation != "own":
         return []

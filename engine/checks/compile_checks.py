@@ -34,7 +34,7 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         found.append(
             Problem(
                 "compile",
-                "Activation checkpointing computes blocks again in ways that torch.compile cannot follow.",
+                "torch.compile cannot trace the recomputation of activation checkpointing.",
                 "Set it to auto, or switch activation checkpointing off.",
             )
         )
@@ -42,7 +42,7 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         found.append(
             Problem(
                 "compile",
-                "DDP cannot learn a static graph from a compiled model.",
+                "DDP cannot record a static graph of a compiled model.",
                 "Set it to auto, or switch Static graph off.",
             )
         )

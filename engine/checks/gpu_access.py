@@ -1,4 +1,5 @@
-"""Whether this user's CUDA programs may compute on a machine's GPUs: permissions, what hides GPUs, MIG, compute modes."""
+"""Whether this user's CUDA programs may compute on a machine's GPUs: permissions, what hides GPUs, MIG, compute "
+"modes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def access_obstacles(
 def mig_problems(job: Job) -> list[Problem]:
     """Of a job on a MIG instance and any other GPU.
 
-    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance", and "will
+    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute "
+    "instance", and "will
     not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG with 2.32, as an
     experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
     """
@@ -36,8 +38,8 @@ def mig_problems(job: Job) -> list[Problem]:
     if len(gpus) < 2 or not any(gpu.startswith("MIG-") for gpu in gpus):
         return []
     message = (
-        "A run can use one MIG instance and no other GPU with it: CUDA shows a process no more than that, and NCCL does not "
-        "connect MIG instances."
+        "A run can use one MIG instance and no other GPU with it: CUDA exposes only one to a process, and NCCL "
+        "does not connect MIG instances."
     )
     return [Problem("devices", message, "Choose one MIG instance, or turn MIG off: sudo nvidia-smi -mig 0")]
 
@@ -46,9 +48,9 @@ def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
     """A GPU whose own file is denied is not even listed by NVML; here it is about those that CUDA needs for any GPU."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
-        message = f"This user may not open {listed(files)}, as CUDA must."
+        message = f"CUDA needs {listed(files)}, which this user has no permission to open."
         remedy = (
-            "Ask for permission to read and write there, as by membership of the group that “ls -l /dev/nvidia*” shows."
+            "Get permission to read and write there, for example by joining the group that “ls -l /dev/nvidia*” shows."
         )
         yield Obstacle(gpus, message, remedy)
 
@@ -60,7 +62,7 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
     visible = _visible(machine.gpus, value, by_bus=environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
     hidden = tuple(gpu for gpu in gpus if gpu.uuid not in visible)
     if hidden:
-        message = f"CUDA_VISIBLE_DEVICES is set to “{value}” where Footplate was started, which hides {titles(hidden)}."
+        message = f"Footplate was started with CUDA_VISIBLE_DEVICES set to “{value}”, which hides {titles(hidden)}."
         others = [gpu for gpu in machine.gpus if gpu.uuid in visible and not gpu.mig_enabled]
         choose = f"Choose {titles(others, 'or')}, or start" if others else "Start"
         unset = "set CUDA_VISIBLE_DEVICES=" if sys.platform == "win32" else "unset CUDA_VISIBLE_DEVICES"
@@ -97,7 +99,7 @@ def _answers_to(gpu: Gpu, entry: str) -> bool:
 def _divided(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
     divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
     if divided:
-        message = f"MIG is on for {titles(divided)}, and CUDA computes on MIG instances alone then."
+        message = f"MIG is on for {titles(divided)}, so CUDA can use only MIG instances there."
         remedy = f"Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i {_indices(divided)} -mig 0"
         yield Obstacle(divided, message, remedy)
 
@@ -105,7 +107,7 @@ def _divided(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
 def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
     closed = tuple(gpu for gpu in gpus if whole(gpu, machine).compute_mode == "prohibited")
     if closed:
-        message = f"The compute mode “prohibited” lets no process compute on {titles(closed)}."
+        message = f"The compute mode “prohibited” keeps every process off {titles(closed)}."
         yield Obstacle(closed, message, f"Choose other devices, or change the mode: {_default_mode(closed)}")
 
 
@@ -117,7 +119,7 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
         waits = job.start == "when_free" and (own or job.wait_for_others)
         if holders and not waits and whole(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread"):
             who = listed(map(_called, holders))
-            message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” lets no other process compute there."
+            message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
             remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode([gpu])}"
             yield Obstacle((gpu,), message, remedy)
 

@@ -19,15 +19,19 @@ def image_size_problems(
     size = job.image_size or (model.image_size if model is not None else None)
     least = max(STEP, model.min_image_size if model is not None else 0)
     if size is not None and start >= size:
-        found.append(_wrong(f"Images that are {size} px large cannot begin with {start}.", "Set less, or empty it."))
+        found.append(
+            _wrong(
+                f"Images that are {size} px large cannot begin with {start}.", "Set a smaller size, or leave it empty."
+            )
+        )
     elif start < least:
-        found.append(_wrong(f"Images of {start} px are too small.", f"Set {least} or more, or empty it."))
+        found.append(_wrong(f"Images of {start} px are too small.", f"Set {least} or more, or leave it empty."))
     if strategy is not None and strategy.schedules:
-        message = f"{strategy.title} moves batches through buffers of one size."
-        found.append(_wrong(message, "Empty it, or choose another strategy."))
+        message = f"{strategy.title} sends batches through buffers of a fixed size."
+        found.append(_wrong(message, "Leave it empty, or choose another strategy."))
     if job.compile == "on":
-        message = "A compiled model would be compiled anew for every size of its images."
-        found.append(_wrong(message, "Empty it, or set Compile the model to auto or off."))
+        message = "A compiled model would be recompiled for every image size."
+        found.append(_wrong(message, "Leave it empty, or set Compile the model to auto or off."))
     return found
 
 

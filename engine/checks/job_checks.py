@@ -60,7 +60,7 @@ def problems(
         known = [measure.id for measure in (*of_file, *task.measures)]
         # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
         if job.best_by not in known and (of_file or not task.file):
-            message = f"“{job.best_by}” is not a measure of this task."
+            message = f"“{job.best_by}” is not a metric of this task."
             found.append(Problem("best_by", message, did_you_mean(job.best_by, known)))
     found += _loss(job, task)
     found += option_problems(job.options, catalogue.options_of(job.task, job.model, job.strategy))
@@ -68,14 +68,14 @@ def problems(
     if job.model_is_file:
         found += _model_file(job, disk)
     elif task is not None and task.file:
-        message = "This task is what a Python file of yours says."
-        found.append(Problem("model", message, "Choose that file as the model; resources/examples holds one."))
+        message = "This task is defined by your own Python file."
+        found.append(Problem("model", message, "Choose that file as the model; resources/examples has an example."))
     else:
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue, disk)
     found += weights_problems(job, catalogue, disk)
     if job.resume_from and (message := _no_file(job.resume_from, disk)):
-        remedy = "Give the last.pt in the checkpoints folder of a run, or leave it empty."
+        remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
     if job.weights_file and (message := _no_file(job.weights_file, disk)):
         found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
@@ -138,10 +138,8 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
     """What is wrong with a dataset of so many classes for a task that tells a certain number apart."""
     if task.classes in (None, classes):
         return []
-    message = f"The masks have {classes} classes; {task.title.lower()} are told from a background alone."
-    remedy = (
-        "Give masks of two values, 0 where there is no line, ignore a third, or choose the task Semantic segmentation."
-    )
+    message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."
+    remedy = "Use masks of two values, 0 for the background, ignore a third, or choose the task Semantic segmentation."
     return [Problem("dataset", message, remedy)]
 
 
@@ -154,13 +152,11 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
             return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
         return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
     if job.model_file_sha256 != file.sha256 or not file.agreed:
-        changed = (
-            " It has changed since you agreed to run it." if job.model_file_sha256 not in ("", file.sha256) else ""
-        )
+        changed = " It has changed since you allowed it." if job.model_file_sha256 not in ("", file.sha256) else ""
         return [
             Problem(
                 "model",
-                f"{Path(job.model).name} is a program that has not been allowed to run yet.{changed}",
+                f"{Path(job.model).name} contains code that you have not allowed to run yet.{changed}",
                 "Read it, then allow it (in the window), or add --trust-model-file (in a terminal).",
             )
         ]
@@ -178,7 +174,7 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
     if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
         instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
-        return [Problem("model", "This task does not take models of timm's.", instead)]
+        return [Problem("model", "This task does not support timm's models.", instead)]
     return []
 
 
@@ -221,7 +217,8 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]
         found.append(Problem("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, known)))
     if job.image_size is not None and job.image_size % ENCODER_STRIDE:
         nearest = max(2 * ENCODER_STRIDE, round(job.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
-        message = f"{model.title} takes sides that are a multiple of {ENCODER_STRIDE} px; {job.image_size} is not."
+        message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.image_size} "
+        "is not."
         found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
     return found
 
@@ -232,9 +229,7 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
     found = []
     gpus = [device for device in job.devices if is_gpu(device)]
     if gpus and len(gpus) != len(job.devices):
-        found.append(
-            Problem("devices", "GPUs and the CPU cannot work on one run together.", "Check either GPUs or the CPU.")
-        )
+        found.append(Problem("devices", "A run cannot use GPUs and the CPU together.", "Check either GPUs or the CPU."))
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
         found.append(

@@ -17,7 +17,8 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         found.append(
             Problem(
                 "optimizer",
-                f"LAMB needs the norm of whole parameters, of which {strategy.title} gives each device a shard.",
+                f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a shard of "
+                f"them.",
                 "Choose AdamW, or DistributedDataParallel.",
             )
         )
@@ -26,6 +27,6 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
             Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
         )
     if job.warmup_epochs >= job.epochs and job.schedule != "onecycle":
-        message = "The run ends before the learning rate has risen."
+        message = "The warm-up does not end within the run."
         found.append(Problem("warmup_epochs", message, "Set fewer.", "warning"))
     return found

@@ -49,7 +49,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
         return [
             Problem(
                 "batch_size",
-                f"{called} has no divisor from {devices} up, which {schedule} needs.",
+                f"{called} has no divisor of at least {devices}, which {schedule} needs.",
                 f"Set {devices * (job.batch_size // part)} or more, or choose GPipe.",
             )
         ]
@@ -129,12 +129,12 @@ def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[P
                 "cuts",
                 f"{len(cuts)} {'cut makes' if len(cuts) == 1 else 'cuts make'} {len(cuts) + 1} stages, and there are "
                 f"{arranged.stages}.",
-                f"Name {arranged.stages - 1} places, or leave it empty.",
+                f"Name {arranged.stages - 1} cut points, or leave it empty.",
             )
         )
     twice = sorted({place for place in cuts if cuts.count(place) > 1})
     if twice:
-        found.append(Problem("cuts", f"{', '.join(twice)} is named more than once.", "Name each place once."))
+        found.append(Problem("cuts", f"{', '.join(twice)} is named more than once.", "List each cut point once."))
     if model is None:
         return found
     order = {place: number for number, place in enumerate(model.cut_places)}
@@ -150,7 +150,5 @@ def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[P
     known = [place for place in dict.fromkeys(cuts) if place in order]
     inorder = sorted(known, key=order.__getitem__)
     if known != inorder:
-        found.append(
-            Problem("cuts", "The cuts are not in the order of the model.", f"Name them as {', '.join(inorder)}.")
-        )
+        found.append(Problem("cuts", "The cuts are not in the model's order.", f"List them as {', '.join(inorder)}."))
     return found

@@ -107,7 +107,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
         found.append(
             Problem(
                 "activation_checkpointing",
-                f"{model.title} has no repeated blocks whose activations could be computed again.",
+                f"{model.title} has no repeated blocks whose activations could be recomputed.",
                 "Switch it off, or choose another model or a pipeline.",
             )
         )
@@ -115,8 +115,8 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
         found.append(
             Problem(
                 "activation_checkpointing",
-                "A zero-bubble schedule divides the backward pass, and activation checkpointing would compute every "
-                "layer's activations anew for each part.",
+                "A zero-bubble schedule splits the backward pass, and activation checkpointing would recompute "
+                "every layer's activations for each part.",
                 "Switch it off, or choose 1F1B as Pipeline schedule.",
             )
         )
@@ -140,7 +140,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
             found.append(
                 Problem(
                     "sync_batchnorm",
-                    f"{model.title} has no BatchNorm, so that SyncBatchNorm changes nothing.",
+                    f"{model.title} has no BatchNorm, so SyncBatchNorm has no effect.",
                     "Switch it off.",
                     "warning",
                 )
@@ -149,7 +149,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
         found.append(
             Problem(
                 "static_graph",
-                "Footplate cannot tell whether every step of a model file uses the same parameters.",
+                "Footplate cannot verify that a custom model uses the same parameters in every step.",
                 "Switch it off unless build_model's network always does.",
                 "warning",
             )
@@ -162,7 +162,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
         found.append(
             Problem(
                 "shard_precision",
-                "Shards computed in bf16 leave nothing for autocast to fp16 to do.",
+                "Autocast to fp16 has no effect on shards computed in bf16.",
                 "Set Precision to bf16 or fp32, or compute shards in fp32.",
             )
         )

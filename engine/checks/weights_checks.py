@@ -15,30 +15,32 @@ BYTES_PER_PARAMETER = 4
 
 
 def weights_problems(job: Job, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """What stands in the way of a job that is to start from pretrained weights, and what the user should know of them."""
+    """What stands in the way of a job that is to start from pretrained weights, and what the user should know of "
+    "them."""
     if not job.pretrained or job.weights_file or job.resume_from or not _model_exists(job, catalogue):
         return []
     weights = weights_of(job, catalogue)
     if weights is None:
-        message = f"Footplate knows no pretrained weights for {_title(job, catalogue)}."
+        message = f"There are no known pretrained weights for {_title(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     found = []
     if weights.non_commercial:
-        message = f"The weights {weights.title} are licensed for non-commercial use alone ({weights.licence_title})."
-        remedy = "Choose other weights, or train from scratch, for anything commercial."
+        message = f"The weights {weights.title} are licensed for non-commercial use only ({weights.licence_title})."
+        remedy = "For commercial use, choose other weights or train from scratch."
         found.append(Problem("pretrained", message, remedy, "warning"))
     here = disk.weights(weights)
     if here is None or here.path:
         return found
     if offline():
-        found.append(_out_of_reach(weights, "HF_HUB_OFFLINE forbids to fetch them", "error"))
+        found.append(_out_of_reach(weights, "HF_HUB_OFFLINE forbids downloading them", "error"))
     elif disk.reaches(weights.host) is False:
         found.append(_out_of_reach(weights, f"{weights.host} cannot be reached", "warning"))
     return found
 
 
 def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:
-    """ "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model that is a file of the user's."""
+    """ "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model that is a file of "
+    "the user's."""
     if job.model_is_file or not _model_exists(job, catalogue):
         return ""
     weights = weights_of(job, catalogue)

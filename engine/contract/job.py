@@ -82,14 +82,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     dataset: Annotated[
         str, _about("Dataset folder", "The folder that holds the images.", "main", decides=("report",))
     ] = ""
-    task: Annotated[str, _about("Task", "What is learnt from the images.", "main", decides=("report",))] = (
+    task: Annotated[str, _about("Task", "What the model learns to predict.", "main", decides=("report",))] = (
         "classification"
     )
     model: Annotated[
         str,
         _about(
             "Model",
-            "A model of the catalogue, or the path of a Python file with build_model(num_classes).",
+            "A model from the catalogue, or the path to a Python file that defines build_model(num_classes).",
             "main",
             decides=("speed", "memory"),
         ),
@@ -98,7 +98,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Strategy",
-            "How the model and each batch are laid on the devices.",
+            "How the model and each batch are distributed over the devices.",
             "main",
             resume=True,
             decides=("speed", "memory"),
@@ -108,7 +108,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         tuple[str, ...],
         _about(
             "Devices",
-            "GPUs by UUID, or cpu; cpu several times means as many CPU workers.",
+            "GPUs by UUID, or cpu. Repeat cpu for several CPU workers.",
             "main",
             resume=True,
         ),
@@ -117,7 +117,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Epochs",
-            "How many times the whole training set is gone through.",
+            "Passes over the training set.",
             "main",
             resume=True,
             recipe=True,
@@ -129,7 +129,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Batch size",
-            "Images per optimizer step over all devices together; every strategy divides it.",
+            "Images per optimizer step across all devices; every strategy divides it among them.",
             "main",
             recipe=True,
             decides=("order", "speed", "memory"),
@@ -139,13 +139,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = 32
     optimizer: Annotated[
         Literal["sgd", "adam", "adamw", "nadam", "radam", "rmsprop", "adagrad", "lamb"],
-        _about("Optimizer", "torch's, and timm's LAMB.", "optimizer", recipe=True),
+        _about("Optimizer", "An optimizer of PyTorch, or timm's LAMB.", "optimizer", recipe=True),
     ] = "sgd"
     momentum: Annotated[
         float,
         _about(
             "Momentum",
-            "SGD's and RMSprop's momentum; the first beta of Adam and its kin. OneCycle moves it from 0.95 to 0.85 and back.",
+            "Momentum of SGD and RMSprop; beta1 of the Adam family. OneCycle cycles it from 0.95 to 0.85 and back.",
             "optimizer",
             Need(("optimizer",), ("sgd", "rmsprop", *_WITH_BETAS)),
             recipe=True,
@@ -157,7 +157,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Second beta",
-            "How slowly Adam and its kin forget squared gradients; RMSprop's alpha.",
+            "Decay of the moving average of squared gradients: beta2 of the Adam family, alpha of RMSprop.",
             "optimizer",
             Need(("optimizer",), ("rmsprop", *_WITH_BETAS)),
             recipe=True,
@@ -169,7 +169,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Nesterov momentum",
-            "Nesterov's form of SGD's momentum.",
+            "Uses Nesterov momentum in SGD.",
             "optimizer",
             Need(("optimizer",), ("sgd",)),
             Need(("momentum",)),
@@ -177,7 +177,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         ),
     ] = False
     learning_rate: Annotated[
-        float, _about("Learning rate", "The highest learning rate of the schedule.", "main", recipe=True, gt=0, le=100)
+        float, _about("Learning rate", "Peak learning rate of the schedule.", "main", recipe=True, gt=0, le=100)
     ] = 0.01
     weight_decay: Annotated[
         float,
@@ -189,7 +189,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Decay norms and biases",
-            "Whether weight decay applies to normalisation layers, biases and tokens, too.",
+            "Also applies weight decay to normalization layers, biases and tokens.",
             "optimizer",
             Need(("weight_decay",)),
             recipe=True,
@@ -199,8 +199,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Layer decay",
-            "Each layer's learning rate as a share of the next layer's; 1 for one rate. 0.75 is usual for "
-            "transformers, 0.9 for convolutional networks.",
+            "Factor by which the learning rate shrinks per layer, from the head down to the input; 1 for one rate "
+            "throughout. 0.75 is typical for transformers, 0.9 for convolutional networks.",
             "optimizer",
             recipe=True,
             gt=0,
@@ -211,7 +211,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Head rate",
-            "How many times the learning rate the head is trained with; 1 for the same rate.",
+            "Multiplies the learning rate of the head; 1 for the same rate as the backbone.",
             "optimizer",
             recipe=True,
             gt=0,
@@ -222,7 +222,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["fused", "foreach", "for_loop"],
         _about(
             "Optimizer kernel",
-            "One fused kernel, one call per operation for all parameters, or a loop over the parameters.",
+            "A fused kernel, one call per operation for all parameters, or a loop over the parameters.",
             "optimizer",
             recipe=True,
         ),
@@ -235,7 +235,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         tuple[int, ...],
         _about(
             "Steps down after",
-            "The epochs after which StepLR divides the learning rate by 10; empty for each third of the run.",
+            "Epochs after which the step schedule divides the learning rate by 10; empty for each third of the run.",
             "schedule",
             Need(("schedule",), ("step",)),
             recipe=True,
@@ -245,7 +245,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Final rate",
-            "What the cosine, linear and polynomial schedules end at, as a share of the learning rate.",
+            "Final learning rate of the cosine, linear and polynomial schedules, as a fraction of the peak.",
             "schedule",
             Need(("schedule",), ("cosine", "linear", "poly")),
             recipe=True,
@@ -257,7 +257,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Warm-up epochs",
-            "Epochs, or parts of one, over which the learning rate rises linearly; 0 for none.",
+            "Length of the linear learning-rate warm-up in epochs, possibly fractional; 0 for none.",
             "schedule",
             _NOT_ONECYCLE,
             recipe=True,
@@ -269,7 +269,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Warm-up steps",
-            "The same in optimizer steps; the longer of the two counts.",
+            "Length of the warm-up in optimizer steps; if both are set, the longer one applies.",
             "schedule",
             _NOT_ONECYCLE,
             recipe=True,
@@ -281,7 +281,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Warm-up from",
-            "Where the warm-up begins, as a share of the learning rate.",
+            "Learning rate at the start of the warm-up, as a fraction of the peak.",
             "schedule",
             Need(("warmup_epochs", "warmup_steps")),
             recipe=True,
@@ -293,8 +293,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["cross_entropy", "bce", "focal", "dice", "cross_entropy_dice"],
         _about(
             "Loss",
-            "Of an image's class: cross entropy, or binary cross entropy of each class by itself. Of a pixel's: cross entropy; "
-            "focal, which weighs down what is easy; Dice, by the overlap of each class; or the mean of cross entropy and Dice.",
+            "For images: cross entropy, or binary cross entropy per class. For pixels: cross entropy; focal, "
+            "which down-weights easy pixels; Dice, based on the overlap of each class; or the mean of cross "
+            "entropy and Dice.",
             "training",
             recipe=True,
         ),
@@ -303,7 +304,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "balanced"],
         _about(
             "Class weights",
-            "Balanced: what a class counts in the loss goes down with how often it occurs in the training data.",
+            "Balanced: the rarer a class is in the training data, the more it weighs in the loss.",
             "training",
             Need(("loss",), ("cross_entropy", "bce", "focal", "cross_entropy_dice")),
             recipe=True,
@@ -313,7 +314,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Label smoothing",
-            "The share of each target that is spread evenly over all classes; 0 for none.",
+            "Fraction of each target spread evenly over all classes; 0 for none.",
             "training",
             recipe=True,
             ge=0,
@@ -324,7 +325,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Mixup",
-            "Mixes each image with another by a weight drawn from Beta(a, a) of this a; 0 for none, 0.2 is usual.",
+            "Blends each image with another by a weight drawn from Beta(a, a), where a is this value; 0 for none, "
+            "0.2 is typical.",
             "training",
             recipe=True,
             ge=0,
@@ -335,7 +337,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "CutMix",
-            "Pastes a part of another image into each, its share drawn from Beta(a, a) of this a; 0 for none, 1 is usual.",
+            "Pastes a patch of another image into each, its area drawn from Beta(a, a), where a is this value; 0 "
+            "for none, 1 is typical.",
             "training",
             recipe=True,
             ge=0,
@@ -346,7 +349,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Gradient accumulation",
-            "Parts that each batch is gone through in, one after another, before the optimizer steps once.",
+            "Number of parts in which each batch is processed, one after another, before one optimizer step.",
             "training",
             resume=True,
             recipe=True,
@@ -361,7 +364,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             float,
             _about(
                 "Clip gradients",
-                "The largest global norm of the gradients; larger ones are scaled down. Empty for no limit.",
+                "Maximum global norm of the gradients; larger ones are scaled down. Empty for no limit.",
                 "training",
                 recipe=True,
                 gt=0,
@@ -375,8 +378,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             float,
             _about(
                 "Weight average",
-                "Decay per step of an exponential moving average of the weights, which is what is validated and "
-                "kept as best. Empty for none.",
+                "Decay per step of an exponential moving average of the weights. The average is validated and "
+                "saved as best. Empty for none.",
                 "training",
                 recipe=True,
                 gt=0,
@@ -389,8 +392,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Average ramp",
-            "The time constant, in steps, with which the decay of the weight average rises, so that the average of a "
-            "short run is not its beginning; 0 for the full decay at once.",
+            "Time constant, in steps, with which the decay of the weight average rises, so that the initial "
+            "weights do not dominate the average of a short run; 0 for the full decay at once.",
             "training",
             Need(("ema_decay",)),
             recipe=True,
@@ -403,8 +406,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Stop early after",
-                "Epochs without a better validation, by the measure that decides which checkpoint is best, after which the "
-                "run ends. Empty to train all epochs.",
+                "Ends the run after this many epochs without improvement in the metric that decides which "
+                "checkpoint is best. Empty to train all epochs.",
                 "training",
                 resume=True,
                 recipe=True,
@@ -429,7 +432,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Keep best by",
-            "The validation measure that decides which checkpoint is best; empty for the task's first.",
+            "The validation metric that decides which checkpoint is best; empty for the task's first.",
             "checkpoints",
         ),
     ] = ""
@@ -437,7 +440,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Checkpoint every (minutes)",
-            "Within epochs, a checkpoint is taken after so many minutes without one; 0 for the ends of epochs alone.",
+            "Saves a checkpoint during an epoch once the last one is this old; 0 to save only at the end of epochs.",
             "checkpoints",
             resume=True,
             ge=0,
@@ -448,7 +451,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Checkpoint every (steps)",
-            "A checkpoint is also taken after every so many optimizer steps; 0 for none by steps.",
+            "Also saves a checkpoint each time this many optimizer steps have passed; 0 for none by steps.",
             "checkpoints",
             resume=True,
             ge=0,
@@ -459,7 +462,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Older checkpoints kept",
-            "Besides last.pt and best.pt, to go back to; with one, a damaged last.pt does not lose the run.",
+            "Earlier checkpoints to keep besides last.pt and best.pt. With at least one, a damaged last.pt does "
+            "not lose the run.",
             "checkpoints",
             resume=True,
             ge=0,
@@ -470,7 +474,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Predictions kept",
-            "Validation images whose predictions are kept at every validation, to look through; 0 for none.",
+            "Number of validation images whose predictions are saved at every validation; 0 for none.",
             "checkpoints",
             resume=True,
             ge=0,
@@ -481,7 +485,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Continue from",
-            "A last.pt, or an older checkpoint, of any strategy: its weights, optimizer and place in the run.",
+            "A last.pt or an older checkpoint, saved under any strategy. Restores its weights, optimizer and "
+            "position in the run.",
             "checkpoints",
         ),
     ] = ""
@@ -489,7 +494,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["when_free", "at_once"],
         _about(
             "Start",
-            "When its devices are free, in line behind Footplate's other runs for them; or at once, beside those.",
+            "When its devices are free, queued behind Footplate's other runs; or at once, alongside them.",
             "faults",
             resume=True,
         ),
@@ -498,7 +503,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Wait for others",
-            "Also waits until no other person's process uses its GPUs.",
+            "Also waits until no other user's process is on its GPUs.",
             "faults",
             Need(("start",), ("when_free",)),
             resume=True,
@@ -508,8 +513,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Restarts after a fault",
-            "How many times in a row, without a new checkpoint between, a run starts again by itself from its last "
-            "checkpoint when a worker dies or hangs; 0 for none.",
+            "How many times in a row, without a new checkpoint in between, a run restarts from its last "
+            "checkpoint after a worker dies or hangs; 0 for never.",
             "faults",
             resume=True,
             ge=0,
@@ -520,8 +525,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["stop", "roll_back", "skip"],
         _about(
             "Loss not finite",
-            "Stop; roll back to the last checkpoint and pass over the images that led there; or skip such a step, "
-            "which is looked at before each update.",
+            "Stop; roll back to the last checkpoint and skip the images that led there; or skip only such steps, "
+            "with a check before each update.",
             "faults",
             resume=True,
         ),
@@ -531,7 +536,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Image size",
-                "Side of the square images given to the model, in pixels; empty for the model's own.",
+                "Side length, in pixels, of the square images given to the model; empty for the model's default.",
                 "data",
                 recipe=True,
                 decides=("speed", "memory"),
@@ -546,8 +551,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Image size at first",
-                "Side of the images in the first epochs, from which it grows to the image size over the first two thirds "
-                "of the run; empty for one size throughout.",
+                "Side length in the first epochs, which grows to the image size over the first two thirds of the "
+                "run; empty for one size throughout.",
                 "data",
                 recipe=True,
                 ge=8,
@@ -560,7 +565,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Validation crop",
-            "The share of the short side that is kept of a validation image; 0.875 is usual for ImageNet's weights.",
+            "Fraction of a validation image's short side that the crop keeps; 0.875 is typical for ImageNet weights.",
             "data",
             recipe=True,
             gt=0,
@@ -571,8 +576,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["none", "light", "medium", "strong", "own"],
         _about(
             "Augmentation",
-            "How much training images are changed at random, with their masks and boxes: light crops and mirrors; medium and "
-            "strong suit the task; own applies the transforms listed below.",
+            "Random changes to training images along with their masks and boxes. light crops and mirrors; medium "
+            "and strong depend on the task; own applies the transforms listed below.",
             "data",
             recipe=True,
         ),
@@ -581,8 +586,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         tuple[str, ...],
         _about(
             "Transforms",
-            "The transforms of one's own augmentation, as resized_crop:0.35:1, flip, rotate:10, colour:0.2, trivial, "
-            "erase:0.25. Moves come first, then policies, colours, blur and erasing.",
+            "Transforms of a custom augmentation, such as resized_crop:0.35:1, flip, rotate:10, colour:0.2, "
+            "trivial, erase:0.25. Geometric transforms come first, then policies, color, blur and erasing.",
             "data",
             Need(("augmentation",), ("own",)),
             recipe=True,
@@ -592,7 +597,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["auto", "on", "off"],
         _about(
             "Mirror images",
-            "Whether a mirrored image means the same. Auto: yes, except for idx files and for classes whose names are all "
+            "Whether an image keeps its meaning when mirrored. Auto: yes, except for idx files and for classes "
+            "whose names are all "
             "digits or single letters.",
             "data",
             Need(("augmentation",), ("light", "medium", "strong", "own")),
@@ -603,7 +609,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Oversample rare classes",
-            "Gives images of rare classes several times an epoch, so that all classes come equally often.",
+            "Repeats images of rare classes within an epoch, so that all classes occur equally often.",
             "data",
             recipe=True,
             decides=("order",),
@@ -614,8 +620,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Ignored mask value",
-                "Pixels of this value in the masks are of no class: they are neither learnt nor measured. Empty for what the "
-                "folder says, or 255.",
+                "Mask pixels of this value belong to no class and are left out of the loss and the metrics. Empty "
+                "for the folder's own value, or 255.",
                 "data",
                 decides=("report",),
                 ge=0,
@@ -628,7 +634,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Points",
-            "Points of a cloud that are given to the model at once, drawn anew in every epoch.",
+            "Number of points per sample, drawn anew in every epoch.",
             "data",
             recipe=True,
             ge=64,
@@ -639,7 +645,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Validation share",
-            "Share of the images kept for validation where the folder has no split.",
+            "Fraction of the images held out for validation if the folder has no split.",
             "data",
             decides=("report",),
             gt=0,
@@ -650,7 +656,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["auto", "memory", "disk", "off"],
         _about(
             "Decoded images",
-            "Where images are kept once they are decoded: in memory, in a cache on disk that runs share, or nowhere.",
+            "Where decoded images are kept: in memory, in a disk cache that all runs share, or nowhere.",
             "data",
             resume=True,
         ),
@@ -682,7 +688,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["auto", "contiguous", "channels_last"],
         _about(
             "Memory format",
-            "How images lie in memory. Auto: whichever a short trial finds faster.",
+            "Memory layout of images. Auto: whichever is faster in a short trial.",
             "precision",
             resume=True,
             recipe=True,
@@ -693,7 +699,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         Literal["auto", "on", "off"],
         _about(
             "Compile the model",
-            "torch.compile. Auto: on GPUs, where a short trial says that it repays its cost within the run.",
+            "Uses torch.compile. Auto: on GPUs, if a short trial shows that it pays off within the run.",
             "precision",
             resume=True,
             recipe=True,
@@ -704,8 +710,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Deterministic",
-            "The same numbers to the bit in every run on the same devices. CPU workers need it for few models; GPUs "
-            "lose their fastest kernels, and a model with an operation that has no deterministic form fails.",
+            "Bit-identical results in every run on the same devices. Few models need it on the CPU. GPUs lose "
+            "their fastest kernels, and a model with an operation that has no deterministic implementation fails.",
             "precision",
             recipe=True,
         ),
@@ -715,7 +721,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Threads on the CPU",
-                "Threads that each CPU worker computes with; empty for what a short trial finds fastest.",
+                "Compute threads per CPU worker; empty for the number that is fastest in a short trial.",
                 "precision",
                 resume=True,
                 ge=1,
@@ -728,8 +734,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Encoder",
-            "The network below a segmentation model's decoder, by its name in segmentation_models_pytorch or, after tu-, in "
-            "timm.",
+            "The backbone of a segmentation model, by its name in segmentation_models_pytorch or, with the prefix "
+            "tu-, in timm.",
             "model",
         ),
     ] = "resnet34"
@@ -739,13 +745,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = False
     weights_file: Annotated[
         str,
-        _about("Weights file", "A file of weights to start from instead of pretrained ones.", "model", resolved=True),
+        _about("Weights file", "A weights file to start from instead of pretrained weights.", "model", resolved=True),
     ] = ""
     freeze_epochs: Annotated[
         int,
         _about(
             "Freeze backbone for",
-            "Epochs at the beginning in which the head alone is trained: 0 for none, as many as the run has for all.",
+            "Number of epochs at the start in which only the head is trained: 0 for none, the number of epochs "
+            "for the whole run.",
             "model",
             recipe=True,
             decides=("memory",),
@@ -757,7 +764,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Freeze BatchNorm",
-            "Keeps BatchNorm's statistics as the weights have them, for batches of few images.",
+            "Keeps BatchNorm's statistics as they are in the initial weights; for small batches.",
             "model",
             recipe=True,
         ),
@@ -767,7 +774,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             float,
             _about(
                 "Dropout",
-                "The share of activations that the model's dropout layers drop; empty for the model's own.",
+                "Dropout probability of the model's dropout layers; empty for the model's default.",
                 "model",
                 recipe=True,
                 ge=0,
@@ -781,7 +788,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             float,
             _about(
                 "Stochastic depth",
-                "The chance that the last block is skipped in training, where the model has it; empty for the model's own.",
+                "Probability that the last block is skipped in training, if the model has stochastic depth; empty "
+                "for the model's default.",
                 "model",
                 recipe=True,
                 ge=0,
@@ -794,7 +802,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Trusted model file",
-            "SHA-256 of the model file that the user has agreed to run.",
+            "SHA-256 of the model file that you have allowed to run.",
             "main",
             resume=True,
             decides=("speed", "memory"),
@@ -804,7 +812,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         int,
         _about(
             "Replicas",
-            "Copies of the model that train side by side, each on its equal share of the devices.",
+            "Copies of the model that train side by side, each on an equal share of the devices.",
             "strategy",
             resume=True,
             decides=("speed",),
@@ -827,7 +835,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Microbatches",
-                "Parts that a pipeline divides each batch into; empty to choose.",
+                "Number of parts into which a pipeline splits each batch; empty to choose automatically.",
                 "strategy",
                 resume=True,
                 decides=("speed",),
@@ -842,7 +850,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             int,
             _about(
                 "Stages per device",
-                "Parts of the model that each device holds under interleaved 1F1B; empty for two.",
+                "Number of stages on each device under interleaved 1F1B; empty for two.",
                 "strategy",
                 Need(("pipeline_schedule",), ("interleaved_1f1b",)),
                 resume=True,
@@ -857,7 +865,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         tuple[str, ...],
         _about(
             "Cuts",
-            "The places where the model is cut, in order; empty to choose by measuring.",
+            "The points where the model is cut, in order; empty to choose by measurement.",
             "strategy",
             resume=True,
             resolved=True,
@@ -876,7 +884,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         float,
         _about(
             "Bucket size (MiB)",
-            "Gradients are joined in buckets of this size while the backward pass goes on.",
+            "Gradients are all-reduced in buckets of this size during the backward pass.",
             "strategy",
             resume=True,
             gt=0,
@@ -885,15 +893,13 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = 25.0
     gradient_compression: Annotated[
         Literal["none", "fp16", "bf16"],
-        _about(
-            "Gradient compression", "The precision in which gradients travel between devices.", "strategy", resume=True
-        ),
+        _about("Gradient compression", "Precision of the gradients sent between devices.", "strategy", resume=True),
     ] = "none"
     static_graph: Annotated[
         bool,
         _about(
             "Static graph",
-            "Promises that every step uses the same parameters, which allows DDP more overlap.",
+            "Promises that every step uses the same parameters, which lets DDP overlap more communication.",
             "strategy",
             resume=True,
         ),
@@ -901,14 +907,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     sync_batchnorm: Annotated[
         bool,
         _about(
-            "SyncBatchNorm", "BatchNorm takes its statistics over the batch of all devices.", "strategy", resume=True
+            "SyncBatchNorm", "Computes BatchNorm statistics over the batch of all devices.", "strategy", resume=True
         ),
     ] = False
     shard_precision: Annotated[
         Literal["fp32", "bf16"],
         _about(
             "Shards computed in",
-            "fp32, with autocast by the precision above, or bf16 throughout; gradients are joined in fp32.",
+            "fp32 with autocast to the precision above, or bf16 throughout; gradients are reduced in fp32.",
             "strategy",
             resume=True,
         ),
@@ -923,7 +929,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         bool,
         _about(
             "Activation checkpointing",
-            "Computes the activations of each block again in the backward pass instead of keeping them.",
+            "Recomputes the activations of each block in the backward pass instead of keeping them.",
             "strategy",
             resume=True,
             decides=("memory",),
@@ -931,11 +937,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = False
     recipe: Annotated[
         str,
-        _about("Recipe", "The recipe that the fields were set by, which a changed one is marked against.", "main"),
+        _about("Recipe", "The recipe that set the fields; fields changed since are marked.", "main"),
     ] = ""
-    name: Annotated[
-        str, _about("Run name", "A name of your own for the run.", "training", resume=True, max_length=120)
-    ] = ""
+    name: Annotated[str, _about("Run name", "A name for the run.", "training", resume=True, max_length=120)] = ""
     options: dict[str, bool | int | float | str] = {}
     """What the job's task, model and strategy declare beside themselves (see `engine.contract.options`)."""
 
@@ -1065,7 +1069,8 @@ def job_from_values(values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
         problems.append(
             Problem(
                 "version",
-                f"This job was written by a newer Footplate (job version {version}; this one reads up to {JOB_VERSION}).",
+                f"This job was written by a newer Footplate (job version {version}; this one reads up to "
+                f"{JOB_VERSION}).",
                 "Update Footplate, or set version = 1 if you know that the fields are the same.",
             )
         )
@@ -1114,8 +1119,8 @@ _KINDS = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
-    "text": "a text",
-    "list": "a list of texts",
+    "text": "text",
+    "list": "a list of strings",
     "ints": "a list of whole numbers",
 }
 
@@ -1137,7 +1142,7 @@ def wrong_value(field: Field, name: str, value: Any) -> Problem:
             name, f"{field.label}: {value!r} is not one of its choices.", f"Choose {', '.join(field.choices)}.{hint}"
         )
     if field.kind == "text" and isinstance(value, str):
-        return Problem(name, f"{field.label} has {len(value)} characters.", f"Give a text {field.limits}.")
+        return Problem(name, f"{field.label} has {len(value)} characters.", f"Give text {field.limits}.")
     kind = {"int": int, "float": int | float}.get(field.kind, ())
     if field.limits and isinstance(value, kind) and not isinstance(value, bool):
         return Problem(name, f"{field.label}: {value!r} is out of range.", f"Give a value {field.limits}.")
@@ -1166,7 +1171,8 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 
 def job_to_toml(job: Job) -> str:
-    """The job as TOML, every field written out; a field that is None is left away, and so are options where there are none."""
+    """The job as TOML, every field written out; a field that is None is left away, and so are options where "
+    "there are none."""
     values = {name: value for name, value in msgspec.to_builtins(job).items() if value is not None and value != {}}
     return tomli_w.dumps(values)
 

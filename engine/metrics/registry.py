@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,12 +76,19 @@ class WithAdded(Metric):
     def rows(self, rows: Tensor) -> None:
         self._own.rows = rows
 
+    def reset(self) -> None:
+        self._own.reset()
+        self._sums = torch.zeros_like(self._sums)
+
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         self._own.update(outputs, targets)
         if len(targets):
             sums = [metric.sums(outputs, targets).double() for metric in self._added.values()]
             self._sums = self._sums.to(outputs.device) + torch.cat(sums)
+
+    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
+        self._own.sync(all_gather)
 
     def compute(self) -> dict[str, float]:
         values = self._own.compute()

@@ -28,7 +28,7 @@ from tests.support.nobody import NOBODY
 
 pytestmark = pytest.mark.attacks
 
-REFUSED = "net.py is a program that has not been allowed to run yet."
+REFUSED = "net.py contains code that you have not allowed to run yet."
 
 
 @pytest.fixture

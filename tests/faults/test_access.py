@@ -426,7 +426,7 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
     (failed,) = run.all(Failed, since=since)
     assert failed.kind == "error"
     assert failed.cause == (
-        "net.py is a program that has not been allowed to run yet. It has changed since you agreed to run it. Read it, "
+        "net.py contains code that you have not allowed to run yet. It has changed since you allowed it. Read it, "
         "then allow it again."
     )
 
@@ -467,7 +467,7 @@ def test_that_a_job_file_does_not_agree_for_the_user(job: Make, images: Path, tm
     words = [sys.executable, str(ROOT / "footplate.py"), "train", str(images), "--job", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode
-    assert "net.py is a program that has not been allowed to run yet." in done.stderr
+    assert "net.py contains code that you have not allowed to run yet." in done.stderr
     assert "--trust-model-file" in done.stderr
     assert not ran.exists()
     assert not paths.runs_folder().exists()

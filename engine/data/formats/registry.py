@@ -174,16 +174,27 @@ def _claims(
     """The ids of the kinds that claim `folder`, in the order of `FORMATS`, without those of `besides`."""
     return [
         name
-        for name, known in FORMATS.items()
-        if name not in besides and known.claims and known.recognise(folder, folders, val_fraction, seed) is not None
+        for name, known in list(FORMATS.items())
+        if name not in besides and known.claims and _by(name, folder, folders, val_fraction, seed) is not None
     ]
+
+
+def _by(name: str, folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
+    """What the format of that id makes of a folder. A plug-in's that fails in it is left out."""
+    try:
+        return FORMATS[name].recognise(folder, folders, val_fraction, seed)
+    except Exception as error:
+        if name not in FORMATS.packages or isinstance(error, (OSError, UnusableFile, MemoryError)):
+            raise
+        FORMATS.leave_out(name, f"recognising {shown(folder)}, it failed: {type(error).__name__}: {error}")
+        return None
 
 
 def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:
     folders = subfolders(folder)
-    for name, known in FORMATS.items():
+    for name in list(FORMATS):
         if name in formats and name != "imagefolder":
-            recognised = known.recognise(folder, folders, val_fraction, seed)
+            recognised = _by(name, folder, folders, val_fraction, seed)
             if recognised is not None:
                 return recognised
     kinds = _claims(folder, folders, val_fraction, seed, besides=formats)

@@ -90,7 +90,7 @@ def test_that_an_exclusive_gpu_is_told_while_somebody_computes_there() -> None:
     taken = gpu(1, compute_mode="exclusive_process", processes=held_by("python"))
     (problem,) = problems(machine(gpu(0, processes=held_by("python")), taken))
     assert problem.message == (
-        "GPU 1 is in use by python (pid 4242, ada), and its compute mode “exclusive” lets no other process compute there."
+        "GPU 1 is in use by python (pid 4242, ada), and its compute mode “exclusive” allows no other process."
     )
     assert problem.remedy == (
         "Wait until that ends, choose other devices, or change the mode: sudo nvidia-smi -i 1 -c DEFAULT"

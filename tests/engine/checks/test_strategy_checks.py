@@ -142,7 +142,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
         (
             {"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[2], CUTS[1])},
             "cuts",
-            f"Name them as {CUTS[1]}, {CUTS[2]}",
+            f"List them as {CUTS[1]}, {CUTS[2]}",
         ),
         # The options
         ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing", "no repeated blocks"),

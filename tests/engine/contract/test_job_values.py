@@ -86,7 +86,7 @@ def test_that_all_problems_come_at_once() -> None:
         ({"epochs": 0}, "from 1 to 100,000"),
         ({"learning_rate": 0}, "above 0, up to 100"),
         ({"learning_rate": float("nan")}, "above 0, up to 100"),
-        ({"devices": "cpu"}, "a list of texts"),
+        ({"devices": "cpu"}, "a list of strings"),
         ({"pretrained": "yes"}, "true or false"),
         ({"schedule": "cosin"}, "Did you mean “cosine”?"),
         ({"dataset": "\udcff"}, "symbolic link"),

@@ -41,6 +41,17 @@ def test_that_ranks_together_measure_what_one_does_alone() -> None:
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
 
 
+def test_that_it_begins_anew_once_reset() -> None:
+    outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(1)), torch.arange(10) % 3
+    again, once = measured(), measured()
+    again.update(outputs.flip(0), targets)
+    again.reset()
+    assert again.compute() == {}
+    again.update(outputs, targets)
+    once.update(outputs, targets)
+    assert again.compute() == once.compute()
+
+
 def test_that_nothing_is_measured_of_nothing() -> None:
     assert measured().compute() == {}
     assert CONFIDENCE.entry("confidence").title == "Confidence"

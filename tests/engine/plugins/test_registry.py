@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.data.formats import registry as formats
 from engine.system.plugins import Registry, Unusable, fingerprint
+from tests.support import images
 from tests.support.installed import install
 
 GROUP = "footplate.models"
@@ -101,3 +103,28 @@ def test_that_the_fingerprint_is_another_with_another_version(site: Path) -> Non
     (site / "trees-1.0.dist-info").rename(site / "trees-1.1.dist-info")
     fingerprint.cache_clear()
     assert fingerprint() not in ("", first)
+
+
+def test_that_a_format_that_fails_on_a_folder_is_left_out_and_the_others_look_at_it(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+from engine.data.formats.registry import Format
+
+def recognise(folder, folders, val_fraction, seed):
+    raise KeyError("no such column")
+
+HASTY = Format(recognise, "hasty tables", "a table", "Image classification")
+"""
+    install(site, "hasty", {"footplate.formats": {"hasty": "hasty_pkg:HASTY"}}, hasty_pkg=code)
+    known = Registry("footplate.formats", formats.FORMATS.own, formats._accept)
+    monkeypatch.setattr(formats, "FORMATS", known)
+    for name in ("ants", "bees"):
+        images.image(tmp_path / "set" / name / "0.png")
+        images.image(tmp_path / "set" / name / "1.png")
+    found = formats.recognise(str(tmp_path / "set"), val_fraction=0.5, seed=0)
+    assert found.classes == ("ants", "bees")
+    assert "hasty" not in known
+    (left_out,) = known.left_out
+    assert (left_out.package, left_out.name) == ("hasty", "hasty")
+    assert "KeyError: 'no such column'" in left_out.reason
