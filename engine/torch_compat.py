@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 __all__ = ["BatchNorm", "RunningNorm"]
-"""Of what all of torch's BatchNorm layers are, and all that may keep running statistics, InstanceNorm besides."""
+"""The base class of torch's BatchNorm layers, and that of all layers that may keep running statistics, InstanceNorm
+included."""
 
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
@@ -49,7 +50,8 @@ def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> Non
 
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
-    """Multiplies `gradients`, all of one type and device, by `inverse`, and sets `overflows` to 1 if one is not finite."""
+    """Multiplies `gradients`, all of one type and device, by `inverse`, and sets `overflows` to 1 if one is not
+    finite."""
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
 
@@ -144,8 +146,8 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
 
 
 def greet_no_own_rank(stage: Any) -> None:
-    """Keeps a pipeline's `stage` from sending a first message to its neighbour where that lies on the same rank, as under ZBV.
-
+    """Keeps a pipeline's `stage` from sending a first message to its neighbour where that lies on the same rank, as
+    under ZBV.
     torch 2.11 opens each connection so, which gloo cannot do with its own rank; since 2.12 such neighbours are left out
     (`_PipelineSchedule._warmup_p2p`).
     """

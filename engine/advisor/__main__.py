@@ -52,7 +52,7 @@ def _answer(order: bytes, say: Callable[[FinderMessage], None]) -> FinderMessage
     try:
         wanted = msgspec.json.decode(order, type=FinderOrder)
     except msgspec.DecodeError as error:
-        return FinderFailed(Problem("job", f"This is no order: {error}.", "Give one as JSON."))
+        return FinderFailed(Problem("job", f"Invalid request: {error}.", "Pass one as JSON."))
     return find_rate(wanted.job, say) if wanted.finder == "rate" else find_batch(wanted.job, say)
 
 

@@ -1,4 +1,5 @@
-"""The batch-size finder: a few steps at one size after another, each in processes of its own, until the largest is known."""
+"""The batch-size finder: a few steps at one size after another, each in processes of its own, until the largest is
+known."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from engine.supervisor.restart_policy import world_size
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
-"""The share of the progress until the first trial."""
+"""The share of the progress bar before the first trial."""
 
 Told = Callable[[FinderProgress], object]
 
@@ -68,8 +69,8 @@ def find_batch(job: Job, tell: Told) -> BatchFound | FinderFailed:
 
 
 def job_of_trial(job: Job, size: int) -> Job:
-    """`job` with batches of `size`, as it takes the most memory in its run, and without what takes long or leaves something
-    behind. Weights are drawn, never loaded: what they are does not change what they take."""
+    """`job` with batches of `size`, as it takes the most memory in its run, and without what takes long or leaves
+    something behind. Weights are drawn, never loaded: what they are does not change what they take."""
     on_cpu = CPU in job.devices
     return msgspec.structs.replace(
         job,
@@ -99,8 +100,8 @@ def _unit(job: Job) -> int:
 
 
 def _ran_out(failed: Failed) -> bool:
-    """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too large
-    fails where it is looked at, before training."""
+    """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too
+    large fails where it is looked at, before training."""
     words = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(said in failed.cause for said in words)
 
@@ -120,19 +121,19 @@ def _probe_of(folder: Path) -> Probe:
 def _found(searched: Searched) -> BatchFound:
     trials = tuple(_trial(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
-        why = f"Not even batches of {trials[0].size} fit into memory."
+        why = f"Even a batch of {trials[0].size} does not fit into memory."
         remedy = "Choose a smaller image size or model, bf16, activation checkpointing, or a device with more memory."
         return BatchFound(trials=trials, largest=None, knee=None, why=why, remedy=remedy)
     largest, knee = searched.largest, searched.knee
     speeds = {trial.size: trial.images_per_second for trial in trials if trial.images_per_second is not None}
-    why = f"Batches of {largest:,} are the largest that fit, with little room to spare. "
+    why = f"The largest batch that fits is {largest:,}, with little room to spare. "
     if knee < largest:
         why += (
-            f"Beyond {knee:,} the speed gains less than {100 * FASTER:.0f} %: {speeds[knee]:,.0f} images/s there, "
-            f"{speeds[largest]:,.0f} images/s at {largest:,}."
+            f"Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]:,.0f} "
+            f"images/s at {knee:,}, {speeds[largest]:,.0f} images/s at {largest:,}."
         )
     else:
-        why += f"The speed still gains up to there: {speeds[largest]:,.0f} images/s."
+        why += f"Throughput still grows up to there: {speeds[largest]:,.0f} images/s."
     return BatchFound(trials=trials, largest=largest, knee=knee, why=why)
 
 

@@ -17,20 +17,20 @@ FIRST = 4
 """Images per device in the first trial; the second has `GROWTH` times as many."""
 GROWTH = 4
 REACH = 8
-"""A line through two sizes is believed so many times as far as they are apart."""
+"""A line through two sizes is extrapolated at most this many times the distance between them."""
 ROOM = 0.98
-"""The answer is at most so much of the least size that is known, or foreseen, not to fit, while there are trials left to try
-it: what a run takes varies a little."""
+"""The answer is at most this share of the least size that is known or predicted not to fit, while there are trials
+left to try it: the memory that a run uses varies a little."""
 NEAR = 0.96
-"""A size that fits is near enough to one that does not where it is at least so much of it."""
+"""The search ends when the largest size that fits is at least this share of the least one that does not."""
 AIM = (NEAR + ROOM) / 2
-"""Of the size at which memory would be full, so much is tried, which is the answer where the line is right."""
+"""The share of the size that would fill the memory at which the next trial is made; the answer if the line is right."""
 BACK = 0.3
-"""After a size that does not fit, the next one is at least so much of the way back to the largest that does."""
+"""After a size that does not fit, the next trial goes back at least this share of the way to the largest that does."""
 FASTER = 0.05
-"""Where no larger size is faster by more than this share, the knee of the speed is reached."""
+"""The knee of the throughput is the size beyond which no larger one is faster by more than this share."""
 GAP = 4
-"""Between the knee and the next smaller size that was tried, at most this factor is left, as far as the trials go."""
+"""The largest factor between the knee and the next smaller size tried, as far as the trials suffice."""
 
 
 class Probe(NamedTuple):
@@ -49,13 +49,14 @@ class Searched(NamedTuple):
 
     @property
     def knee(self) -> int:
-        """The smallest size that fitted for which no larger one is faster by more than `FASTER`; 0 where none fitted."""
+        """The smallest size that fitted for which no larger one is faster by more than `FASTER`; 0 where none
+        fitted."""
         return _knee(self.trials)
 
 
 class _Bracket(NamedTuple):
-    """What is known of the limit: the memory of the sizes that fit below `least_failed`, smallest first, and that size, the
-    least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite."""
+    """What is known of the limit: the memory of the sizes that fit below `least_failed`, smallest first, and that
+    size, the least that does not fit. `full` is where the first thing is foreseen to run out. Both may be infinite."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
     least_failed: float
@@ -133,8 +134,8 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """The size at which the first thing runs out, by a line through the last point and one of at most half its size, since
-    what bends the line would decide the slope between near ones."""
+    """The size at which the first thing runs out, by a line through the last point and one of at most half its size,
+    since what bends the line would decide the slope between near ones."""
     if len(fits) < 2:
         return math.inf
     large, after = fits[-1]

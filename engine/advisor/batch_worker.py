@@ -25,12 +25,12 @@ from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 WARM_UP, LEAST, MOST = 1, 1, 5
-"""Steps that are not timed, and that are at least and at most. The second one is the first with the optimizer's state."""
+"""Untimed steps, and the least and the most timed ones. The second step is the first with the optimizer's state."""
 WARM_UP_GPU = 3
-"""cuDNN tries its algorithms in the first, and more memory may be kept of it than is used later."""
+"""cuDNN tries its algorithms in the first step, and may keep more memory from it than later steps use."""
 ENOUGH_S = 0.5
 EXAMPLES = 16
-"""Samples per rank that are read; the batch is made of them over and over."""
+"""Samples per rank that are loaded; batches repeat them."""
 
 
 def probe_file(rank: int) -> str:
@@ -102,7 +102,8 @@ def _batches(prepared: worker.Prepared, reporter: Reporter) -> Iterator[Batch | 
 
 
 def _read_ahead(prepared: worker.Prepared) -> torch.Tensor | None:
-    """As much memory on the device as the next batches of training and of validation take there, which wait as bytes."""
+    """As much memory on the device as the next batches of training and of validation take there, which wait as
+    bytes."""
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None

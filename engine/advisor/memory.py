@@ -13,7 +13,7 @@ _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Of version 2 and 1: the limit, what is used, and what of it is only a file's that the kernel would let go of."""
+"""For cgroup versions 2 and 1: the limit, the use, and the part of it that is reclaimable page cache."""
 _ROOT = Path("/sys/fs/cgroup")
 
 
@@ -51,7 +51,8 @@ class MainMemory:
 
 
 def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
-    """The same of GPUs: what PyTorch has reserved of each at most, and what it could, less what others and CUDA itself use."""
+    """The same of GPUs: what PyTorch has reserved of each at most, and what it could, less what others and CUDA itself
+    use."""
     found = {}
     for device in devices:
         free, _ = torch.cuda.mem_get_info(device)

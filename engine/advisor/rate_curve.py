@@ -1,5 +1,5 @@
-"""What a curve of losses over rising learning rates suggests: a tenth of the rate where the loss is least, the rule of fastai's
-`minimum` (fastai/callback/schedule.py, 2.8), on a curve that smoothing does not shift."""
+"""What a curve of losses over rising learning rates suggests: a tenth of the rate where the loss is least, the rule of
+fastai's `minimum` (fastai/callback/schedule.py, 2.8), on a curve that smoothing does not shift."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from engine.contract.finders import RateFound, RatePoint
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
 RUNNING = 0.98
-"""The decay per step of the running average that ends the training, for `STEPS` steps, and by which fastai reads its valley."""
+"""The decay per step of the running average that ends the training, for `STEPS` steps, and by which fastai reads its
+valley."""
 DIVERGED = 4.0
-"""A running average so many times its best one ends the training."""
+"""The search ends when the running average is this many times its best value."""
 WIDTH = 0.25
-"""The standard deviation, in decades of the rate, of the Gaussian that smooths the curve. Unlike a running average it does not
-shift the fall to higher rates."""
+"""The standard deviation, in decades of the rate, of the Gaussian that smooths the curve. Unlike a running average it
+does not shift the fall to higher rates."""
 CAP = 2.0
-"""A loss counts as at most so many times the first ones, so that the curve before a divergence is not raised by it."""
+"""Losses are clipped at this many times the first ones, so that a divergence does not raise the curve before it."""
 FIRST = 0.1
-"""The share of the planned steps that are the first ones, at rates that change next to nothing."""
+"""The share of the planned steps that count as the first ones, at rates too low to change anything."""
 LEAST_POINTS = 5
 FALLS = 0.02
-"""A loss that falls by no more than this share of the first ones is taken not to fall."""
+"""A loss that falls by no more than this share of the first ones counts as not falling."""
 CERTAIN = 4.0
-"""A fall of no more standard errors is taken for noise: the least of a hundred points that do not fall at all lies about two
-and a half below their mean."""
+"""A fall of no more standard errors is taken for noise: the least of a hundred points that do not fall at all lies
+about two and a half below their mean."""
 VALLEY_SKIPS = 5
 """The last steps that fastai's valley leaves out, at which the loss may rise steeply."""
 
 CURVE_FILE = "curve.msgpack"
-"""Where rank 0 leaves its `Curve`, in the folder of its run."""
+"""The file in the run folder to which rank 0 writes its `Curve`."""
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -107,8 +108,8 @@ def read_curve(curve: Curve) -> RateFound:
     steepest = begin + int(np.gradient(smoothed, decades)[begin : least + 1].argmin())
     suggestion = points[least].rate / 10
     why = (
-        f"The smoothed loss is least at a rate of {shown(points[least].rate)}; {shown(suggestion)}, a tenth of it, stays clear "
-        "of where it rises again."
+        f"The smoothed loss is lowest at a learning rate of {shown(points[least].rate)}; a tenth of it, "
+        f"{shown(suggestion)}, keeps a distance from where the loss rises again."
     )
     return msgspec.structs.replace(
         found,
@@ -120,14 +121,15 @@ def read_curve(curve: Curve) -> RateFound:
 
 
 NEVER_FALLS = (
-    "The loss never falls at any learning rate, so that the curve suggests none.",
-    "Try a larger batch size, which makes the losses less noisy, another seed, or look whether the labels fit the images.",
+    "The loss does not fall at any learning rate, so the curve suggests none.",
+    "Try a larger batch size, which makes the loss less noisy, or another seed, or check that the labels "
+    "match the images.",
 )
 
 
 def _valley(curve: Curve) -> float | None:
-    """What fastai suggests (`valley` of fastai/callback/schedule.py, 2.8), by its own running average; None where that never
-    falls."""
+    """What fastai suggests (`valley` of fastai/callback/schedule.py, 2.8), by its own running average; None where that
+    never falls."""
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
@@ -160,12 +162,12 @@ def _too_short(curve: Curve, finite: int) -> tuple[str, str]:
     """Why a curve of which so few first losses are finite suggests nothing, and what to do."""
     if finite == len(curve.losses):
         return (
-            f"The loss rose to {DIVERGED:g} times its best within {len(curve.losses)} steps, at rates that change next to nothing: "
-            "it differs more from batch to batch than it could fall.",
-            "Try a larger batch size, or look whether the labels fit the images.",
+            f"The loss rose to {DIVERGED:g} times its best value within {len(curve.losses)} steps, at rates "
+            "too low to change anything: it varies more from batch to batch than it could fall.",
+            "Try a larger batch size, or check that the labels match the images.",
         )
     return (
-        f"The loss was NaN or infinite at step {finite + 1}, at a rate of {shown(rate_at(finite, curve.steps))}, too early for a "
-        "suggestion.",
-        "Try fp32 if another precision was chosen, or look for images, labels or weights that are not finite.",
+        f"The loss was NaN or infinite at step {finite + 1}, at a learning rate of "
+        f"{shown(rate_at(finite, curve.steps))}, too early for a suggestion.",
+        "Try fp32 if another precision was chosen, or check images, labels and weights for NaN and infinite values.",
     )

@@ -1,5 +1,5 @@
-"""The learning-rate finder (Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3): a short training
-with a rate that rises exponentially, and what its losses suggest."""
+"""The learning-rate finder (Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3): a short
+training with a rate that rises exponentially, and what its losses suggest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.contract.problems import Problem
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
-"""The share of the progress until the first step."""
+"""The share of the progress bar before the first step."""
 
 Told = Callable[[FinderProgress], object]
 
@@ -30,8 +30,9 @@ def find_rate(job: Job, tell: Told) -> RateFound | FinderFailed:
         return FinderFailed(
             Problem(
                 "resume_from",
-                "A learning rate is found for a training from its beginning, and this job continues from a checkpoint.",
-                "Clear Continue from to find one.",
+                "The finder suggests a learning rate for a training from the start, but this job continues "
+                "from a checkpoint.",
+                "Clear “Continue from” first.",
             )
         )
     tell(FinderProgress(0.0, "Loading PyTorch"))

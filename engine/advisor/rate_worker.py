@@ -21,11 +21,11 @@ from engine.training.randomness import seed
 from engine.training.report import Reporter
 
 ENOUGH_S = 150.0
-"""Where `STEPS` steps would take longer, fewer are made, by what the first ones took."""
+"""If `STEPS` steps would take longer than this, judging by the first ones, fewer are made."""
 LEAST_STEPS = 40
-"""With fewer, a curve says too little: on a slow or busy machine they take longer than `ENOUGH_S`."""
+"""The fewest steps for a useful curve: on a slow or busy machine they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Steps at the lowest rate, which changes next to nothing, by which the others' time is known."""
+"""Steps at the lowest rate, which changes almost nothing, that are timed to predict the rest."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:

@@ -16,19 +16,19 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""The least overlaps with which something counts as found."""
+"""The IoU thresholds from which a detection counts as a match."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MOST = 100
-"""Detections of a class in an image that count, those with the highest scores."""
+"""The most detections per class and image that count, those with the highest scores."""
 _AT_ONCE = 1 << 16
-"""Pixels of which masks are compared at once: as floats they take four times the memory."""
+"""Pixels per chunk in which masks are compared: as floats they take four times the memory."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
-"""What may become of a detection at a threshold."""
+"""How a detection counts at a threshold."""
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
-    """Intersection over union of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g]; with one that is ignored, which may
-    stand for many objects, the share of the found box that lies in it."""
+    """Intersection over union of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g]; with one that is ignored, which
+    may stand for many objects, the share of the found box that lies in it."""
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
     return _shares(both, _areas(found), _areas(true), ignored)
@@ -56,8 +56,8 @@ def _shares(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """What becomes of the detections of one class in one image, [d, 10], by `overlaps` [d, g] in the order of falling scores.
-
+    """What becomes of the detections of one class in one image, [d, 10], by `overlaps` [d, g] in the order of falling
+    scores.
     Each takes the object with which it overlaps most among those that are still free; one that has none but an ignored
     object, which is never used up, is left out.
     """
@@ -81,8 +81,8 @@ def match(overlaps: Floats, ignored: Bools) -> Floats:
 
 
 def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
-    """What becomes of one image's detections: rows of the class, the score, and ten outcomes for each of `overlaps` [d, g],
-    which are of the boxes, or the masks, with all objects of the image."""
+    """What becomes of one image's detections: rows of the class, the score, and ten outcomes for each of `overlaps`
+    [d, g], which are of the boxes, or the masks, with all objects of the image."""
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
         of = np.flatnonzero(classes == number)

@@ -1,5 +1,5 @@
-"""How well found edges agree with drawn ones: the boundary measures of the Berkeley benchmark (Martin et al., PAMI 2004;
-Arbelaez et al., PAMI 2011, section 2). NumPy alone."""
+"""How well found edges agree with drawn ones: the boundary measures of the Berkeley benchmark (Martin et al., PAMI
+2004; Arbelaez et al., PAMI 2011, section 2). NumPy alone."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Counts = npt.NDArray[np.int64]
 Plane = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.arange(1, 100) / 100
-"""Those at which edges are taken for found, as in Dollár and Zitnick's `edgesEval`."""
+"""The thresholds above which a pixel counts as an edge, as in Dollár and Zitnick's `edgesEval`."""
 TOLERANCE = 0.0075
-"""How far a found edge may be from a drawn one, in parts of the image's diagonal: the benchmark's for BSDS500."""
+"""The tolerance between predicted and annotated edges, as a share of the image diagonal: the BSDS500 benchmark's."""
 _BORDER = 5 / 578
-"""Within so much of the diagonal from the image's border edges fade out: 5 px of an image of BSDS500, as in `edgesNms`."""
+"""The share of the diagonal within which edges fade out at the image border: 5 px for BSDS500, as in `edgesNms`."""
 _SHARPER = 1.01
-"""By how much an edge is taken for stronger when it is compared with its neighbours; `edgesNms` has the same."""
+"""The factor on an edge's strength when it is compared with its neighbours, as in `edgesNms`."""
 
 MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
-"""The columns of counts [thresholds, 4], in pixels; those that were drawn are summed over the annotators."""
+"""The columns of counts [thresholds, 4], in pixels; annotated pixels are summed over the annotators."""
 
 
 class Scores(NamedTuple):
@@ -109,8 +109,8 @@ def _first_sums(values: npt.ArrayLike) -> Counts:
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Which of the pixels (rows, columns) are matched with one that was drawn: of the first so many always as many as can be.
-
+    """Which of the pixels (rows, columns) are matched with one that was drawn: of the first so many always as many as
+    can be.
     Each in its turn looks for a partner, and where others have taken all in its reach, for a chain of them that can be moved
     on to make room (an augmenting path; Kuhn 1955). One that finds none never will, nor can the pixels that it came across
     help any other, so that the later are never matched at the cost of the earlier.
@@ -136,8 +136,8 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 
 
 def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: set[int], asked: dict[int, int]) -> int:
-    """A drawn pixel that is free and that a chain leads to, -1 where there is none; `asked` gets by which pixel each of the
-    chain's was come upon."""
+    """A drawn pixel that is free and that a chain leads to, -1 where there is none; `asked` gets by which pixel each
+    of the chain's was come upon."""
     waiting = [pixel]
     for each in waiting:
         for other in near[each]:

@@ -46,7 +46,7 @@ def added_to(task: str, own: tuple[Measure, ...]) -> dict[str, AddedMetric]:
     known = {measure.id for measure in own}
     for name, metric in METRICS.added().items():
         if task in metric.tasks and name in known:
-            METRICS.leave_out(name, f"the task {task} has a measure of that name")
+            METRICS.leave_out(name, f"the task {task} already has a metric of that name")
     return {name: metric for name, metric in METRICS.added().items() if task in metric.tasks}
 
 

@@ -13,10 +13,10 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.metrics.base import Metric
 
 SLACK = 3
-"""How far from each other two middle lines may be and still be the same, in rows and columns of the image as the model is
-given it. Mnih & Hinton 2010 (section 4) allow as many pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`)."""
+"""The tolerance between two centre lines, in rows and columns of the image that the model is given.
+Mnih & Hinton 2010 (section 4) allow as many pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`)."""
 TOLERANCE = 10.0
-"""By how many degrees a direction may be off and still be right: the width of a class of Batra et al. 2019."""
+"""The tolerance of a direction in degrees: the width of a class of Batra et al. 2019."""
 
 _CONFUSION = slice(2, 6)
 _MIDDLES = slice(6, 10)
@@ -24,8 +24,8 @@ _DIRECTED = slice(10, 12)
 
 
 class RoadMetric(Metric):
-    """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels were
-    taken for each class; the pixels of middle lines that were found and, of those, that are near a true one, then the true
+    """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels
+    were taken for each class; the pixels of middle lines that were found and, of those, that are near a true one, then the true
     ones and, of those, that are near a found one; the pixels of true lines with a direction and, of those, where the
     likeliest of all directions is right, whether a line was found there or not.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[int, dict[str, Any]]
-"""How many batches a metric was given, and its tensors and lists of them by name."""
+"""The number of batches that a metric has seen, and its tensors and lists of tensors by name."""
 
 
 def parts_of(metric: object) -> list[Any]:

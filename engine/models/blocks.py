@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 _ROWS = (nn.Sequential, nn.ModuleList)
-"""Modules that hold others in a row."""
+"""Modules that hold others in order."""
 
 
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -19,7 +19,7 @@ from engine.models.registry import MODELS, build_foreign, is_foreign
 
 MNIST_CNN = "mnist_cnn"
 FILE_IMAGE_SIZE = 224
-"""What a model file's images measure where the user does not say, as for most of torchvision's."""
+"""The default image size for a model file, as for most of torchvision's models."""
 
 
 def names() -> tuple[str, ...]:
@@ -77,10 +77,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
             begin_small(model, head)
     _load_weights(job, model, head, channels, size)
     if is_foreign(job):
-        what = f"Let its last layer give {classes} values per image."
+        what = f"Make its last layer return {classes} values per image."
         user_file.try_out(job.model, model, (channels, size, size), (classes,), what)
     if job.freeze_epochs and head is None:
-        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
     return model
@@ -98,8 +98,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         message = f"{title_and_family(job.model)[0]} needs images of at least {least} px."
         raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
     if job.progressive_from is not None and _has_one_size(job.model):
-        message = f"{title_and_family(job.model)[0]} is built for images of one size."
-        raise TaskError("progressive_from", message, "Empty it, or choose a convolutional network.")
+        message = f"{title_and_family(job.model)[0]} is built for a fixed image size."
+        raise TaskError("progressive_from", message, "Leave it empty, or choose a convolutional network.")
     dropped = {name: getattr(job, name) for name in _TITLES if getattr(job, name) is not None}
     if job.model == MNIST_CNN:
         for name in dropped:
@@ -198,8 +198,8 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 
 def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
-    """timm's own weights by its model's names and for its size; those of a model with another head, which only a file has,
-    are taken as they are."""
+    """timm's own weights by its model's names and for its size; those of a model with another head, which only a file
+    has, are taken as they are."""
     name = job.model.removeprefix(TIMM)
     try:
         return timm_models.by_own_names(name, state, **timm_models.sized(job.model, size))

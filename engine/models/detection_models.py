@@ -29,13 +29,13 @@ from engine.models.torchvision_detectors import tensors_alone
 CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
 IMAGE_SIZE = 512
-"""What a model file's images measure where the user does not say."""
+"""The default image size for a model file."""
 LIGHT = 128
-"""Channels of the light models' pyramid."""
+"""The channels of the feature pyramid of the light models."""
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
-"""As torchvision's `ssd300_vgg16` has it: its weights come from Caffe, which knows colours of 0 to 255."""
+"""As in torchvision's `ssd300_vgg16`, whose weights come from Caffe and expect colours of 0 to 255."""
 
 
 class _Known(NamedTuple):
@@ -45,11 +45,11 @@ class _Known(NamedTuple):
     min_image_size: int = 32
     statistics: Statistics = IMAGENET
     head: tuple[str, ...] = ("roi_heads.box_predictor.",)
-    """What there is of for each class."""
+    """Parameters whose shape depends on the number of classes."""
     frozen_norms: bool = False
-    """torchvision takes a backbone with frozen BatchNorm for it as soon as there are weights to begin with."""
+    """Whether torchvision builds the backbone with frozen BatchNorm when it has pretrained weights."""
     construct: Callable[..., nn.Module] | None = None
-    """Where it is none of torchvision's by name."""
+    """The builder, for a model that torchvision has no function for."""
 
 
 _HEADS = ("head.classification_head.cls_logits.",)
@@ -58,7 +58,7 @@ _MASK_HEADS = ("roi_heads.box_predictor.", "roi_heads.mask_predictor.mask_fcn_lo
 
 
 GROUPS = 8
-"""Groups of channels that the light models normalise by; all their layers have a multiple of as many."""
+"""The groups of GroupNorm in the light models; the channels of all their layers are a multiple of it."""
 
 
 def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
@@ -185,8 +185,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _sampling(size: int) -> dict[str, Any]:
-    """How many proposals of an image an R-CNN learns from: 512, as its authors found for sides of 800 px, go down with the
-    image's area to 64."""
+    """How many proposals of an image an R-CNN learns from: 512, as its authors found for sides of 800 px, go down with
+    the image's area to 64."""
     return {"box_batch_size_per_image": min(512, max(64, 512 * size**2 // 800**2))}
 
 
@@ -202,8 +202,8 @@ def _own(job: Job, classes: int, channels: int) -> nn.Module:
         plain = build_foreign(job, classes + 1, channels)
         return tensors_alone(plain, _most(plain))
     except AttributeError as error:
-        message = f"The model of {job.model} is not built as torchvision's detectors are ({error})."
-        remedy = "Return one of torchvision.models.detection from build_model, with its `backbone` and `transform`."
+        message = f"The model of {job.model} lacks the structure of torchvision's detectors ({error})."
+        remedy = "Return a model of torchvision.models.detection from build_model, with its `backbone` and `transform`."
         raise TaskError("model", message, remedy) from error
 
 
@@ -224,8 +224,8 @@ _RENAMED = (
 
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """The weights of a detector by the names that torchvision gives them today, which its own files partly precede: as the
-    `_load_from_state_dict` of its modules do."""
+    """The weights of a detector by the names that torchvision gives them today, which its own files partly precede: as
+    the `_load_from_state_dict` of its modules do."""
     renamed = {}
     for name, tensor in state.items():
         for pattern, replacement in _RENAMED:

@@ -19,9 +19,9 @@ from engine.models.networks.hed import Hed
 from engine.models.registry import build_foreign, is_foreign
 
 IMAGE_SIZE = 480
-"""Where the user does not say, in pixels: the long side of BSDS500's images is 481."""
+"""The default image size in pixels: the long side of BSDS500's images is 481."""
 MIN_SIZE = 32
-"""Four times halved, an image is to have more than one pixel."""
+"""An image must have more than one pixel after being halved four times."""
 HEAD = "head"
 
 
@@ -37,7 +37,7 @@ _MODELS = {
     "bdcn": _Known("BDCN", Bdcn, "vgg16"),
     "bdcn_bn": _Known("BDCN, batch norm", lambda: Bdcn(batch_norm=True), "vgg16_bn"),
 }
-"""Those with batch norm are the same on torchvision's vgg16_bn, which also learns where it starts without weights."""
+"""The variants with batch norm use torchvision's vgg16_bn, which also learns without pretrained weights."""
 
 
 def names() -> tuple[str, ...]:
@@ -51,8 +51,8 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
-    """The job's model on the CPU, in training mode: [n, channels, s, s] to the logits of its edge maps, [n, maps, s, s], the
-    last of which counts. Its fresh weights depend on the job's seed alone. Raises TaskError."""
+    """The job's model on the CPU, in training mode: [n, channels, s, s] to the logits of its edge maps, [n, maps, s,
+    s], the last of which counts. Its fresh weights depend on the job's seed alone. Raises TaskError."""
     if not is_foreign(job) and job.model not in _MODELS:
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(_MODELS)))
     with torch.random.fork_rng(devices=[]):
@@ -67,8 +67,8 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         weights.load(model, state, head=HEAD, channels=channels, field="pretrained", source=weights.SOURCE)
     headed = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
     if job.freeze_epochs and not headed:
-        message = f"{job.model} has no part named {HEAD} that could be trained alone."
-        raise TaskError("freeze_epochs", message, "Train all layers, or name what is to be trained so.")
+        message = f"{job.model} has no module named {HEAD} that could be trained as the head."
+        raise TaskError("freeze_epochs", message, "Train all layers, or give the head that name.")
     set_heads(model, [HEAD] if headed else [], freeze=bool(job.freeze_epochs))
     return model.train()
 
@@ -84,6 +84,6 @@ def _known(job: Job, channels: int, size: int) -> nn.Module:
 
 def _foreign(job: Job, channels: int, size: int) -> nn.Module:
     model = build_foreign(job, 1, channels)
-    remedy = "Let it give one value for each pixel of an image, the logit of an edge."
+    remedy = "Make it return one value per pixel, the logit of an edge."
     user_file.try_out(job.model, model, (channels, size, size), (1, size, size), remedy)
     return model

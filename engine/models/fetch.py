@@ -1,5 +1,5 @@
-"""Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m engine.models.fetch`.
-
+"""Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m
+engine.models.fetch`.
 A process of its own, without torch, that is given the weights as JSON and says what it does as events, one a line: how far it
 is, and why it cannot, in which case it ends with 1. What has arrived is compared with its hash before anybody finds it, and so
 is what lies in the cache already.
@@ -29,17 +29,17 @@ from engine.contract.weights import Weights, find, offline, place, ways_out
 from engine.system import linux
 
 TOLD_S = 0.5
-"""Between two words about how far it is."""
+"""Seconds between two reports of progress."""
 ANSWER_S = 30.0
-"""How long a server may be silent."""
+"""How long a server may send nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
-"""As torch.hub has it."""
+"""As in torch.hub."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
-"""Is told the bytes that are there, and how many there will be, as far as that is known."""
+"""Called with the downloaded bytes and the total, None where that is unknown."""
 
 
 class CannotFetch(Exception):  # noqa: N818  (it says what happened)
@@ -54,12 +54,13 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     here = find(weights).path
     if here:
         if _is_damaged(Path(here)):
-            message = f"The pretrained weights in {here} are damaged: their SHA-256 is another than it should be."
-            raise CannotFetch(message, "Remove that file. The run then fetches it anew.")
+            message = f"The pretrained weights in {here} are damaged: their SHA-256 does not match."
+            raise CannotFetch(message, "Remove that file. The run then downloads it again.")
         return Path(here)
     if offline():
         message = (
-            f"The pretrained weights {weights.title} are not on this machine, and HF_HUB_OFFLINE forbids to fetch them."
+            f"The pretrained weights {weights.title} are not on this machine, and HF_HUB_OFFLINE prevents "
+            "downloading them."
         )
         raise CannotFetch(message, ways_out(weights))
     try:
@@ -68,17 +69,17 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
         if error.errno in _FULL:
             message = f"There is no room for the pretrained weights {weights.title}: {place(weights).parent} is full."
             raise CannotFetch(
-                message, f"Make room there, or set {_cache_variable(weights)} to another folder."
+                message, f"Free some space there, or set {_cache_variable(weights)} to another folder."
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            message = f"The pretrained weights {weights.title} cannot be written ({_line(error)})."
+            message = f"The pretrained weights {weights.title} can't be written ({_line(error)})."
             remedy = f"Get write permission there, or set {_cache_variable(weights)} to another folder."
             raise CannotFetch(message, remedy) from error
-        message = f"The pretrained weights {weights.title} could not be fetched ({_line(error)})."
+        message = f"The pretrained weights {weights.title} could not be downloaded ({_line(error)})."
         raise CannotFetch(message, f"Try again. {ways_out(weights)}") from error
     if _is_damaged(path):
         _forget(path)
-        message = f"The pretrained weights {weights.title} arrived damaged: their SHA-256 is another than it should be."
+        message = f"The pretrained weights {weights.title} were damaged in the download: their SHA-256 does not match."
         raise CannotFetch(message, f"Try again. {ways_out(weights)}")
     return path
 
@@ -96,10 +97,10 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
             path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=bar)
             return Path(path)
         except errors.GatedRepoError as error:
-            message = f"{page} is gated: its owner has to let you have the weights."
-            raise CannotFetch(message, f"Ask for access there and log in with `hf auth login`. {ways}") from error
+            message = f"{page} is gated: its owner must grant you access."
+            raise CannotFetch(message, f"Request access there and log in with `hf auth login`. {ways}") from error
         except errors.RepositoryNotFoundError as error:
-            raise CannotFetch(f"There is no {page} for you: it is gone or private.", ways) from error
+            raise CannotFetch(f"You have no access to {page}: it is gone or private.", ways) from error
         except errors.RevisionNotFoundError as error:
             raise CannotFetch(f"{page} has no revision {weights.revision}.", ways) from error
         except errors.LocalEntryNotFoundError as error:
@@ -108,7 +109,7 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
             continue
         except errors.HfHubHTTPError as error:
             raise CannotFetch(
-                f"{weights.host} refuses {weights.title} ({_line(error)}).", f"Try again. {ways}"
+                f"{weights.host} refused to send {weights.title} ({_line(error)}).", f"Try again. {ways}"
             ) from error
         except errors.HTTPError as error:
             raise _out_of_reach(weights, error) from error
@@ -122,13 +123,13 @@ def _out_of_reach(weights: Weights, cause: BaseException) -> CannotFetch:
     if isinstance(cause, errors.FileMetadataError):
         return _no_hub(weights)
     message = (
-        f"The pretrained weights {weights.title} cannot be fetched: {weights.host} cannot be reached ({_line(cause)})."
+        f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({_line(cause)})."
     )
     return CannotFetch(message, ways_out(weights))
 
 
 def _no_hub(weights: Weights) -> CannotFetch:
-    message = f"What answers for {weights.host} is something else, such as the page of a proxy or of a login."
+    message = f"Something else answers for {weights.host}, such as a proxy or a login page."
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {ways_out(weights)}")
 
 
@@ -168,11 +169,11 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
                 done += len(chunk)
                 on_progress(done, total)
             if total is not None and done < total:
-                message = f"The connection to {weights.host} broke off after {done:,} of {total:,} bytes."
+                message = f"The connection to {weights.host} was lost after {done:,} of {total:,} bytes."
                 raise CannotFetch(message, f"Try again. {ways}")
     except HTTPError as error:
         with error:
-            message = f"{weights.url} cannot be fetched ({error.code} {error.reason})."
+            message = f"{weights.url} can't be downloaded ({error.code} {error.reason})."
         raise CannotFetch(message, ways) from error
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         raise _out_of_reach(weights, error) from error
@@ -187,8 +188,8 @@ def _taking_shape(path: Path) -> Iterator[Any]:
         with partial.open("wb") as stream:
             yield stream
         if _is_other_than(partial, _hash_in_name(path)):
-            message = f"What came for {path.name} is damaged: its SHA-256 is another than its name says."
-            raise CannotFetch(message, "Try again, or give a weights file.")
+            message = f"The download of {path.name} is damaged: its SHA-256 does not match its name."
+            raise CannotFetch(message, "Try again, or set a weights file.")
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -198,8 +199,8 @@ def _taking_shape(path: Path) -> Iterator[Any]:
 
 
 def _is_damaged(path: Path) -> bool:
-    """Whether a file's SHA-256 is another than its name says: torch's carry its beginning, the hub's blobs are called by it.
-    False for one whose name says nothing, as of those put there by hand."""
+    """Whether a file's SHA-256 is another than its name says: torch's carry its beginning, the hub's blobs are called
+    by it. False for one whose name says nothing, as of those put there by hand."""
     blob = path.resolve().name
     return _is_other_than(path, blob if _SHA256.fullmatch(blob) else _hash_in_name(path))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""A head whose weights deviate so many times as much as torch's own draw has them is drawn anew."""
+"""A head is reinitialised if the deviation of its weights is this many times that of torch's own initialisation."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
@@ -92,8 +92,8 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
 
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
-    """Says which modules of `model` are its head, all else being its backbone, which is frozen where `freeze` says so: its
-    parameters, and the statistics of its BatchNorm."""
+    """Says which modules of `model` are its head, all else being its backbone, which is frozen where `freeze` says so:
+    its parameters, and the statistics of its BatchNorm."""
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
         return

@@ -49,7 +49,7 @@ def _accept(name: str, loaded: object) -> Model:
     if not isinstance(loaded, Model):
         raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
-        raise Unusable("its name is read as that of a model of timm's or of a file")
+        raise Unusable("its name reads as that of a timm model or of a file")
     declared(loaded.options)
     return loaded
 
@@ -67,8 +67,8 @@ def is_foreign(job: Job) -> bool:
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
-    """Such a model on the CPU for samples with so many `channels`, of which a file that is to learn from `images` is not
-    told. Raises TaskError."""
+    """Such a model on the CPU for samples with so many `channels`, of which a file that is to learn from `images` is
+    not told. Raises TaskError."""
     if not job.model_is_file:
         return _of_plugin(job, classes, channels).cpu().train()
     model = user_file.build(job.model, job.model_file_sha256, classes)
@@ -96,10 +96,10 @@ def _of_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     try:
         model = known.build(classes, channels, *given)
     except Exception as error:  # it is anybody's
-        message = f"{where} cannot be built: {type(error).__name__}: {error}."
-        raise TaskError("model", message, "Choose another model, or correct the package.") from error
+        message = f"{where} can't be built: {type(error).__name__}: {error}."
+        raise TaskError("model", message, "Choose another model, or fix the package.") from error
     if not isinstance(model, nn.Module):
-        raise TaskError("model", f"{where} is a {type(model).__name__}, not a torch.nn.Module.", "Correct the package.")
+        raise TaskError("model", f"{where} is a {type(model).__name__}, not a torch.nn.Module.", "Fix the package.")
     return model
 
 

@@ -17,9 +17,9 @@ from engine.models.registry import build_foreign, is_foreign
 
 CLASSES = 2
 SCORES = CLASSES + DIRECTIONS + 1
-"""What a model gives for each pixel: background and line, then the directions and the background again."""
+"""The outputs per pixel: background and line, then the directions with a background class of their own."""
 IMAGE_SIZE = 256
-"""Where the user does not say, in pixels: the crops that Batra et al. 2019 train with."""
+"""The default image size in pixels: the crops of Batra et al. 2019."""
 HOURGLASS = "hourglass_mtl"
 _ENCODERS = {"linknet34_mtl": "resnet34", "linknet18_mtl": "resnet18"}
 _TITLES = {
@@ -31,7 +31,7 @@ _OF_RESNET = {
     "conv1": "firstconv", "bn1": "firstbn", "layer1": "encoder1", "layer2": "encoder2", "layer3": "encoder3",
     "layer4": "encoder4",
 }  # fmt: skip
-"""LinkNet's names of the parts that are torchvision's ResNet."""
+"""LinkNet's names of the modules that come from torchvision's ResNet."""
 _DECODERS = tuple(
     f"{branch}{part}"
     for branch in ("", "a_")
@@ -52,8 +52,8 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, channels: int, size: int) -> nn.Module:
-    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, SCORES, places], as `road_networks.unpack`
-    takes it. Its fresh weights depend on the job's seed alone. Raises TaskError."""
+    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, SCORES, places], as
+    `road_networks.unpack` takes it. Its fresh weights depend on the job's seed alone. Raises TaskError."""
     if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     if not is_foreign(job) and size % STRIDE:
@@ -61,7 +61,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
         message = f"{_title(job)} takes sides that are a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
     if job.model not in _ENCODERS and job.freeze_epochs:
-        message = f"{_title(job)} has no backbone apart from what is to be learnt."
+        message = f"{_title(job)} has no pretrained backbone that could be frozen."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
@@ -88,7 +88,9 @@ def network(name: str, channels: int = 3) -> nn.Module:
 
 def _foreign(job: Job, channels: int, size: int) -> nn.Module:
     model = build_foreign(job, SCORES, channels)
-    remedy = f"Let it give {CLASSES} scores of background and line and {DIRECTIONS + 1} of direction for each pixel."
+    remedy = (
+        f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
+    )
     user_file.try_out(job.model, model, (channels, size, size), (SCORES, size, size), remedy)
     return model
 

@@ -1,4 +1,5 @@
-"""The models of semantic segmentation: torchvision's, and the decoders of segmentation_models_pytorch on any encoder."""
+"""The models of semantic segmentation: torchvision's, and the decoders of segmentation_models_pytorch on any
+encoder."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 IMAGE_SIZE = 512
-"""Where the user does not say, in pixels: torchvision's weights were made at 520, which few decoders of encoders that halve
-five times can take."""
+"""The default image size in pixels: torchvision's weights were trained at 520, but few decoders can take that from
+encoders that halve five times."""
 _TORCHVISION = {
     "deeplabv3_mobilenet_v3_large": ("DeepLabV3, MobileNetV3 Large", "DeepLab"),
     "deeplabv3_resnet50": ("DeepLabV3, ResNet-50", "DeepLab"),
@@ -44,7 +45,8 @@ _DECODERS = {
     "deeplabv3plus": ("DeepLabV3+", "DeepLab"),
     "segformer": ("SegFormer", "Transformers"),
 }
-"""By segmentation_models_pytorch's names. Its DeepLabV3 is torchvision's, too, and DPT takes encoders of its own."""
+"""Names as in segmentation_models_pytorch, without its DeepLabV3, which torchvision has too, and DPT, which needs its
+own encoders."""
 
 
 def names() -> tuple[str, ...]:
@@ -59,7 +61,8 @@ def encoders() -> tuple[str, ...]:
 
 
 def encoder_weights() -> dict[str, Weights]:
-    """Where the encoders' weights that were trained on ImageNet come from; segmentation_models_pytorch tells no licences."""
+    """Where the encoders' weights that were trained on ImageNet come from; segmentation_models_pytorch tells no
+    licences."""
     from segmentation_models_pytorch.encoders import encoders as described
 
     found = {name: described[name]["pretrained_settings"].get("imagenet") for name in encoders()}
@@ -84,8 +87,8 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights depend on
-    the job's seed alone. Raises TaskError."""
+    """The job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s]. Its fresh weights
+    depend on the job's seed alone. Raises TaskError."""
     if not is_foreign(job) and job.model not in names():
         raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(names())))
     with torch.random.fork_rng(devices=[]):
@@ -96,7 +99,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if job.weights_file or job.pretrained:
         _load_weights(job, model, head, channels)
     if job.freeze_epochs and head is None:
-        message = f"{job.model} has no layer with {classes} outputs that could be trained alone."
+        message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     # An encoder's weights come from elsewhere; a decoder's do not.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
@@ -119,7 +122,8 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -
 
 
 def _by_encoders_names(encoder: str, state: weights.State) -> weights.State:
-    """The weights of a classification model by the names that they have in the encoder; those of another, as they are."""
+    """The weights of a classification model by the names that they have in the encoder; those of another, as they
+    are."""
     from segmentation_models_pytorch.encoders import get_encoder
 
     try:
@@ -141,7 +145,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if not is_foreign(job):
         return _of_torchvision(job, classes, channels)
     model = build_foreign(job, classes, channels)
-    remedy = f"Let it give {classes} values for each pixel of an image."
+    remedy = f"Make it return {classes} values per pixel."
     user_file.try_out(job.model, model, (channels, size, size), (classes, size, size), remedy)
     return model
 
@@ -160,7 +164,7 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     try:
         model: nn.Module = create_model(job.model, job.encoder, **given)
     except (ValueError, KeyError, RuntimeError) as error:
-        message = f"{model_info(job.model).title} cannot stand on the encoder {job.encoder} ({_line(error)})."
+        message = f"{model_info(job.model).title} can't use the encoder {job.encoder} ({_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
     return model
 

@@ -73,10 +73,10 @@ _LISTED = {
     "xception41": ("Xception-41", "Xception"),
     "xcit_tiny_12_p16_224": ("XCiT-T12/16", "XCiT"),
 }
-"""What the catalogue lists, by timm's names: a small form or two of each kind. Kinds with a second classifier for
-distillation are left out, since only one would be trained."""
+"""The models in the catalogue, by timm's names: one or two small variants of each family. Families with a second
+classifier for distillation are excluded, since only one would be trained."""
 MIN_SIZE = 32
-"""The least side in pixels: most halve their input five times."""
+"""The minimum image size in pixels: most models halve their input five times."""
 
 
 def names() -> tuple[str, ...]:
@@ -149,8 +149,8 @@ def _source(config: Any) -> Weights:
 
 
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
-    """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and with
-    positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole model."""
+    """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and
+    with positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole model."""
     import timm
 
     with _quietly():
@@ -195,8 +195,8 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
-    """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for a rate
-    that the builder does not take."""
+    """The model with random weights; `dropped` are its builder's rates of dropout. Raises TaskError, and TypeError for
+    a rate that the builder does not take."""
     import timm
 
     name = model.removeprefix(TIMM)
@@ -211,7 +211,7 @@ def construct(model: str, classes: int, channels: int, size: int, **dropped: Any
         if dropped and isinstance(error, TypeError):
             raise
         field = "image_size" if given else "model"
-        message = f"{title_and_family(model)[0]} cannot be built for images of {size} px ({_line(error)})."
+        message = f"{title_and_family(model)[0]} can't be built for images of {size} px ({_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
     patches = getattr(getattr(made, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)

@@ -18,16 +18,17 @@ from engine.data.decoding.masks import NO_CLASS
 BOX = 6
 """Values of a detection: x1, y1, x2, y2 in pixels, its score, its class."""
 MASK_SIDE = 28
-"""The side of Mask R-CNN's masks, which are of a box (He et al. 2017, figure 4)."""
+"""The side of Mask R-CNN's masks, each relative to its box (He et al. 2017, figure 4)."""
 NONE = -1
-"""The class of what only fills up an image's true boxes, and the score of what fills up its detections."""
+"""The class that pads an image's true boxes, and the score that pads its detections."""
 
 Wanted = list[dict[str, Tensor]]
-"""What torchvision's detectors learn from: for each image "boxes" [k, 4], "labels" [k] from 1 on, perhaps "masks"."""
+"""Targets of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 on, optionally "masks"."""
 
 
 class Instances(NamedTuple):
-    """The objects of one image: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h, w]."""
+    """The objects of one image: `boxes` [k, 4] around their pixels, `classes` [k], `ignored` [k], `masks` bool [k, h,
+    w]."""
 
     boxes: Tensor
     classes: Tensor
@@ -36,8 +37,8 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """The objects in an image's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and its
-    class. An object without a class is to be ignored."""
+    """The objects in an image's planes, int64 [2, h, w]: the number of each pixel's object, 0 where there is none, and
+    its class. An object without a class is to be ignored."""
     numbers, classes = planes
     present = numbers.unique()
     masks = numbers == present[present > 0][:, None, None]
@@ -49,8 +50,8 @@ def instances(planes: Tensor) -> Instances:
 
 
 def wanted_boxes(targets: Tensor) -> Wanted:
-    """Of targets [n, m, 6], x1, y1, x2, y2 in pixels, class, ignored. What is to be ignored is left out, as in torchvision's
-    own training (references/detection)."""
+    """Of targets [n, m, 6], x1, y1, x2, y2 in pixels, class, ignored. What is to be ignored is left out, as in
+    torchvision's own training (references/detection)."""
     wanted = []
     for target in targets:
         there = (target[:, 4] >= 0) & (target[:, 5] == 0) & (target[:, 2:4] > target[:, :2]).all(1)
@@ -77,14 +78,14 @@ class _OneTensor(nn.Module):
     """
 
     most: int
-    """Detections of an image."""
+    """The most detections per image."""
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         if not isinstance(inputs, Tensor):
-            raise TypeError("which boxes it looks at depends on the image")
+            raise TypeError("the boxes that it processes depend on the image")
         if self.training:
             if targets is None:
-                raise ValueError("A detector learns from images and targets together.")
+                raise ValueError("A detector needs images and targets for training.")
             wanted = wanted_instances(targets) if targets.dim() == 4 else wanted_boxes(targets)
             losses = super().forward(inputs, wanted)
             return torch.stack(list(losses.values())).sum().expand(len(inputs))

@@ -39,13 +39,13 @@ _TITLES = (
 )
 
 PATCH_SIZES = {"vit_b_16": 16, "vit_b_32": 32, "vit_h_14": 14, "vit_l_16": 16, "vit_l_32": 32}
-"""Vision transformers take only sides that are a multiple of their patch, and are built for one size."""
+"""Vision transformers accept only image sizes that are a multiple of their patch size, and are built for one size."""
 
 INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
-"""Built without their auxiliary heads, so that they give plain logits in training, too."""
+"""Built without their auxiliary heads, so that they return plain logits in training, too."""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
-"""Weights without a classifier, meant for other tasks."""
+"""Weights without a classifier, for other tasks."""
 
 
 @lru_cache(maxsize=1)

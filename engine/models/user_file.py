@@ -20,7 +20,7 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""The name under which the file's module is known while it runs."""
+"""The file's module name while it runs."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
@@ -39,8 +39,8 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 
 
 def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
-    """The file and what it defines, once it has run. Raises TaskError where its contents are not those that the job was made
-    with, or the user has not agreed to run them.
+    """The file and what it defines, once it has run. Raises TaskError where its contents are not those that the job
+    was made with, or the user has not agreed to run them.
 
     The file is read once, and what runs is what was hashed.
     """
@@ -48,15 +48,15 @@ def opened(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     try:
         source = read_regular(file, MODEL_FILE_BYTES)
     except UnusableFile as error:
-        raise TaskError("model", f"The model file {path} {error.words}.", "Give a Python file.") from error
+        raise TaskError("model", f"The model file {path} {error.words}.", "Choose a Python file.") from error
     except OSError as error:
-        message = f"The model file {path} cannot be read ({error.strerror})."
+        message = f"The model file {path} can't be read ({error.strerror})."
         raise TaskError("model", message, "Check the path and its permissions.") from error
     sha256 = hashlib.sha256(source).hexdigest()
     if sha256 != agreed_sha256 or not is_agreed(path, sha256):
-        changed = " It has changed since you agreed to run it." if agreed_sha256 not in ("", sha256) else ""
-        message = f"{file.name} is a program that has not been allowed to run yet.{changed}"
-        raise TaskError("model", message, "Read it, then allow it again.")
+        changed = " It has changed since you allowed it." if agreed_sha256 not in ("", sha256) else ""
+        message = f"{file.name} contains code that you have not allowed to run yet.{changed}"
+        raise TaskError("model", message, "Review the code, then allow it again.")
     return file, _run(file, source)
 
 
@@ -71,12 +71,12 @@ def try_out(path: str, model: nn.Module, image: tuple[int, int, int], wanted: tu
             outputs = model(torch.zeros(2, *image))
     except Exception as error:
         message = f"The model of {path} fails on {asked}: {type(error).__name__}: {error}."
-        raise TaskError("model", message, "Correct the file, or set another image size.") from error
+        raise TaskError("model", message, "Fix the file, or set another image size.") from error
     finally:
         model.train()
     if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (2, *wanted):
         got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-        message = f"For two {asked}, the model of {path} gives {got}; a tensor of {[2, *wanted]} is needed."
+        message = f"For two {asked}, the model of {path} returns {got}; expected a tensor of {[2, *wanted]}."
         raise TaskError("model", message, remedy)
 
 
@@ -89,8 +89,8 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 
 def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
-    """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and lets
-    those through that tell already what is wrong with a dataset or the file."""
+    """What `function` of the file's returns for `given`. Raises TaskError with the file's line at which it fails, and
+    lets those through that tell already what is wrong with a dataset or the file."""
     try:
         return function(*given)
     except (TaskError, DatasetError, UnreadableImage):
@@ -103,4 +103,4 @@ def guarded(file: Path, when: str, function: Any, *given: Any) -> Any:
             where = f", line {lines[-1]}" if lines else ""
             told = f": {error}" if str(error) else ""
             message = f"{file.name}{where}, fails {when}: {type(error).__name__}{told}."
-        raise TaskError("model", message, "Correct the file, then allow it again.") from error
+        raise TaskError("model", message, "Fix the file, then allow it again.") from error

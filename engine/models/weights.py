@@ -23,12 +23,12 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 State = dict[str, Tensor]
 
-SCRATCH = "Train from scratch (pretrained weights off), or give a weights file."
+SCRATCH = "Train from scratch (pretrained weights off), or set a weights file."
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
-"""What torchvision's README and the licence it names have under CC-BY-NC 4.0."""
+"""Weights that torchvision's README and the licence it names put under CC-BY-NC 4.0."""
 _STATES = ("model", "state_dict_ema", "state_dict")
-"""Under what files keep their weights beside other things: our own checkpoints and those of timm's authors."""
+"""Keys of the weights in files that contain more: our own checkpoints and those of timm's authors."""
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:
@@ -42,19 +42,19 @@ def of_torchvision(known: WeightsEnum) -> Weights:
 
 
 def pretrained(job: Job, title: str) -> State:
-    """The pretrained weights of the job's model, or of its encoder, from the cache that `engine.models.fetch` has put them
-    into. Raises TaskError."""
+    """The pretrained weights of the job's model, or of its encoder, from the cache that `engine.models.fetch` has put
+    them into. Raises TaskError."""
     known = weights_of(job, load_catalogue())
     if known is None:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
     path = find(known).path
     if not path:
-        message = f"The pretrained weights of {title} are not on this machine: there is no {place(known)}."
+        message = f"The pretrained weights of {title} are not on this machine: {place(known)} does not exist."
         raise TaskError("pretrained", message, f"Put {known.title} there. {SCRATCH}")
     try:
         return _read(Path(path))
     except OSError as error:
-        message = f"The pretrained weights in {path} cannot be read ({_first_line(error)})."
+        message = f"The pretrained weights in {path} can't be read ({_first_line(error)})."
         raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
     except Exception as error:  # torch.load raises many things for what it does not take
         message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
@@ -68,16 +68,23 @@ def from_file(path: str) -> State:
     except FileNotFoundError:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:
-        raise TaskError("weights_file", f"{path} may not be read.", "Give yourself permission to read it.") from None
+        raise TaskError(
+            "weights_file",
+            f"You don't have permission to read {path}.",
+            "Change its permissions so that you can read it.",
+        ) from None
     except UnusableFile as error:
-        raise TaskError("weights_file", f"{path} {error.words}.", "Give a file of weights.") from None
+        raise TaskError("weights_file", f"{path} {error.words}.", "Choose a file of weights.") from None
     except NoWeightsError:
-        message = f"{path} holds no weights (a dict of tensors by name)."
-        raise TaskError("weights_file", message, "Give a file made by torch.save of a model's state dict.") from None
+        message = f"{path} contains no weights (a dict of tensors by name)."
+        raise TaskError(
+            "weights_file", message, "Choose a file that torch.save made of a model's state dict."
+        ) from None
     except Exception as error:  # torch.load raises many things for what is no file of its own
-        message = f"{path} cannot be read as weights ({_first_line(error)})."
+        message = f"{path} can't be read as weights ({_first_line(error)})."
         remedy = (
-            "Give a file made by torch.save of a state dict, or a .safetensors; files that hold code are not opened."
+            "Choose a file that torch.save made of a state dict, or a .safetensors file; files that "
+            "contain code are not opened."
         )
         raise TaskError("weights_file", message, remedy) from error
 
@@ -100,7 +107,7 @@ def _read(file: Path) -> State:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
-        raise NoWeightsError("it holds no dict of tensors by name")
+        raise NoWeightsError("it contains no dict of tensors by name")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
@@ -124,8 +131,8 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
     ]
     if lacking:
         named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        message = f"{source} does not fit the model: {named} missing or of another shape."
-        raise TaskError(field, message, "Give the weights of this very model.")
+        message = f"{source} does not fit the model: {named} missing or of a different shape."
+        raise TaskError(field, message, "Choose weights of this model.")
     model.load_state_dict(fitting, strict=False)
 
 
@@ -142,6 +149,6 @@ def resize_positions(name: str, state: State, size: int) -> State:
 
 def _first_line(error: BaseException) -> str:
     if isinstance(error, pickle.UnpicklingError):  # whose text advises to set weights_only=False
-        return "it is no file of torch's, or holds something else than tensors and plain values"
+        return "it is not a torch file, or contains more than tensors and plain values"
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__

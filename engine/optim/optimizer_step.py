@@ -21,9 +21,10 @@ from engine.optim.shards import is_sharded, own_part, part_of, whole
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
-"""What the schedule "step" multiplies the learning rate with at each step down."""
+"""The factor of the learning rate at each step down of the schedule "step"."""
 POWER = 0.9
-"""The exponent of the polynomial schedule: DeepLab's (Chen et al. 2017, section 4.1), and torchvision's reference's."""
+"""The exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's
+references."""
 
 
 class Group(NamedTuple):
@@ -34,7 +35,7 @@ class Group(NamedTuple):
 
 
 Groups = Mapping[str, Group]
-"""By the parameters' names in the plain model; the usual group for those that it does not name."""
+"""Groups by the parameters' names in the plain model; parameters without an entry are in the default group."""
 
 
 class OptimizerStep:
@@ -351,7 +352,8 @@ def warmup_steps(job: Job, steps_per_epoch: int) -> int:
 
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
-    """The share of the learning rate after the share `progress` of the steps behind the warm-up, `epochs` epochs of all."""
+    """The share of the learning rate after the share `progress` of the steps behind the warm-up, `epochs` epochs of
+    all."""
     match job.schedule:
         case "step":
             third = math.ceil(job.epochs / 3)

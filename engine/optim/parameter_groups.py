@@ -12,8 +12,8 @@ from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 
 _TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
-"""How the names of those parameters end that are no weights of a layer, though they have several dimensions: timm's and
-torchvision's tokens and positions."""
+"""Name endings of parameters that are not a layer's weights, although they have several dimensions: the tokens and
+positions of timm and torchvision."""
 
 
 def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
@@ -36,8 +36,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 
 
 def _depths(model: nn.Module) -> dict[str, int]:
-    """How many layers lie before each parameter, in the order of the model's definition: blocks where it is built of such,
-    else modules with weights of their own. What lies between blocks belongs to the one before it."""
+    """How many layers lie before each parameter, in the order of the model's definition: blocks where it is built of
+    such, else modules with weights of their own. What lies between blocks belongs to the one before it."""
     layers = [f"{name}." for name, _ in blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
     ]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 Cost = Callable[[int, int, int], float]
-"""What stage `stage` costs if it holds the segments from `begin` up to `end`."""
+"""The cost of stage `stage` if it holds the segments from `begin` up to `end`."""
 Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
-"""Divisions that are all tried where places hold several stages."""
+"""The most divisions that are tried exhaustively where devices hold several stages."""
 
 
 class Question(NamedTuple):

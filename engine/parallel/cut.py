@@ -42,12 +42,12 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: int
     seconds: float
     share: float
-    """Of the time of all stages."""
+    """The share of the time of all stages."""
     memory_bytes: int
-    """Parameters' state and the activations of all microbatches in flight."""
+    """The parameters' state and the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Sent on to the next stage per microbatch; as much comes back as its gradient. 0 for the last stage."""
+    """Bytes sent to the next stage per microbatch; the gradient that comes back is as large. 0 for the last stage."""
 
 
 class _Ledger:
@@ -155,11 +155,11 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
     """
     needed, places = len(cut.stage_places) - 1, len(cut.segments) - 1
     if places < needed:
-        has = "1 place" if places == 1 else f"{places} places"
+        has = "1 position" if places == 1 else f"{places} positions"
         raise CannotCut(
-            f"it has {has} to cut, and {needed + 1} stages need {needed}",
+            f"it can be cut at {has}, and {needed + 1} stages need {needed}",
             field="devices",
-            remedy="Take fewer devices, or choose another model or strategy.",
+            remedy="Choose fewer devices, or another model or strategy.",
         )
     ledger = _Ledger(cut)
     division = divide(
@@ -190,7 +190,7 @@ def moved(cut: Cut, number: int, place: str) -> Cut:
     Raises ValueError where that place is not one that is `reachable`.
     """
     if place not in reachable(cut, number):
-        raise ValueError(f"cut {number} cannot stand at {place}")
+        raise ValueError(f"cut {number} can't be at {place}")
     cuts = (*cut.cuts[:number], place, *cut.cuts[number + 1 :])
     return msgspec.structs.replace(cut, cuts=cuts, chosen=False)
 
@@ -206,7 +206,7 @@ def _ends(cut: Cut) -> tuple[int, ...]:
     numbers = {segment.place: number for number, segment in enumerate(cut.segments[:-1], start=1)}
     unknown = [place for place in cut.cuts if place not in numbers]
     if unknown:
-        raise ValueError(f"the model cannot be cut at {', '.join(unknown)}")
+        raise ValueError(f"the model can't be cut at {', '.join(unknown)}")
     ends = tuple(numbers[place] for place in cut.cuts)
     if len(ends) != len(cut.stage_places) - 1:
         raise ValueError(f"{len(cut.stage_places)} stages need {len(cut.stage_places) - 1} cuts, not {len(ends)}")
@@ -229,10 +229,10 @@ def _too_large(cut: Cut) -> CannotCut:
     name = f"CPU worker {place}" if cut.devices[place] == CPU else cut.devices[place]
     remedies = "Use more devices, a smaller batch size or smaller images"
     if not cut.recomputed:
-        remedies += ", or turn activation checkpointing on"
+        remedies += ", or turn on activation checkpointing"
     return CannotCut(
-        f"its stages do not fit into memory however it is cut: {name} would need at least "
-        f"{_gib(needed[place])} and has {_gib(limits[place])} free",
+        f"its stages do not fit into memory with any cut: {name} would need at least {_gib(needed[place])} and has "
+        f"{_gib(limits[place])} free",
         field="devices",
         remedy=remedies + ".",
     )

@@ -9,11 +9,11 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import Job
 
 INTERLEAVED_STAGES = 2
-"""Stages per device under interleaved 1F1B where the job leaves it open."""
+"""The default number of stages per device under interleaved 1F1B."""
 PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
-"""Schedules that go in rounds of as many microbatches as there are devices."""
+"""Schedules that proceed in rounds of one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
-"""Schedules that divide the backward pass into that of the inputs and that of the weights."""
+"""Schedules that split the backward pass into the gradients of the inputs and those of the weights."""
 
 
 class Layout(NamedTuple):

@@ -36,6 +36,6 @@ _OWN: dict[str, type[Strategy]] = {
     )
 }
 STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", _OWN, _accept)
-"""Every strategy by its id; nothing ever falls back from one to another."""
+"""Every strategy by its id; there is no fallback from one to another."""
 
 __all__ = ["STRATEGIES", "StepResult", "Strategy", "StrategyError"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
-"""The compute capability from which on GPUs compute in bf16: Ampere's."""
+"""The compute capability from which GPUs support bf16: Ampere's."""
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -84,26 +84,26 @@ class Strategy(ABC):
     device: torch.device
     model: nn.Module
     parts: Sequence[nn.Module]
-    """What this rank holds of the plain model, by its names: all of it, or some stages."""
+    """The part of the plain model that this rank holds, by its names: all of it, or some stages."""
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
     """Where the model was cut and why, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
-    """Each data rank's share of every batch where they are not equal, known after `wrap`; together 1."""
+    """Each data rank's share of every batch if they are unequal, known after `wrap`; they add up to 1."""
     accumulation: int
-    """Parts that a worker goes through its share of a batch in, one after another; of one that is alone, what makes the steps
-    raises it where memory runs out."""
+    """Parts that a worker goes through its share of a batch in, one after another; of one that is alone, what makes
+    the steps raises it where memory runs out."""
     evaluation_parts: int
     """The same in an evaluation, which raises it itself; several workers go by `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
-    """What profiles its steps."""
+    """The profiler of its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
         self.collectives = Collectives()
-        """What all ranks of the run tell each other by, known after `setup`."""
+        """The collectives over all ranks of the run, known after `setup`."""
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
@@ -111,9 +111,9 @@ class Strategy(ABC):
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_places[0]
         self.profiler = self.profiles(self.device)
-        """Told by `step` what it has done."""
+        """`step` marks its parts here."""
         self.remarks: list[Warned] = []
-        """What the user should know of how the model was laid out, on rank 0 after `wrap`."""
+        """Messages to the user about how the model was laid out, on rank 0 after `wrap`."""
 
     def setup(self) -> None:
         """Meets the other ranks. Raises StrategyError where the job cannot run."""
@@ -187,7 +187,8 @@ class Strategy(ABC):
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
-    """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer samples."""
+    """`batch` in `count` parts of the sizes of np.array_split, in order; the last are empty where it has fewer
+    samples."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -195,8 +196,8 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 
 
 def settled_precision(job: Job) -> str:
-    """What `job` computes in where it leaves its precision open: bf16 if all its devices are GPUs that have it, else fp32.
-
+    """What `job` computes in where it leaves its precision open: bf16 if all its devices are GPUs that have it, else
+    fp32.
     CUDA's index is the place among the job's GPUs, as in a worker.
     """
     if job.precision != "auto":
@@ -214,8 +215,8 @@ def memory_format(job: Job) -> torch.memory_format:
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
-    """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so (Swin V2's
-    tables): these are cast where they meet weights."""
+    """What a forward pass is autocast to. Of shards computed in bf16, buffers stay in fp32 and make activations so
+    (Swin V2's tables): these are cast where they meet weights."""
     return "bf16" if strategy.shards and job.shard_precision == "bf16" else job.precision
 
 
@@ -232,8 +233,8 @@ def clock(device: torch.device) -> float:
 
 
 def use_fast_kernels() -> None:
-    """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default for
-    convolutions alone.
+    """Lets GPUs multiply matrices of fp32 numbers as TF32, which keeps 10 bits of the mantissa and is torch's default
+    for convolutions alone.
 
     Not by `fp32_precision`, after which a model file that reads `allow_tf32` or the matmul precision fails.
     """

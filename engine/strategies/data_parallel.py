@@ -29,7 +29,7 @@ class DataParallel(SingleDevice):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="dp",
         title="DataParallel",
-        summary="One process divides each batch among several GPUs.",
+        summary="One process splits each batch among several GPUs.",
         device_kinds=("cuda",),
         min_devices=2,
         max_devices=None,

@@ -46,7 +46,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp",
         title="DistributedDataParallel",
-        summary="One process per device, gradients averaged at every step.",
+        summary="One process per device; gradients are averaged at every step.",
         device_kinds=("cuda", "cpu"),
         min_devices=2,
         max_devices=None,
@@ -61,7 +61,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
 
     def setup(self) -> None:
         if self.spec.job.sync_batchnorm and self.device.type == "cpu":
-            raise StrategyError("SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.")
+            raise StrategyError("SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.")
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:

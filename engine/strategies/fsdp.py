@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from engine.tasks.base import Objective
 
 NO_BLOCKS = (
-    "This model has no blocks, that is no items of a Sequential or ModuleList with several layers each: its parameters "
-    "are fetched all at once, so that sharding saves memory for gradients and the optimizer's state alone, and "
-    "activation checkpointing does nothing."
+    "This model has no blocks (items of a Sequential or ModuleList with several layers each). All its "
+    "parameters are fetched at once, so sharding saves memory only for gradients and the optimizer's "
+    "state, and activation checkpointing has no effect."
 )
 
 
@@ -58,7 +58,7 @@ class FullySharded(Distributed, SingleDevice):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="fsdp",
         title="Fully sharded (FSDP)",
-        summary="One process per device, each keeping a share of all parameters and fetching the rest block by block.",
+        summary="One process per device; each stores a shard of all parameters and fetches the rest block by block.",
         device_kinds=("cuda", "cpu"),
         min_devices=2,
         max_devices=None,
@@ -93,19 +93,19 @@ class FullySharded(Distributed, SingleDevice):
         job = self.job
         if job.shard_precision == "bf16" and job.precision == "fp16":
             raise StrategyError(
-                "Precision fp16 and shards computed in bf16 exclude each other. Choose fp32 for one of them."
+                "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
         tied = tied_views(model)
         if tied:
             raise StrategyError(
-                f"{', '.join(tied)} share memory, which sharding would undo. Assign the same nn.Parameter to all of "
-                "them, or choose DistributedDataParallel."
+                f"{', '.join(tied)} share memory, which sharding would break. Assign the same nn.Parameter "
+                "to all of them, or choose DistributedDataParallel."
             )
         scalars = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
         if scalars:
             raise StrategyError(
-                f"{', '.join(scalars)} has no dimension to shard along. Make it a tensor of one element, shape [1], "
-                "or choose DistributedDataParallel."
+                f"{', '.join(scalars)} has no dimension to shard along. Make it a tensor of shape [1], or "
+                "choose DistributedDataParallel."
             )
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 BUCKET_BYTES = 25 << 20
-"""Gradients are joined in pieces of this size."""
+"""Gradients are averaged in buckets of this size."""
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:

@@ -19,7 +19,7 @@ class HybridSharded(FullySharded):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="hsdp",
         title="Hybrid: FSDP x DDP",
-        summary="Replicas of the model side by side, each fully sharded over its own devices.",
+        summary="Several replicas of the model, each fully sharded over its own devices.",
         device_kinds=("cuda", "cpu"),
         min_devices=4,
         max_devices=None,

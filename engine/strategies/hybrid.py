@@ -14,7 +14,7 @@ class PipelineReplicas(Pipeline):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",
         title="Hybrid: DDP x pipeline",
-        summary="Several pipelines side by side, each with its share of every batch, gradients joined at every step.",
+        summary="Several parallel pipelines, each with its share of every batch; gradients are averaged at every step.",
         device_kinds=("cuda", "cpu"),
         min_devices=4,
         max_devices=None,

@@ -19,16 +19,16 @@ Made = TypeVar("Made")
 _WORDS = re.compile(
     r"DefaultCPUAllocator|CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cuda failure.*'out of memory'"
 )
-"""Of errors that PyTorch raises as plain RuntimeErrors."""
+"""Out-of-memory errors that PyTorch raises as plain RuntimeErrors."""
 _SINGLE_VALUE = "Expected more than 1 value per channel"
-"""What BatchNorm says of a part with too few images to take statistics of."""
+"""BatchNorm's error for a part with too few images for statistics."""
 
 
 class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
     """The device's memory does not hold what the smallest part of a batch needs, which `images` many make up."""
 
     def __init__(self, images: int) -> None:
-        super().__init__(f"the memory does not hold the passes of {counted(images, 'image')}")
+        super().__init__(f"the passes of {counted(images, 'image')} do not fit into memory")
         self.images = images
 
 

@@ -18,7 +18,7 @@ class ModelParallel(Pipeline):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="model_parallel",
         title="Model parallel",
-        summary="The model is cut into parts, one per device, and each batch goes through them in one piece.",
+        summary="The model is split into parts, one per device, and each batch passes through them as a whole.",
         device_kinds=("cuda", "cpu"),
         min_devices=2,
         max_devices=None,

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Distributed):
-    """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage reads the
-    images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
+    """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage
+    reads the images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
 
     Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
     and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
@@ -53,7 +53,7 @@ class Pipeline(Distributed):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="pipeline",
         title="Pipeline",
-        summary="The model is cut into stages, one per device, and each batch flows through in microbatches.",
+        summary="The model is split into stages, one per device, and each batch flows through them in microbatches.",
         device_kinds=("cuda", "cpu"),
         min_devices=2,
         max_devices=None,
@@ -67,9 +67,9 @@ class Pipeline(Distributed):
     profiles = ScheduleProfiler
     profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
-    """The ranks of this pipeline, through which its activations go; None for all."""
+    """The ranks of this pipeline, which exchange activations; None for all."""
     peers: dist.ProcessGroup | None = None
-    """The ranks of other pipelines that hold the same stages, where there are any."""
+    """The ranks of other pipelines that hold the same stages, if any."""
     _fed: Microbatches
     _optimizer_step: OptimizerStep
 
@@ -79,16 +79,17 @@ class Pipeline(Distributed):
         divided = self.dims.replicate * job.accumulation * (microbatches or 1)
         if microbatches is None or job.batch_size % divided:
             remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divided}."
-            raise StrategyError(f"A batch of {job.batch_size} cannot be divided into equal microbatches. {remedy}")
+            raise StrategyError(f"A batch of {job.batch_size} can't be divided into equal microbatches. {remedy}")
         if not fits(self.schedule, microbatches, self.dims.pipeline):
             raise StrategyError(
-                f"The schedule {self.schedule} cannot go with {microbatches} microbatches on {self.dims.pipeline} "
-                "devices. Set another number of microbatches, or leave it empty."
+                f"The schedule {self.schedule} can't run with {microbatches} microbatches on "
+                f"{self.dims.pipeline} devices. Set another number of microbatches, or leave it empty."
             )
         if job.activation_checkpointing and self.schedule in ZERO_BUBBLE:
             raise StrategyError(
-                "Activation checkpointing would compute every layer's activations anew for each part of the backward "
-                "pass that a zero-bubble schedule divides. Choose 1F1B, or switch activation checkpointing off."
+                "A zero-bubble schedule splits the backward pass, and activation checkpointing would "
+                "recompute every layer's activations for each part. Choose 1F1B, or turn activation "
+                "checkpointing off."
             )
         self.microbatches = microbatches
         self.part = job.batch_size // self.dims.replicate
@@ -106,7 +107,7 @@ class Pipeline(Distributed):
             traces = trace(model)
             self.cut = resolved.cut or self._found_cut(model, traces)
         except CannotCut as error:
-            raise StrategyError(f"The model cannot be cut into stages: {error}. {error.remedy}") from error
+            raise StrategyError(f"The model can't be split into stages: {error}. {error.remedy}") from error
         places = places_of(traces, self.cut)
         parts = split(model, traces.train, places)
         evaluated = split(model, traces.eval, places)
@@ -156,8 +157,8 @@ class Pipeline(Distributed):
         return cut
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
-        """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it together,
-        each with the `modules` of its own stages."""
+        """What each stage takes in of a microbatch and what the last gives, on the meta device. All ranks call it
+        together, each with the `modules` of its own stages."""
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
         for stage, place in enumerate(self.layout.stage_places):

@@ -1,4 +1,5 @@
-"""Where the time of a rank's steps goes: among their parts as they go, and now and then in a step that all ranks look into."""
+"""Where the time of a rank's steps goes: among their parts as they go, and now and then in a step that all ranks look
+into."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from engine.strategies.collectives import Collectives
 from engine.strategies.stopwatch import stopwatch
 
 RECORD_S = 2.0
-"""Least seconds between steps that are recorded."""
+"""The least seconds between recorded steps."""
 RECORD_SHARE = 0.02
-"""The same as a share of the run's time so far, so that a long run does not tell more and more."""
+"""The least time between recorded steps as a share of the run's time so far, so that a long run records fewer."""
 
 
 class StepProfiler:
@@ -27,7 +28,7 @@ class StepProfiler:
 
     records: ClassVar[bool] = False
     joined_in: ClassVar[tuple[Part, ...]] = ("backward",)
-    """The parts of a step in which the ranks of a data-parallel strategy stand still for each other."""
+    """The parts of a step in which the ranks of a data-parallel strategy wait for each other."""
 
     def __init__(self, device: torch.device) -> None:
         self.watch = stopwatch(device)

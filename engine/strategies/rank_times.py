@@ -24,10 +24,10 @@ from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
 
 STANDS_OUT = 0.05
-"""The share of the step that every other rank must wait longer than the slowest for that one to be told of."""
+"""A rank is a straggler if every other rank waits longer than it does by at least this share of the step."""
 
 Interval = tuple[float, float]
-"""Begin and end, in seconds."""
+"""Start and end, in seconds."""
 
 
 class Spent(NamedTuple):
@@ -75,8 +75,8 @@ def stood_still(collectives: Sequence[Interval], computing: Sequence[Interval]) 
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """The event about what each rank spent on `step`, by rank; where they did not see as many collectives, as if there had been
-    one."""
+    """The event about what each rank spent on `step`, by rank; where they did not see as many collectives, as if there
+    had been one."""
     if len({len(one.still) for one in spent}) > 1:
         spent = [one._replace(still=(sum(one.still),)) for one in spent]
     communication = sum(min(stood) for stood in zip(*(one.still for one in spent), strict=True))
@@ -155,7 +155,8 @@ class KernelTimer:
 
 
 class RankProfiler(StepProfiler):
-    """For strategies whose ranks all do the same, each on its share of a batch: tells where the time of a step went on each."""
+    """For strategies whose ranks all do the same, each on its share of a batch: tells where the time of a step went on
+    each."""
 
     records = True
 
@@ -187,8 +188,8 @@ class ShardProfiler(RankProfiler):
 
 @contextmanager
 def joining_gradients(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Goes around a pass forward and backward, before which rank 0's buffers are given to all ranks and at whose end the
-    gradients are joined over them.
+    """Goes around a pass forward and backward, before which rank 0's buffers are given to all ranks and at whose end
+    the gradients are joined over them.
 
     A rank stands still until the buffers are there, and from when the last of its own gradients is.
     """

@@ -1,4 +1,4 @@
-"""One device trains alone."""
+"""Training on one device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SingleDevice(Strategy):
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="single",
         title="Single device",
-        summary="One device trains alone.",
+        summary="Training on one device.",
         device_kinds=("cuda", "cpu"),
         min_devices=1,
         max_devices=1,
@@ -39,7 +39,7 @@ class SingleDevice(Strategy):
     )
     gradient_scale: float = 1.0
     forward: nn.Module
-    """What is called: `model` itself, or what a subclass wraps around it."""
+    """The module that is called: `model` itself, or a subclass's wrapper around it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
@@ -48,8 +48,8 @@ class SingleDevice(Strategy):
         self.model.train()
         if self.job.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
-                "Activation checkpointing does nothing for this model: it has no blocks, that is no items of a "
-                "Sequential or ModuleList with several layers each."
+                "Activation checkpointing has no effect on this model: it has no blocks (items of a "
+                "Sequential or ModuleList with several layers each)."
             )
             self.remarks.append(Warned(code="no_blocks", message=message))
 
@@ -105,8 +105,8 @@ class SingleDevice(Strategy):
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:
-        """The model's outputs for a batch of an evaluation, which is gone through in more parts from now on if memory runs
-        out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it."""
+        """The model's outputs for a batch of an evaluation, which is gone through in more parts from now on if memory
+        runs out in a worker that is alone: one of several cannot reach the others, and has `parts_of` it."""
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 TIMED = 5
-"""Steps; the median counts."""
+"""The number of timed steps; the median counts."""
 EVEN = 0.05
-"""Ranks whose speeds differ by less keep equal shares: measurements scatter as much."""
+"""Ranks whose speeds differ by less keep equal shares: measurements vary by as much."""
 STRAGGLES = 1.1
-"""A rank that takes so many times as long as the others is told of."""
+"""A rank this many times slower than the others is reported."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
@@ -52,7 +52,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     if ratio > STRAGGLES and strategy.spec.rank == 0:
         message = (
             f"Rank {slowest} on {_device(strategy, slowest)} takes {ratio:.1f} times as long as the others. "
-            f"It is given {100 * strategy.shares[slowest]:.0f} % of every batch, so that nobody waits for it."
+            f"It gets {100 * strategy.shares[slowest]:.0f} % of every batch, so that no rank waits for it."
         )
         strategy.remarks.append(Warned(code="straggler", message=message, rank=slowest))
 

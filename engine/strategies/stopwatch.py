@@ -14,12 +14,12 @@ import torch
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
 Marked = Part | Literal["passes"]
-"""What a mark may name: a part, or the forward and backward passes of a pipeline's schedule together, which only a
-traced step tells apart."""
+"""The names of marks: a part, or the forward and backward passes of a pipeline's schedule together, which only a
+traced step separates."""
 
 SAMPLES_PER_S = 20.0
-"""Steps a second that are looked into on a GPU, at most: few enough to cost nothing, and enough of them for a second's
-figures to be steady."""
+"""The most steps per second that are timed on a GPU: few enough to cost nothing, and enough for steady figures each
+second."""
 
 
 @dataclass(frozen=True, slots=True)

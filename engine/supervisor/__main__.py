@@ -13,7 +13,7 @@ from engine.supervisor.preload import serve
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.supervisor", description=__doc__)
-    parser.add_argument("run_folder", nargs="?", help="the run's folder, with its job.toml")
+    parser.add_argument("run_folder", nargs="?", help="the run folder, which contains job.toml")
     parser.add_argument("--preload", action="store_true", help="import PyTorch, then fork a supervisor per folder")
     parser.add_argument("--tcp", action="store_true", help="listen on loopback with a token")
     options = parser.parse_args()

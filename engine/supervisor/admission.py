@@ -20,11 +20,12 @@ from engine.supervisor.sampling import Sampler
 from engine.supervisor.workers.imports import ImportThread
 
 LOOK_S = 0.5
-"""Between two looks at the line."""
+"""Seconds between checks of the queue."""
 JUDGED_S = 3.0
-"""How long the GPUs may take to be seen fit: NVML wakes them, and lists for a while who was there before."""
+"""How long the GPUs may take to be found free: NVML wakes them, and for a while still lists processes that have
+ended."""
 CPU_SAMPLER_DELAY_S = 2.0
-"""On the CPU the sampler's own start would take from the first steps' time."""
+"""On the CPU, starting the sampler would compete with the first steps."""
 
 
 class Admission:
@@ -117,4 +118,4 @@ class Admission:
         self._imports.join()
         fault, self._imports = self._imports.fault, None
         if fault is not None:
-            self.fault = f"PyTorch could not be imported: {fault}. `footplate doctor` tells more."
+            self.fault = f"PyTorch could not be imported: {fault}. Run `footplate doctor` for details."

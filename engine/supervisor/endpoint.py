@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.system import paths
 
 BACKLOG = 128
-"""Clients that may wait to be let in."""
+"""The backlog of connections that are not accepted yet."""
 
 
 class Endpoint:

@@ -17,7 +17,7 @@ from engine.contract.events import DROPPABLE, ENCODE, AnyEvent, EventsLost, RunF
 from engine.system import paths
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Above this much unwritten, step metrics and device samples are dropped before they get a number."""
+"""With more unwritten bytes than this, step metrics and device samples are dropped before they are numbered."""
 
 RETRY_S = 1.0
 INDEX_EVERY = 1024
@@ -25,7 +25,7 @@ _READ_BYTES = 1 << 16
 _COPY_BYTES = 1 << 20
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
 """How the encoder begins a line, and its number; of one with more digits something else has been made."""
-_GOES_ON = "Training goes on, and events wait in memory. Make room on the disk that holds the run's folder."
+_GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 
 
 class EventLog:
@@ -47,7 +47,8 @@ class EventLog:
         self._lost = 0
         self._homeless = self._cut = False
         self._is_over = False
-        """Whether the last event tells the end of an execution, after which the log has nothing more to say of itself."""
+        """Whether the last event tells the end of an execution, after which the log has nothing more to say of
+        itself."""
         self._fault: str | None = None
         self._fault_since = 0.0
         self._retry_at = 0.0
@@ -79,7 +80,7 @@ class EventLog:
             return True
         self._write()
         if self._fault is not None and not self._is_over:
-            self._add(Warned(code="log_unwritable", message=f"The log cannot be written: {self._fault}. {_GOES_ON}"))
+            self._add(Warned(code="log_unwritable", message=f"The log can't be written: {self._fault}. {_GOES_ON}"))
         return True
 
     def retry(self, *, at_once: bool = False) -> None:
@@ -96,7 +97,10 @@ class EventLog:
         if self._is_over:
             return
         seconds = time.monotonic() - since
-        text = f"The log could be written again after {seconds:.0f} s ({fault}); {waited} events had waited in memory."
+        text = (
+            f"The log is writable again after {seconds:.0f} s ({fault}); {waited} events that were kept in "
+            "memory have been written."
+        )
         self._add(Warned(code="log_delayed", message=text))
         if self._lost:
             self._add(EventsLost(count=self._lost, reason=f"the log could not be written: {fault}"))
@@ -104,8 +108,8 @@ class EventLog:
         self._write()
 
     def make_again(self, *, at_once: bool = False) -> bool:
-        """Makes the file and its folder again, with all that it held, where somebody has deleted them or put another file
-        in its place: True where that was so. Looks once a second, and tells of a file that was cut short."""
+        """Makes the file and its folder again, with all that it held, where somebody has deleted them or put another
+        file in its place: True where that was so. Looks once a second, and tells of a file that was cut short."""
         now = time.monotonic()
         if self._fd is None or (now < self._look_at and not at_once):
             return False
@@ -162,7 +166,7 @@ class EventLog:
             try:
                 os.fsync(fd)
             except OSError as error:
-                print(f"The log could not be brought to the disk: {error}", flush=True)
+                print(f"The log could not be flushed to disk: {error}", flush=True)
             os.close(fd)
 
     def _add(self, event: AnyEvent) -> None:
@@ -181,7 +185,7 @@ class EventLog:
             self._fault = error.strerror or str(error)
             self._fault_since = time.monotonic()
             self._retry_at = self._fault_since + RETRY_S
-            print(f"The log cannot be written: {error}", flush=True)
+            print(f"The log can't be written: {error}", flush=True)
 
     def _open(self) -> int:
         if self._fd is None:
@@ -200,8 +204,8 @@ class EventLog:
         if not self._homeless and not self._is_over:
             self._homeless = True
             message = (
-                f"The run's folder has been deleted and cannot be made again: {why}. Training goes on, and what it tells is "
-                "kept until it ends."
+                f"The run folder was deleted and can't be created again: {why}. Training continues, and its "
+                "events are kept in memory until it ends."
             )
             self.append(Warned(code="log_unwritable", message=message))
 
@@ -214,9 +218,7 @@ class EventLog:
     def _tell_cut(self) -> None:
         """Once readers have been put back to the file's end, since they are to read this."""
         self._cut = False
-        message = (
-            "The log has been cut short by somebody: what it told before this is missing in part. Training goes on."
-        )
+        message = "The log was truncated by another program: some earlier events are missing. Training continues."
         self.append(Warned(code="log_cut", message=message))
 
     def _copy_to(self, path: Path) -> None:
@@ -239,8 +241,8 @@ class EventLog:
         self._fd = copy
 
     def _count(self, number: int, offset: int) -> None:
-        """Notes that the line of a number begins at `offset`. The numbers in the index rise: those before that are not lower
-        had been damaged."""
+        """Notes that the line of a number begins at `offset`. The numbers in the index rise: those before that are not
+        lower had been damaged."""
         self.next_n = number + 1
         while self._numbers and self._numbers[-1] >= number:
             self._numbers.pop()

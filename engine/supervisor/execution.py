@@ -19,7 +19,7 @@ from engine.supervisor.supervisor import DRAIN_S, Supervisor
 from engine.system import stdio
 
 PARTING_S = 2 * DRAIN_S
-"""How long the supervisor of the execution before may take to be gone after its last word."""
+"""How long the previous execution's supervisor may take to exit after its last event."""
 _LOOK_S = 0.05
 _REFUSED = 2
 
@@ -33,7 +33,7 @@ def supervise(folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | Non
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
     run = RunFolder(folder.absolute())
     if not _ours_alone(run):
-        print(f"{run.run_id} is run by another process already.", file=sys.stderr)
+        print(f"{run.run_id} is already running in another process.", file=sys.stderr)
         return _REFUSED
     job, problems = load_job(run.job_file)
     if job is None:
@@ -69,7 +69,7 @@ def _locked(descriptor: int) -> bool:
         except BlockingIOError:
             return False
         except OSError as error:
-            print(f"The run's folder cannot be locked: {error}", file=sys.stderr)
+            print(f"The run folder can't be locked: {error}", file=sys.stderr)
     return True
 
 

@@ -16,14 +16,14 @@ import msgspec
 from engine.contract.protocol import FrameError, Frames
 
 STOP_S = 2.0
-"""How long it may take to end when it is asked to."""
+"""How long the child may take to exit when asked to."""
 _PACKAGES = Path(__file__).resolve().parents[2]
 _CHUNK = 1 << 16
 
 
 class LineChild:
-    """Runs the module `arguments` ("-m" is added) and calls `on_line` with each line of its output, and `on_end` once, when
-    that has ended ("") or cannot be understood (with why): where `on_line` raises msgspec.DecodeError, too. `quiet`: what it
+    """Runs the module `arguments` ("-m" is added) and calls `on_line` with each line of its output, and `on_end` once,
+    when that has ended ("") or cannot be understood (with why): where `on_line` raises msgspec.DecodeError, too. `quiet`: what it
     writes to stderr is dropped. Raises OSError."""
 
     def __init__(

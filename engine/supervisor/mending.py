@@ -15,15 +15,16 @@ from engine.supervisor.server import Server
 RETRY_S = 1.0
 
 _FOLDER_GONE = (
-    "The run's folder was deleted while it trains. It has been made again with the log and the job, and a checkpoint is "
-    "saved now; those before, the best one and what the processes had printed are gone. Stop the run if it is not wanted."
+    "The run folder was deleted during training. It has been created again with the log and the job, and a "
+    "checkpoint is being saved now; earlier checkpoints, the best one and the output of the processes are "
+    "gone. Stop the run if you no longer want it."
 )
-_LOG_GONE = "The run's log was deleted or replaced while it trains. It has been written again in full."
+_LOG_GONE = "The run's log was deleted or replaced during training. It has been rewritten in full."
 
 
 class Mending:
-    """Looks after a run's folder, in which there is to be its `job` at the time, and after the place where `server` listens,
-    which `announce` writes there."""
+    """Looks after a run's folder, in which there is to be its `job` at the time, and after the place where `server`
+    listens, which `announce` writes there."""
 
     def __init__(
         self, run: RunFolder, job: Callable[[], Job], log: EventLog, server: Server, announce: Callable[[], None]
@@ -36,8 +37,8 @@ class Mending:
         self._retry_at = 0.0
 
     def look(self, *, at_once: bool = False) -> bool:
-        """Mends what is to be mended, often called; looks for it once a second, or `at_once`. True where the checkpoints are
-        gone, so that one is to be saved."""
+        """Mends what is to be mended, often called; looks for it once a second, or `at_once`. True where the
+        checkpoints are gone, so that one is to be saved."""
         gone = self._log.make_again(at_once=at_once) and self._fill_folder()
         if not self._server.endpoint.stands and time.monotonic() >= self._retry_at:
             self._listen_again()
@@ -50,7 +51,7 @@ class Mending:
             save_job(self._job(), self._run.job_file)
             self._announce()
         except OSError as error:
-            print(f"The folder could not be filled again: {error}", flush=True)
+            print(f"The run folder could not be restored: {error}", flush=True)
         if gone:
             self._log.append(Warned(code="folder_deleted", message=_FOLDER_GONE))
         else:
@@ -64,4 +65,4 @@ class Mending:
             self._announce()
         except OSError as error:
             self._retry_at = time.monotonic() + RETRY_S
-            print(f"Clients cannot find this run: {error}", flush=True)
+            print(f"Clients can't find this run: {error}", flush=True)

@@ -111,7 +111,7 @@ class RestartPolicy:
         try:
             go_on(self._run, job)
         except OSError as error:
-            print(f"job.toml cannot be written: {error}", flush=True)
+            print(f"job.toml can't be written: {error}", flush=True)
         return {name: getattr(job, name) for name in FIELDS if getattr(job, name) != getattr(before, name)}
 
 
@@ -126,7 +126,7 @@ def _tried(failed: Failed, restarts: int) -> Failed:
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"
-    cause = f"{failed.cause} It had been started again {times} before, without a new checkpoint in between."
+    cause = f"{failed.cause} It had already been restarted {times} without reaching a new checkpoint."
     return msgspec.structs.replace(failed, cause=cause)
 
 

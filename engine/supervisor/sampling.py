@@ -13,9 +13,9 @@ from engine.supervisor.line_child import LineChild
 
 INTERVAL_S = 1.0
 RESTART_S = 10.0
-"""A sampler that has ended is started again after this long."""
+"""A sampler that has exited is restarted after this long."""
 FREED_SLACK_BYTES = 64 << 20
-"""Memory above what was in use before the run that does not count as held by it."""
+"""Memory beyond the use before the run that still does not count as held by the run."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
@@ -98,7 +98,7 @@ class Sampler:
 
     def _ended(self, why: str) -> None:
         assert self._child is not None
-        print(f"Device samples are missing: {why or 'the sampler has ended'}", flush=True)
+        print(f"Device samples are missing: {why or 'the sampler has exited'}", flush=True)
         self._child.stop()
         self._start_at = time.monotonic() + RESTART_S
 

@@ -35,21 +35,21 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
-"""Readers of events. One who has stalled goes for another."""
+"""The most clients that read events. A stalled one is disconnected to make room for another."""
 STALLED_S = 5.0
-"""A reader who has taken nothing for so long, though there was something to take, has stalled."""
+"""A client that has read nothing for this long, although there was something to read, has stalled."""
 MAX_CONTROLS = 16
-"""Clients that only send commands, who have places of their own; who has been there for longest goes for another."""
+"""The most clients that only send commands, counted apart; the oldest is disconnected to make room for another."""
 MAX_STRANGERS = 256
-"""So many may be there without having said hello; the one who has been silent for longest goes for another."""
+"""The most connections without a hello; the oldest is disconnected to make room for another."""
 HELLO_S = 10.0
-"""How long a client may take to say hello."""
+"""How long a client may take to send its hello."""
 NO_FILE_S = 1.0
-"""How long nobody is let in after the system has refused a file for another connection."""
+"""How long no connection is accepted after the system has run out of file descriptors."""
 GOODBYE_S = 2.0
-"""How long a client that is sent away may take to read why."""
+"""How long a client that is being disconnected may take to read the reason."""
 THIN_BYTES = 256 << 10
-"""This far behind the newest event a reader no longer gets the events that may be dropped."""
+"""A client this many bytes behind the newest event no longer gets the events that may be dropped."""
 
 _CHUNK = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -116,7 +116,7 @@ class Server:
                 if client.leaving:
                     self._drop(client)
                 else:
-                    self._send_away(client, "no hello came in time")
+                    self._send_away(client, "no hello arrived in time")
             elif not client.writing:
                 if client.cursor is not None:
                     client.cursor = min(client.cursor, self._log.end)
@@ -187,7 +187,7 @@ class Server:
         except FrameError as error:
             self._send_away(client, str(error))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._send_away(client, f"not a message of this protocol: {error}")
+            self._send_away(client, f"invalid message: {error}")
 
     def _handle(self, client: Client, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -201,11 +201,13 @@ class Server:
         if client.cursor is not None:
             self._send_away(client, "a second hello")
         elif hello.protocol != PROTOCOL_VERSION:
-            self._send_away(client, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL_VERSION}")
+            self._send_away(
+                client, f"protocol version {hello.protocol} is not supported; this run uses {PROTOCOL_VERSION}"
+            )
         elif not hmac.compare_digest(hello.token.encode(errors="replace"), self.endpoint.token.encode()):
             self._send_away(client, "wrong token")
         elif not self._has_place(commands_only=hello.from_n == COMMANDS_ONLY):
-            self._send_away(client, f"there are {MAX_CLIENTS} clients already")
+            self._send_away(client, f"{MAX_CLIENTS} clients are already connected")
         else:
             client.deadline = None
             client.commands_only = hello.from_n == COMMANDS_ONLY
@@ -228,7 +230,12 @@ class Server:
         goes = there[0] if commands_only else max(there, key=Client.stalled_s)
         if not commands_only and goes.stalled_s() < STALLED_S:
             return False
-        self._send_away(goes, "others wait for its place" if commands_only else "it read nothing while others waited")
+        self._send_away(
+            goes,
+            "disconnected to make room for another client"
+            if commands_only
+            else "disconnected to make room: it had stopped reading",
+        )
         return True
 
     def _send_away(self, client: Client, reason: str) -> None:
@@ -271,7 +278,7 @@ class Server:
             try:
                 lines = self._log.read(client.cursor, _CHUNK)
             except OSError as error:
-                self._send_away(client, f"the log cannot be read: {error}")
+                self._send_away(client, f"the log can't be read: {error}")
                 return bool(client.out)
             if not lines:
                 client.cursor = self._log.end  # somebody has cut the log short
@@ -308,6 +315,6 @@ class Server:
 
 
 def _may_go(line: bytes, *, thin: bool) -> bool:
-    """Whether a line is no longer than a frame, which one that was damaged on disk may be, and where `thin` is not one of
-    those that may be dropped."""
+    """Whether a line is no longer than a frame, which one that was damaged on disk may be, and where `thin` is not one
+    of those that may be dropped."""
     return len(line) < MAX_FRAME_BYTES and not (thin and line.startswith(_DROPPABLE))

@@ -50,11 +50,11 @@ from engine.supervisor.workers.worker_process import WORKER, can_fork
 from engine.system import linux
 
 SNAPSHOT_S = 3.0
-"""How long the start of a run on GPUs waits for their names."""
+"""How long the start of a run on GPUs waits for the names of the GPUs."""
 FREE_S = 10.0
-"""How long the GPUs' memory may take to be seen free."""
+"""How long the GPUs may take to report their memory as free."""
 DRAIN_S = 3.0
-"""How long clients may take to read the end."""
+"""How long clients may take to read the last events."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
@@ -111,7 +111,7 @@ class Supervisor:
         self._launched = False
         self._failed: Failed | Restarting | None = None
         self._unsaved = False
-        """Whether the workers keep a last state that the disk does not take."""
+        """Whether the workers hold a final state that could not be written to disk."""
         self._asked: Literal["paused", "stopped"] | None = None
         self._gone_at: float | None = None
         self._finished = False
@@ -267,7 +267,8 @@ class Supervisor:
             self._group.save_elsewhere(command)
             return
         message = (
-            "Nothing is saved elsewhere: the run has not come to its last state, or its own folder has taken that."
+            "Nothing was saved elsewhere: the run hasn't reached its final state, or that is already saved "
+            "in its own folder."
         )
         self._log.append(Warned(code="not_saved_elsewhere", message=message))
 
@@ -314,7 +315,7 @@ class Supervisor:
             return self._group.unsaved
         if outcome in ("paused", "stopped") and self._failed is None and self._group.forced:
             ranks = ", ".join(map(str, sorted(self._group.forced)))
-            return f"Rank {ranks} did not end when asked and was ended by a signal."
+            return f"Rank {ranks} did not exit when asked and was killed."
         return ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:

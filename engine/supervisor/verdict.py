@@ -1,4 +1,5 @@
-"""What a run that has ended could do better: one sentence, and the settings to change. Pure functions over its history."""
+"""What a run that has ended could do better: one sentence, and the settings to change. Pure functions over its
+history."""
 
 from __future__ import annotations
 
@@ -17,43 +18,46 @@ from engine.supervisor.history import Epoch, History
 from engine.system.format import counted
 
 ENOUGH = 3
-"""Epochs with a validation from which on something can be said: with fewer there is no trend to tell from noise."""
+"""The fewest epochs with a validation for a verdict: with fewer, a trend cannot be distinguished from noise."""
 WINDOW = 6
-"""The last so many validations say how a run stands now, and how much its measures vary."""
+"""The number of last validations that give a run's current level and the noise of its metrics."""
 NOISE = 3.0
-"""So many standard deviations a change has to have: about one in a hundred flat, noisy curves is then misjudged."""
+"""The standard deviations that a change must exceed: about one in a hundred flat, noisy curves is then misjudged."""
 STEADY = 5
-"""A loss that has fallen from each of so many validations to the next falls, however unevenly: by chance that is one in 120."""
+"""A loss that fell at each of this many validations in a row counts as falling: by chance that happens one time in
+120."""
 FALLING = 0.01
-"""The share by which an epoch has to lower the validation loss to be worth training."""
+"""The share by which an epoch must lower the validation loss to be worth training."""
 DECAY = 0.8
-"""How much of an epoch's gain the next one keeps, where too few epochs tell: as if learning had a time constant of 4.5."""
+"""The ratio of an epoch's gain to the previous one's where there are too few epochs to fit it: a time constant of 4.5
+epochs."""
 RISEN = 0.05
-"""The share by which the validation loss has to have risen, and the training loss to have fallen, to call it overfitting."""
+"""The share by which the validation loss must have risen, and the training loss fallen, to call it overfitting."""
 HARDLY = 0.05
-"""The share of itself that a training loss has to lose to count as having fallen."""
+"""The relative decrease from which a training loss counts as having fallen."""
 HOPELESS = 0.05
-"""What a measure from 0 to 1 that has no level of chance stays below where nothing was learned."""
+"""A metric from 0 to 1 without a chance level that stays below this shows that nothing was learned."""
 ODD = 10.0
-"""A learning rate so many times above or below the usual one is suspected first where nothing moves."""
+"""A learning rate this many times above or below the usual one is the first suspect where nothing was learned."""
 LEARNED = 0.25
-"""How far above chance the training accuracy is of a model that has learned its training images."""
+"""How far above chance the training accuracy must be for the model to have learned its training images."""
 CERTAIN = 0.15
-"""The largest margin of two standard errors with which validation images tell chance from more."""
+"""The largest margin of two standard errors at which there are enough validation images to compare with chance."""
 WEAK = 0.5
-"""A class is weak that is found less than half as often as the middle one, and rare that occurs so."""
+"""A class is weak if its recall, and rare if its count, is below this share of the median class's."""
 WORKS = 0.3
-"""The middle class's recall from which on a model works, so that single classes can be weak."""
+"""The median recall from which a model as a whole works, so that single classes can be weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
 USUAL_RATE = 0.001
-"""Learning rates with which most models learn something: torch's and timm's defaults; 0.001 for Adam and its kin."""
+"""Learning rates at which most models learn something: the defaults of torch and timm; 0.001 for Adam and its
+variants."""
 SMOOTHING = 0.1
 """The usual label smoothing (Szegedy et al. 2016, Rethinking the Inception Architecture)."""
 MOST_DECAY = {"adamw": 0.05, "lamb": 0.05}
 MOST_L2_DECAY = 0.0005
 """The strongest usual weight decay: of ImageNet's recipes with decoupled decay (timm), else AlexNet's and VGG's."""
 ABSURD = 1e12
-"""Values that are larger, or no numbers, are of a validation that failed."""
+"""Larger values and NaNs come from a failed validation."""
 _STRENGTHS = ("none", "light", "medium", "strong")
 _NAMED = 3
 
@@ -200,9 +204,10 @@ def _at_chance(run: _Run, losses: Sequence[float]) -> Verdict | None:
         return None
     if learned is not None and learned >= chance + LEARNED:
         sentence = (
-            f"The model learned its training images ({_percent(learned)} right) but nothing of use for the validation images "
-            f"({_percent(best)}, where the most frequent class alone would give {_percent(chance)}): check that the labels of "
-            "both splits are right and mean the same."
+            f"The model learned its training images ({_percent(learned)} correct) but does not generalize: "
+            f"{_percent(best)} of the validation images are correct, and always predicting the most "
+            f"frequent class would give {_percent(chance)}. Check that the labels of both splits are "
+            "correct and use the same classes."
         )
         figures = {"training_accuracy": learned, "validation_accuracy": best, "chance": chance}
         return Verdict(code="not_generalised", sentence=sentence, figures=figures)
@@ -217,7 +222,7 @@ def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.learning_rate}
     went = f"The training loss went from {first:.4g} to {last:.4g} and nothing was learned"
     if job.freeze_epochs >= job.epochs:
-        sentence = f"{went} by the head alone: train all layers."
+        sentence = f"{went} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
     usual = _usual_rate(job)
     moved = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
@@ -318,17 +323,17 @@ def _falling(run: _Run, *, completed: bool) -> Verdict | None:
         return None
     epochs = curve.epochs[-1]
     moves = "rising" if curve.measure.higher_is_better else "falling"
-    said = f"{curve.measure.title} was still {moves} by {_percent(rate)} an epoch"
+    said = f"{curve.measure.title} was still {moves} by {_percent(rate)} per epoch"
     if not completed:
-        sentence = f"{said} when the run was stopped after {epochs} of {run.job.epochs} epochs: resume it."
+        sentence = f"{said} when the run was stopped after {epochs} of {run.job.epochs} epochs: resume the run."
         return Verdict(code="falling", sentence=sentence, figures={"rate": rate})
     most, so_far = int(FIELDS["epochs"].maximum or 0), max(run.job.epochs, epochs)
     more = min(_epochs_more(curve, rate), most - so_far)
     if more <= 0:
         return Verdict(
-            code="falling", sentence=f"{said} after {most:,} epochs, the most of a run.", figures={"rate": rate}
+            code="falling", sentence=f"{said} after {most:,} epochs, the maximum for a run.", figures={"rate": rate}
         )
-    sentence = f"{said}: train {counted(more, 'epoch')} more."
+    sentence = f"{said}: train for {counted(more, 'more epoch')}."
     return Verdict(
         code="falling",
         sentence=sentence,
@@ -353,7 +358,8 @@ def _epochs_more(curve: _Curve, rate: float) -> int:
 
 
 def _at_rest(run: _Run) -> bool:
-    """Whether the last epochs changed nothing that is worth speaking of, in either direction, of a run that had learned."""
+    """Whether the last epochs changed nothing that is worth speaking of, in either direction, of a run that had
+    learned."""
     curve = run.curve
     if run.losses and not _fell(run.losses):
         return False
@@ -392,15 +398,15 @@ def _weak_classes(run: _Run) -> Verdict | None:
     figures = {f"recall of {name}": recall for recall, name, *_ in sorted(weak)[:_NAMED]}
     if rare:
         changes = _for_rare_classes(run)
-        names = _listed([f"“{name}” ({_percent(recall)} found)" for recall, name, *_ in rare])
-        rest = _do(changes) or " More images of them would help."
-        are = "is rare and hardly found" if len(rare) == 1 else "are rare and hardly found"
+        names = _listed([f"“{name}” (recall {_percent(recall)})" for recall, name, *_ in rare])
+        rest = _do(changes) or " Add more images of them."
+        are = "is rare and rarely recognized" if len(rare) == 1 else "are rare and rarely recognized"
         return Verdict(code="weak_classes", sentence=f"{names} {are}.{rest}", figures=figures, changes=changes)
     never = [f"“{name}”" for _, name, _, predicted in sorted(weak) if not predicted]
     if not never:
         return None
     are, its = ("is", "its") if len(never) == 1 else ("are", "their")
-    sentence = f"{_listed(never)} {are} never predicted, though not rare: look at {its} images and labels."
+    sentence = f"{_listed(never)} {are} never predicted, although not rare: check {its} images and labels."
     return Verdict(code="weak_classes", sentence=sentence, figures=figures)
 
 
@@ -416,7 +422,8 @@ def _for_rare_classes(run: _Run) -> dict[str, int | float | str | bool]:
 
 
 def _do(changes: dict[str, int | float | str | bool]) -> str:
-    """ " Set label smoothing to 0.1 and weight decay to 0.0005." or " Turn on “Oversample rare classes”.", "" without changes."""
+    """ " Set label smoothing to 0.1 and weight decay to 0.0005." or " Turn on “Oversample rare classes”.", "" without
+    changes."""
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {_listed(switches)}."

@@ -1,5 +1,5 @@
-"""The pretrained weights that a run starts from: they are fetched before it takes its place in line, by a process of their
-own."""
+"""The pretrained weights that a run starts from: they are fetched before it takes its place in line, by a process of
+their own."""
 
 from __future__ import annotations
 
@@ -60,10 +60,12 @@ class WeightsFetch:
     def _ended(self, why: str) -> None:
         assert self._child is not None
         if why and not self.fault:
-            self.fault = f"What fetches the pretrained weights cannot be understood: {why}."
+            self.fault = f"The process that downloads the pretrained weights sent an invalid message: {why}."
         code = self._child.process.wait()
         if code and not self.fault:
-            self.fault = f"The process that fetches the pretrained weights ended with {code}; see supervisor.log."
+            self.fault = (
+                f"The process that downloads the pretrained weights exited with code {code}; see supervisor.log."
+            )
         self.done = not self.fault
         if self.done and self._fetches:
             self.news.append(PhaseChanged(phase="starting"))

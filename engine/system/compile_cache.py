@@ -16,8 +16,8 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", 
 
 
 def keep_private() -> str:
-    """Sets this process's caches of compiled code, and its children's, to folders in Footplate's own cache. To be called
-    before torch is imported, which chooses one then, and is to be told of it (`torch_compat.keep_compiled_in`).
+    """Sets this process's caches of compiled code, and its children's, to folders in Footplate's own cache. To be
+    called before torch is imported, which chooses one then, and is to be told of it (`torch_compat.keep_compiled_in`).
 
     Where other users can write to that cache, a folder beside the runs' sockets is used, which is the user's alone; why,
     with the remedy, is then returned. Raises OSError where there is no private folder at all.
@@ -29,7 +29,7 @@ def keep_private() -> str:
         folders = _folders(paths.runtime_folder())
         words = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         where = paths.runtime_folder() / "compiled"
-        why = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder of your own."
+        why = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own."
     os.environ.update(folders)
     return why
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How a cell begins that a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection."""
+"""First characters of cells that spreadsheets take for formulas:
+https://owasp.org/www-community/attacks/CSV_Injection."""
 
 
 class CsvWriter:
@@ -21,7 +22,8 @@ class CsvWriter:
 
 
 def _inert(cell: object) -> object:
-    """`cell` with an apostrophe before a text that would be a formula; numbers, written ones too, stay what they are."""
+    """`cell` with an apostrophe before a text that would be a formula; numbers, written ones too, stay what they
+    are."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:

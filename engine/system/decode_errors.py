@@ -5,4 +5,4 @@ from __future__ import annotations
 import msgspec
 
 NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All that msgspec's decoders raise: for bytes that are no UTF-8 it is Python's own error."""
+"""All errors that msgspec's decoders raise: for invalid UTF-8 it is Python's own."""

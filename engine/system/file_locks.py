@@ -20,7 +20,7 @@ else:
     import fcntl
 
 NOT_OFFERED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-"""What locking a file fails with where the file system has no locks (NFS without its lock service, some of FUSE's)."""
+"""Errors of locking a file on a file system without locks (NFS without its lock service, some FUSE file systems)."""
 
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -29,7 +29,8 @@ _POLL_S = 0.002
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """A descriptor to lock, of a file for the user alone; no link is followed, and no pipe waited for. Raises OSError."""
+    """A descriptor to lock, of a file for the user alone; no link is followed, and no pipe waited for. Raises
+    OSError."""
     return os.open(path, _FLAGS | flags, 0o600)
 
 

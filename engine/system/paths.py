@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
-"""What a folder's mode lets other users do, and what of it lets them change what is in there."""
+"""The bits of a folder's mode that concern other users, and those that let them change its contents."""
 
 
 def home() -> Path:
@@ -69,15 +69,16 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises OSError."""
+    """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises
+    OSError."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir(mode=0o700, exist_ok=True)
 
 
 def trusted_folder(folder: Path) -> Path:
-    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody else may
-    be able to change what is in it or to put another folder in its place. A group that may write to a folder above it is
+    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody else
+    may be able to change what is in it or to put another folder in its place. A group that may write to a folder above it is
     trusted as its members are.
 
     Raises OSError; PermissionError, which names the folder that is open to others, where it can't be trusted.
@@ -90,7 +91,7 @@ def trusted_folder(folder: Path) -> Path:
     for place in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
         info = place.lstat()
         if info.st_uid not in own:
-            raise PermissionError(f"{place} belongs to another user, who could change what is in it")
+            raise PermissionError(f"{place} belongs to another user, who could change its contents")
         sticky = info.st_mode & stat.S_ISVTX  # where others may add files, and change none of its user's
         written_by_others = _OTHERS_WRITE if place == real else 0 if sticky else stat.S_IWOTH
         if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
@@ -99,14 +100,14 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def for_the_user_alone(path: str, flags: int) -> int:
-    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is. A link is not followed, since a
-    folder that comes from elsewhere may hold one to any file of the user's. Raises OSError."""
+    """An `opener` for `open`: a file that it makes is its user's alone, whatever the umask is. A link is not followed,
+    since a folder that comes from elsewhere may hold one to any file of the user's. Raises OSError."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Writes a file for its user alone, so that `path` is either as before or whole; with `sync`, what it holds is on the
-    disk before. Raises OSError, with nothing left behind."""
+    """Writes a file for its user alone, so that `path` is either as before or whole; with `sync`, what it holds is on
+    the disk before. Raises OSError, with nothing left behind."""
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -122,7 +123,8 @@ def put_into_place(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def is_own_word(file: Path) -> bool:
-    """Whether nobody but its user (or root) can have written what a file says, as far as the system tells. Raises OSError."""
+    """Whether nobody but its user (or root) can have written what a file says, as far as the system tells. Raises
+    OSError."""
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -130,8 +132,8 @@ def is_own_word(file: Path) -> bool:
 
 
 def runtime_folder() -> Path:
-    """A folder of mode 0700 that is ours alone, with a path short enough for sockets where there is such a place; made if
-    missing. A place that somebody else has taken is passed by.
+    """A folder of mode 0700 that is ours alone, with a path short enough for sockets where there is such a place; made
+    if missing. A place that somebody else has taken is passed by.
 
     Raises PermissionError where all are taken.
     """
@@ -142,7 +144,7 @@ def runtime_folder() -> Path:
                 return folder
     folder = home() / "runtime"
     if folder.is_symlink():
-        raise PermissionError(f"{folder} is a link, which somebody else may have set; remove it")
+        raise PermissionError(f"{folder} is a link, which another user may have made; remove it")
     return private_folder(folder)
 
 
@@ -175,8 +177,8 @@ def _close(folder: Path, bits: int) -> None:
     info = folder.stat()
     if os.getuid() not in (0, info.st_uid) and (info.st_uid or info.st_mode & stat.S_IWOTH):
         raise PermissionError(
-            f"{folder} belongs to somebody else, who could read and change what is in it; set FOOTPLATE_HOME to a folder "
-            "of your own"
+            f"{folder} belongs to another user, who could read and change its contents; set FOOTPLATE_HOME "
+            "to a folder that you own"
         )
     if info.st_uid == os.getuid() and info.st_mode & bits:
         with suppress(OSError):

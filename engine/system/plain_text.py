@@ -9,13 +9,14 @@ import msgspec
 from msgspec import structs
 
 MOST_SHOWN = 1000
-"""Characters of a text that are shown: a label of 10,000 takes a tenth of a second to lay out, one of 1,000 a hundredth."""
+"""The most characters that are shown: a label of 10,000 takes a tenth of a second to lay out, one of 1,000 a
+hundredth."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What a terminal obeys, and would not show: control characters but the tab (C0 and C1 of ECMA-48), line and paragraph
 separators, what turns the direction of the text after it (UAX #9: embeddings, overrides, isolates); and lone surrogates."""
 MOST_LINES = 10
-"""Lines of a text that are shown as lines: a page with a label of some hundred takes as long to draw."""
+"""The most lines that are shown as lines: a page with a label of several hundred takes as long to draw."""
 
 
 def escaped(text: str) -> str:
@@ -25,14 +26,14 @@ def escaped(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """`text` with ``\\udcff`` for each byte of a name that is not UTF-8, which neither JSON nor Qt can carry as Python has
-    it (PEP 383)."""
+    """`text` with ``\\udcff`` for each byte of a name that is not UTF-8, which neither JSON nor Qt can carry as Python
+    has it (PEP 383)."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
-    """`text` with … in the place of its middle where it has more than `at_most` characters: of a path the end tells most. More
-    than `MOST_LINES` lines are put into one, with ↵ between them."""
+    """`text` with … in the place of its middle where it has more than `at_most` characters: of a path the end tells
+    most. More than `MOST_LINES` lines are put into one, with ↵ between them."""
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
         text = "↵".join(lines)

@@ -30,7 +30,7 @@ class LeftOut(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"The plug-in “{self.name}” ({self.group}) of the package {self.package} is left out: {self.reason}."
+        return f"Skipping the plug-in “{self.name}” ({self.group}) of the package {self.package}: {self.reason}."
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
@@ -39,8 +39,8 @@ class Unusable(Exception):  # noqa: N818 - it describes the plug-in
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """What tells the installed plug-ins from others, by the packages' names, versions and entry points; "" where there are
-    none. Reads a few files, and imports nothing."""
+    """What tells the installed plug-ins from others, by the packages' names, versions and entry points; "" where there
+    are none. Reads a few files, and imports nothing."""
     found = []
     for folder in dict.fromkeys(sys.path):
         with suppress(OSError):  # no folder, but an archive or nothing
@@ -61,8 +61,8 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What there is of a kind, by id: `own`, which are Footplate's, and what the entry points of `group` add, whose names are
-    the ids. These are loaded one by one when they are first asked for. `accept(name, loaded)` gives what is registered;
+    """What there is of a kind, by id: `own`, which are Footplate's, and what the entry points of `group` add, whose
+    names are the ids. These are loaded one by one when they are first asked for. `accept(name, loaded)` gives what is registered;
     it raises Unusable. Names that Footplate has elsewhere are `taken`, too, which is asked where there are plug-ins.
 
     Attributes: own - Footplate's own; left_out - the plug-ins that cannot be used, of those asked for so far.
@@ -120,9 +120,9 @@ class Registry(Mapping[str, T], Generic[T]):
         taken = self._taken()
         for point in entry_points(group=self._group):
             if point.name in self.own or point.name in taken:
-                self._refuse(point, "Footplate has one of that name")
+                self._refuse(point, "Footplate already has one of that name")
             elif point.name in found:
-                self._refuse(point, f"the package {_package(found[point.name])} has one of that name")
+                self._refuse(point, f"the package {_package(found[point.name])} already has one of that name")
             else:
                 found[point.name] = point
         return found

@@ -22,21 +22,21 @@ from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.mixing import mixes
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""What most weights were trained with."""
+"""The mean and standard deviation per channel that most weights were trained with."""
 
 IMAGENET_CLASSES = 1000
-"""Models are described as torchvision ships them."""
+"""The classes of the catalogue's models: ImageNet's, as torchvision ships them."""
 
 _SUMS = 4
-"""What the measures count besides classes."""
+"""Counters of the metric besides classes."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
 """As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
 
 
 class ClassificationMetric(Metric):
-    """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts` counts.
-
+    """`counters`: samples, right at first, right among the first five, sum of the losses; then what `ClassCounts`
+    counts.
     Targets int64 [n], or shares of the classes [n, C], of which the largest is the truth.
     """
 
@@ -128,8 +128,8 @@ class Classification(Task):
 
 
 class ClassOfImage(Objective):
-    """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what each
-    class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
+    """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what
+    each class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
 
     `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2; timm's
     BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""

@@ -35,7 +35,7 @@ from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
 from engine.tasks.custom_file import OwnTask
 
-REMEDY = "Correct the file, then allow it again."
+REMEDY = "Fix the file, then allow it again."
 BLANK_SIDE = 64
 LOSS = Measure("loss", "Validation loss", higher_is_better=False)
 
@@ -65,17 +65,17 @@ class Custom(Task):
             torch.manual_seed(job.seed)
             model = own.call("build_model", classes, channels)
         if not isinstance(model, nn.Module):
-            raise own.wrong(f"build_model gives {_kind(model)}, not a torch.nn.Module")
+            raise own.wrong(f"build_model returns {_kind(model)}, not a torch.nn.Module")
         model = model.cpu().train()
         head = find_head(model, classes) if classes else None
         if job.weights_file:
             state, source = weights.from_file(job.weights_file), job.weights_file
             weights.load(model, state, head=head, channels=channels, field="weights_file", source=source)
         elif job.pretrained:
-            message = f"Footplate knows no pretrained weights for {own.file.name}."
+            message = f"Footplate has no pretrained weights for {own.file.name}."
             raise TaskError("pretrained", message, weights.SCRATCH)
         if job.freeze_epochs and head is None:
-            message = f"{own.file.name} has no layer with {classes} outputs that could be trained alone."
+            message = f"{own.file.name} has no layer with {classes} outputs that could be trained as the head."
             raise TaskError("freeze_epochs", message, "Train all layers.")
         set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
         if job.dataset:
@@ -118,7 +118,7 @@ class Custom(Task):
                 torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=place, rank=rank))
                 made: Any = own.task.transform(inputs, targets)
             if not isinstance(made, tuple) or [type(each) for each in made] != [Tensor, Tensor]:
-                raise own.wrong(f"transform gives {_kind(made)}, not a tuple of inputs and targets")
+                raise own.wrong(f"transform returns {_kind(made)}, not a tuple of inputs and targets")
             return made[0], made[1]
 
         return transformed
@@ -172,7 +172,7 @@ class Opened:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 outputs = user_file.guarded(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
                 if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != 2:
-                    what = f"for two inputs the model gives {_kind(outputs)}; a tensor of [2, ...] is needed"
+                    what = f"for two inputs the model returns {_kind(outputs)}; expected a tensor of [2, ...]"
                     raise self.wrong(what)
                 user_file.guarded(self.file, "in loss", self.losses, outputs.float(), targets)
                 rows = user_file.guarded(self.file, "in measure", self.values, outputs.float(), targets)
@@ -189,27 +189,27 @@ class Opened:
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         made: Any = self.task.loss(outputs, targets)
         if not isinstance(made, Tensor) or made.shape != (len(outputs),):
-            raise self.wrong(f"loss gives {_kind(made)}; one loss for each sample is needed, [{len(outputs)}]")
+            raise self.wrong(f"loss returns {_kind(made)}; expected one loss per sample, [{len(outputs)}]")
         return made
 
     def values(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """What is measured of each sample, [n, k]."""
         made: Any = self.task.measure(outputs, targets)
         if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(outputs):
-            raise self.wrong(f"measure gives {_kind(made)}; a row for each sample is needed, [{len(outputs)}, k]")
+            raise self.wrong(f"measure returns {_kind(made)}; expected one row per sample, [{len(outputs)}, k]")
         return made
 
     def metrics(self) -> dict[str, Any]:
         """New metrics of torchmetrics by the ids of the file's measures that they compute."""
         made: Any = self.call("metrics")
         if not isinstance(made, dict):
-            raise self.wrong(f"metrics gives {_kind(made)}, not a dict")
+            raise self.wrong(f"metrics returns {_kind(made)}, not a dict")
         known = {measure.id for measure in self.task.measures}
         for name, metric in made.items():
             if name not in known:
-                raise self.wrong(f"metrics gives “{name}”, which `measures` does not name")
+                raise self.wrong(f"metrics returns “{name}”, which is not in `measures`")
             if not torchmetrics_states.parts_of(metric):
-                raise self.wrong(f"metrics gives {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
+                raise self.wrong(f"metrics returns {_kind(metric)} for “{name}”, not a torchmetrics.Metric")
             torchmetrics_states.keep_apart(metric)
         return made
 
@@ -217,7 +217,7 @@ class Opened:
         """What one of the file's metrics has found."""
         made: Any = metric.compute()
         if not isinstance(made, int | float) and not (isinstance(made, Tensor) and made.numel() == 1):
-            raise self.wrong(f"the metric “{name}” gives {_kind(made)}; a single number is needed")
+            raise self.wrong(f"the metric “{name}” returns {_kind(made)}; expected a single number")
         return float(made)
 
     def summarised(self, values: Tensor, metrics: Collection[str]) -> dict[str, float]:
@@ -226,17 +226,17 @@ class Opened:
         measures = [measure for measure in self.task.measures if measure.id not in metrics]
         told = list(self.task.summarise(values))
         if len(told) != len(measures):
-            raise self.wrong(f"summarise gives {len(told)} values for {len(measures)} measures")
+            raise self.wrong(f"summarise returns {len(told)} values for {len(measures)} measures")
         return {measure.id: float(value) for measure, value in zip(measures, told, strict=True)}
 
     def _own_splits(self, made: Any) -> Splits:
         if not isinstance(made, tuple) or len(made) != 2 or not all(isinstance(each, SampleSet) for each in made):
-            raise self.wrong(f"datasets gives {_kind(made)}, not two SampleSets, for training and for validation")
+            raise self.wrong(f"datasets returns {_kind(made)}, not two SampleSets, for training and validation")
         train, val = made
         for name, samples in (("training", train), ("validation", val)):
             if not len(samples):
                 message = f"{self.file.name} finds no samples for {name} in {self.job.dataset}."
-                raise TaskError("dataset", message, "Choose the folder that it reads.")
+                raise TaskError("dataset", message, "Choose the folder with its samples.")
         given, _ = _first(self, train)
         channels = int(given.shape[0]) if given.ndim else 1
         return Splits(tuple(self.task.classes), channels, "files", train, val)
@@ -245,7 +245,9 @@ class Opened:
         job = self.job
         unknown = [name for name in self.task.formats if name not in FORMATS]
         if unknown or not self.task.formats:
-            what = f"there is no format “{unknown[0]}”" if unknown else "it names no formats, and datasets gives none"
+            what = (
+                f"there is no format “{unknown[0]}”" if unknown else "it has no formats, and datasets returns nothing"
+            )
             raise TaskError(
                 "model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", [*FORMATS])
             )
@@ -280,7 +282,7 @@ def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[OwnTask]]:
     missing = sorted(made[0].__abstractmethods__)
     if missing:
         message = f"{made[0].__name__} in {file.name} has no {' and no '.join(missing)}."
-        raise TaskError("model", message, "Define what is missing.")
+        raise TaskError("model", message, "Define the missing ones.")
     return file, made[0]
 
 
@@ -292,9 +294,9 @@ def _first(own: Opened, samples: SampleSet) -> tuple[Tensor, Tensor]:
         except UnreadableImage:
             continue  # the loader names it
         if not isinstance(made, tuple) or [isinstance(each, Tensor) for each in made] != [True, True]:
-            raise own.wrong(f"load gives {_kind(made)}, not a tuple of an input and a target, both tensors")
+            raise own.wrong(f"load returns {_kind(made)}, not a tuple of an input and a target, both tensors")
         return made[0], made[1]
-    raise DatasetError([wrong("No sample of the training set can be read.", "Choose a folder of whole samples.")])
+    raise DatasetError([wrong("None of the training samples can be read.", "Choose a folder of intact samples.")])
 
 
 def _kind(made: Any) -> str:
@@ -304,7 +306,8 @@ def _kind(made: Any) -> str:
 
 
 class OwnMetric(Metric):
-    """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it; besides, the file's own metrics."""
+    """`rows` [N, 1 + k]: the loss of each sample, then what the file measures of it; besides, the file's own
+    metrics."""
 
     def __init__(self, own: Opened) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
@@ -350,7 +353,7 @@ class OwnObjective(Objective):
         self.entry = msgspec.structs.replace(Custom.entry, measures=measures)
         known = [measure.id for measure in measures]
         if own.job.best_by and own.job.best_by not in known:
-            message = f"“{own.job.best_by}” is not a measure of {own.file.name}."
+            message = f"“{own.job.best_by}” is not a metric of {own.file.name}."
             raise TaskError("best_by", message, did_you_mean(own.job.best_by, known))
         self._own = own
 
@@ -378,8 +381,8 @@ class OwnObjective(Objective):
 
 
 def as_image(given: npt.NDArray[Any]) -> Bytes:
-    """An input for people, uint8 [h, w, 3]: of one [channels, h, w] the first three, or the first, stretched to their range;
-    of what is no image a blank."""
+    """An input for people, uint8 [h, w, 3]: of one [channels, h, w] the first three, or the first, stretched to their
+    range; of what is no image a blank."""
     if given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
         return given
     if given.ndim == 2:

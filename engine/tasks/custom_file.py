@@ -22,7 +22,7 @@ from engine.tasks.base import Visualization
 __all__ = ["Job", "Measure", "OwnTask", "SampleSet", "UnreadableImage", "Visualization"]
 
 Shown, UnreadablePicture = Visualization, UnreadableImage
-"""Their earlier names, for files that were written with these."""
+"""Earlier names, for existing files."""
 NUMBERS_TOLD = 6
 
 
@@ -35,19 +35,20 @@ class OwnTask(ABC):
 
     job: Job
     formats: tuple[str, ...] = ("imagefolder", "idx")
-    """The formats of which the folder may be."""
+    """The dataset formats that the folder may have."""
     classes: tuple[str, ...] = ()
-    """The names of the classes, where `datasets` gives the data and there are classes."""
+    """The names of the classes, if `datasets` returns the data and there are classes."""
     image_size = 224
-    """The side of the images in pixels, where the job leaves it open and `formats` are read."""
+    """The default image size in pixels, if `formats` are read."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """The mean and the standard deviation of each channel of images scaled to 0..1; ImageNet's where it is None."""
+    """The mean and standard deviation of each channel of images scaled to 0..1; ImageNet's where None."""
     measures: tuple[Measure, ...] = ()
-    """What `measure` and `metrics` tell, of which the first decides which checkpoint is best; without any, the loss does."""
+    """The metrics that `measure` and `metrics` return; the first decides which checkpoint is best, or the loss if
+    there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Training and validation of the folder `self.job.dataset`, where it is of none of the `formats`. Called in every
-        worker, which all are to get the same."""
+        """Training and validation of the folder `self.job.dataset`, where it is of none of the `formats`. Called in
+        every worker, which all are to get the same."""
         return None
 
     @abstractmethod
@@ -55,8 +56,8 @@ class OwnTask(ABC):
         """The model, with fresh weights. `channels` are the images', or the first dimension of the inputs."""
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends on the
-        job's seed and the place of the batch alone."""
+        """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends
+        on the job's seed and the place of the batch alone."""
         return inputs, targets
 
     @abstractmethod
@@ -64,8 +65,8 @@ class OwnTask(ABC):
         """The loss of each sample, [n]. Outputs are float32."""
 
     def metrics(self) -> dict[str, Any]:
-        """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of `measures` that
-        they compute, each a single number. They are given the outputs and targets of each batch of a validation, on the
+        """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of
+        `measures` that they compute, each a single number. They are given the outputs and targets of each batch of a validation, on the
         device, and joined over all processes; a value that is not finite is left out."""
         return {}
 
@@ -84,8 +85,8 @@ class OwnTask(ABC):
         return None
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
-        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its image, uint8 [h, w,
-        3]: by default the image with the value's first numbers below it."""
+        """How a sample's target, or what the model gave for it (`predicted`), is shown beside or on its image, uint8
+        [h, w, 3]: by default the image with the value's first numbers below it."""
         return Visualization(image, in_numbers(value))
 
 

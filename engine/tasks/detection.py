@@ -24,12 +24,12 @@ from engine.models.torchvision_detectors import BOX
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 
 SHOWN = 0.5
-"""Detections with at least this score are shown to people."""
+"""Detections with at least this score are shown."""
 
 
 class Found(NamedTuple):
-    """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and what
-    else the detector gave of each, [d, w]."""
+    """One image's detections, those with the highest scores first: `boxes` [d, 4], `scores` [d], `classes` [d], and
+    what else the detector gave of each, [d, w]."""
 
     boxes: Floats
     scores: Floats
@@ -75,7 +75,8 @@ class InstanceMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by kind."""
+        """The classes of an image's objects, whether they are ignored, and their overlaps with what was found, by
+        kind."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -190,8 +191,8 @@ class FoundInImage(Objective):
     def nothing_sure(self, output: Tensor) -> str:
         """What is to be said where no detection has a score that is shown."""
         best = float(output[:, 4].max()) if len(output) else -1.0
-        return f"nothing with a score of {100 * SHOWN:.0f} %" + (
-            f"; the best has {100 * best:.0f} %" if best >= 0 else ""
+        return f"no detections with a score of {100 * SHOWN:.0f} %" + (
+            f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
         )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
@@ -202,8 +203,8 @@ class FoundInImage(Objective):
 
 
 class BoxesOfImage(FoundInImage):
-    """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the
-    class, -1 where a row only fills up, and whether the object is ignored."""
+    """Boxes, by the losses of the detector that is trained. Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels,
+    the class, -1 where a row only fills up, and whether the object is ignored."""
 
     entry = Detection.entry
 

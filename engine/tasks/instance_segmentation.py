@@ -23,7 +23,7 @@ from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
 
 LIKELY = 0.5
-"""From this on a pixel is of an object: He et al. 2017, section 3.1, "Inference"."""
+"""The probability from which a pixel belongs to an object: He et al. 2017, section 3.1, "Inference"."""
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
@@ -75,8 +75,8 @@ class InstanceSegmentation(Detection):
 
 
 class MasksOfImage(FoundInImage):
-    """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the number of
-    each pixel's object, 0 for none, and its class."""
+    """Boxes with masks, by the losses of the detector that is trained. Targets are planes, int64 [n, 2, h, w]: the
+    number of each pixel's object, 0 for none, and its class."""
 
     entry = InstanceSegmentation.entry
 

@@ -20,14 +20,14 @@ from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification import Classification
 
 THRESHOLD = 0.5
-"""From this probability on a label counts as found."""
+"""The probability from which a label counts as predicted."""
 _SUMS = 3
-"""What the measures count besides labels."""
+"""Counters of the metric besides labels."""
 
 
 def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float | None:
-    """The area under the steps of precision over recall of one label, scores [n] of samples that have it or not; None where
-    none has it. Samples of one score come together (scikit-learn's `average_precision_score`)."""
+    """The area under the steps of precision over recall of one label, scores [n] of samples that have it or not; None
+    where none has it. Samples of one score come together (scikit-learn's `average_precision_score`)."""
     positives = int(true.sum())
     if not positives:
         return None
@@ -38,8 +38,8 @@ def average_precision(scores: npt.NDArray[np.float64], true: npt.NDArray[np.bool
 
 
 class MultiLabelMetric(Metric):
-    """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it was
-    right, true and found. `rows`: the score of each label, then whether each is true, of each sample."""
+    """`counters`: samples, the sum of the losses, the sum of the samples' accuracies, then of each label how often it
+    was right, true and found. `rows`: the score of each label, then whether each is true, of each sample."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -99,8 +99,8 @@ class MultiLabelMetric(Metric):
 
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
-    """Of each sample how many of the labels that it has or was given are right, bool [n, C] to [n]; 1 where there are none
-    (Godbole and Sarawagi 2004)."""
+    """Of each sample how many of the labels that it has or was given are right, bool [n, C] to [n]; 1 where there are
+    none (Godbole and Sarawagi 2004)."""
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
 
@@ -115,7 +115,7 @@ class MultiLabel(Classification):
         measures=(
             Measure("map", "Mean average precision", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),
-            Measure("accuracy", "Accuracy of samples", higher_is_better=True, percent=True),
+            Measure("accuracy", "Sample accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
         model="resnet18",

@@ -33,7 +33,7 @@ from engine.tasks.segmentation import ClassOfPixel, SegmentationMetric
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
 """PointCNN's width by the model's id: its authors take 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
 CLASSES, CHANNELS = 8, 6
-"""The models are described as for Semantic3D, of coloured points."""
+"""The catalogue describes the models for Semantic3D, with coloured points."""
 SHOWN_SIDE = 256
 
 
@@ -75,9 +75,9 @@ class PointSegmentation(Task):
             weights.load(model, state, head=head, channels=channels, field="weights_file", source=job.weights_file)
         elif job.pretrained:
             message = "There are no pretrained weights for point clouds."
-            raise TaskError("pretrained", message, "Give a weights file, or train from scratch.")
+            raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
         if job.freeze_epochs and head is None:
-            message = "It is not known which layer of a model file could be trained alone."
+            message = "Footplate can't determine the head of a model file."
             raise TaskError("freeze_epochs", message, "Train all layers.")
         set_heads(model, [head] if head is not None else [], freeze=bool(job.freeze_epochs))
         return model.train()
@@ -90,12 +90,14 @@ class PointSegmentation(Task):
                 outputs = model.eval()(given)
         except Exception as error:  # it may be anybody's
             message = f"The model of {job.model} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
-            raise TaskError("model", message, "Correct the file, or set another number of points.") from error
+            raise TaskError("model", message, "Fix the file, or set another number of points.") from error
         wanted = (2, classes, job.points)
         if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
             got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-            message = f"For points {list(given.shape)}, the model of {job.model} gives {got}; {list(wanted)} is needed."
-            raise TaskError("model", message, f"Let it give {classes} values for each point.")
+            message = (
+                f"For points {list(given.shape)}, the model of {job.model} returns {got}; expected {list(wanted)}."
+            )
+            raise TaskError("model", message, f"Make it return {classes} values per point.")
         return model
 
     def image_size(self, job: Job) -> int:
@@ -110,8 +112,8 @@ class PointSegmentation(Task):
         return channels, job.points
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with the
-        job's `ignore_value` become of no class."""
+        """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
+        the job's `ignore_value` become of no class."""
         assert isinstance(splits.train, PointBlocks)
         assert isinstance(splits.val, PointBlocks)
         classes, code = splits.classes, splits.train.code
@@ -143,8 +145,8 @@ class PointMetric(SegmentationMetric):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of pixels.
-    Outputs are [n, classes, points], targets int64 [n, points]."""
+    """The class of every point but those of `NO_CLASS`, by the losses of `ClassOfPixel` for an image of one row of
+    pixels. Outputs are [n, classes, points], targets int64 [n, points]."""
 
     entry = PointSegmentation.entry
     compiles = False

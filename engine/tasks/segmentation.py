@@ -30,13 +30,13 @@ from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
 SMOOTH = 1.0
-"""What keeps the Dice loss of a class that an image lacks finite (Milletari et al. 2016 leave it out; an image there always
-has both classes)."""
+"""Keeps the Dice loss finite for a class that an image lacks (Milletari et al. 2016 omit it; their images always
+have both classes)."""
 
 
 class SegmentationMetric(Metric):
-    """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its pixels
-    were taken for each class."""
+    """`counters`: the sum of the losses and the number of images, then a row for each true class of how many of its
+    pixels were taken for each class."""
 
     def __init__(self, objective: ClassOfPixel, classes: int) -> None:
         self.counters = torch.zeros(2 + classes * classes, dtype=torch.float64)

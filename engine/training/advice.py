@@ -12,18 +12,19 @@ from engine.parallel.layout import fits
 from engine.system.format import counted
 
 WORTH_SAYING = 0.05
-"""The share of the time that has to be lost to something before it is spoken of."""
+"""The share of the time that must be lost to something before it is reported."""
 HEADROOM = 1.15
-"""So many times the loader workers that would just keep up are advised, since images differ in size."""
+"""The advised number of loader workers relative to the number that would just keep up, since images differ in size."""
 BF16_SAVES = 0.5
 """The share of both passes that bf16 spares on GPUs with tensor cores, about: NVIDIA's DeepLearningExamples train
 ResNet-50 on an A100 with 938 images/s in TF32 and 2,470 with AMP."""
 STARVED = 0.5
-"""The share of steps at whose end a GPU is out of work from which it is said to wait for its host."""
+"""The share of steps that end with an empty GPU queue from which a GPU counts as starved by its host."""
 RIVALS = 0.1
-"""The share of the time without a core from which on other work is what holds a run on the CPU back."""
+"""The share of the time spent waiting for a core from which other programs count as the bottleneck of a run on the
+CPU."""
 OWN_WORK = 0.2
-"""The share of a core from which on decoding may be what takes cores away from the computing."""
+"""The share of a core from which decoding may be what takes cores away from the computation."""
 WAITS: tuple[Part, ...] = ("data", "transfer", "communication")
 """The parts in which the device computes nothing."""
 
@@ -86,7 +87,7 @@ def advise(situation: Situation) -> Advice:
         return max(found, key=lambda each: each[0])[1]
     busy = max(0.0, 1.0 - sum(map(situation.share, WAITS)))
     are = "are" if situation.several else "is"
-    sentence = f"{situation.devices} {are} busy {_percent(busy)} of the time; nothing holds {situation.them} back."
+    sentence = f"{situation.devices} {are} busy {_percent(busy)} of the time; there is no bottleneck."
     return Advice(sentence=sentence)
 
 
@@ -103,7 +104,7 @@ def _candidates(situation: Situation) -> Iterator[tuple[float, Advice]]:
     elif situation.job.strategy in _DATA_PARALLEL:
         yield situation.share("communication"), _about_communication(situation)
     if situation.on_gpu and situation.native_bf16 and situation.job.precision == "fp32":
-        sentence = f"{situation.devices} {situation.verb('compute')} in fp32: bf16 takes about half the time."
+        sentence = f"{situation.devices} {situation.verb('compute')} in fp32: bf16 would take about half the time."
         computing = situation.share("forward") + situation.share("backward")
         yield BF16_SAVES * computing, Advice(sentence=sentence, field="precision", value="bf16")
     # A GPU that waits for images is out of work for that reason.
@@ -115,13 +116,13 @@ def _candidates(situation: Situation) -> Iterator[tuple[float, Advice]]:
 def _about_images(situation: Situation) -> Advice:
     waits = f"{situation.devices} {situation.verb('wait')} {_percent(situation.share('data'))} of the time for images"
     if situation.readers is None:
-        return Advice(sentence=f"{waits}, which another worker reads.")
+        return Advice(sentence=f"{waits}, which another worker loads.")
     if situation.decoding_s > 0:
         return _about_decoding(situation, situation.readers, waits)
     if situation.job.picture_cache == "disk":
-        sentence = f"{waits}, which come from the cache on disk: memory is faster where they fit."
+        sentence = f"{waits}, which come from the cache on disk: a cache in memory is faster if they fit."
         return Advice(sentence=sentence, field="picture_cache", value="memory")
-    return Advice(sentence=f"{waits}, though all are decoded: the disk or memory they come from is slow.")
+    return Advice(sentence=f"{waits}, although all are decoded: the disk or memory they come from is slow.")
 
 
 def _about_decoding(situation: Situation, readers: int, waits: str) -> Advice:
@@ -134,11 +135,13 @@ def _about_decoding(situation: Situation, readers: int, waits: str) -> Advice:
         sentence = f"{waits}: {workers} {would}."
         return Advice(sentence=sentence, field="loader_workers", value=readers + more, live=readers > 0)
     if situation.job.picture_cache == "off":
-        sentence = f"{waits}, which are decoded anew in every epoch: keeping them decoded spares that."
+        sentence = f"{waits}, which are decoded again in every epoch: caching the decoded images avoids that."
         return Advice(sentence=sentence, field="picture_cache", value="auto")
     if situation.epochs_before == 0:
-        return Advice(sentence=f"{waits}; each is decoded once, in the first epoch, where there is room to keep them.")
-    return Advice(sentence=f"{waits}: no core is left to decode on, and no room to keep all of them decoded.")
+        return Advice(
+            sentence=f"{waits}; each image is decoded only in the first epoch, if there is room to cache them."
+        )
+    return Advice(sentence=f"{waits}: there are no spare cores for decoding, and no room to cache all decoded images.")
 
 
 def _about_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
@@ -148,61 +151,63 @@ def _about_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tupl
     who = "the other waits" if len(others) == 1 else "the others wait"
     sentence = f"Rank {slow} is the slowest: {who} {_percent(share)} of each step for it"
     if situation.job.balance == "equal":
-        sentence += ". Shares of each batch by measured speed even that out."
+        sentence += ". Splitting each batch by measured speed evens that out."
         return share, Advice(sentence=sentence, field="balance", value="speed")
-    return share, Advice(sentence=f"{sentence}, though shares follow measured speed.")
+    return share, Advice(sentence=f"{sentence}, although batches are split by measured speed.")
 
 
 def _about_communication(situation: Situation) -> Advice:
     job = situation.job
-    sends = f"Joining gradients takes {_percent(situation.share('communication'))} of the time"
+    sends = f"Averaging gradients takes {_percent(situation.share('communication'))} of the time"
     if job.strategy != "ddp":
-        sentence = f"{sends}: DistributedDataParallel sends less, where the model fits on each device."
+        sentence = f"{sends}: DistributedDataParallel communicates less, if the model fits on each device."
         return Advice(sentence=sentence, field="strategy", value="ddp")
     if situation.on_gpu and job.gradient_compression == "none":
-        sentence = f"{sends}: sent as bf16 they take half as long."
+        sentence = f"{sends}: sending them in bf16 takes half as long."
         return Advice(sentence=sentence, field="gradient_compression", value="bf16")
-    sentence = f"{sends}: a batch size of {2 * job.batch_size:,} halves that, with a learning rate to match."
+    sentence = f"{sends}: a batch size of {2 * job.batch_size:,} halves that; adapt the learning rate to it."
     return Advice(sentence=sentence, field="batch_size", value=2 * job.batch_size)
 
 
 def _about_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
     job, devices = situation.job, len(trace.ranks)
-    idle = f"The devices stand idle {_percent(trace.bubble)} of each step"
+    idle = f"The devices are idle {_percent(trace.bubble)} of each step"
     if job.strategy == "model_parallel":
-        sentence = f"{idle}, since they compute one after another: a pipeline lets them compute side by side."
+        sentence = f"{idle}, since they compute one after another: a pipeline lets them compute in parallel."
         return Advice(sentence=sentence, field="strategy", value="pipeline")
     if trace.bubble > 2 * trace.theory:
-        return Advice(sentence=f"{idle}, {_percent(trace.theory)} of it for the schedule: its stages are not alike.")
+        return Advice(
+            sentence=f"{idle}, of which the schedule explains {_percent(trace.theory)}: the stages are unbalanced."
+        )
     now = situation.microbatches or 0
     replicas = job.replicas if job.strategy == "ddp_pipeline" else 1
     part, double = job.batch_size // (replicas * job.accumulation), 2 * now
     if now and part % double == 0 and fits(job.pipeline_schedule, double, devices):
-        sentence = f"{idle} while the pipeline fills and empties: {double} microbatches instead of {now} lessen that."
+        sentence = f"{idle} while the pipeline fills and drains: {double} microbatches instead of {now} reduce that."
         return Advice(sentence=sentence, field="microbatches", value=double)
-    return Advice(sentence=f"{idle} while the pipeline fills and empties: a larger batch has more microbatches.")
+    return Advice(sentence=f"{idle} while the pipeline fills and drains: a larger batch allows more microbatches.")
 
 
 def _about_host(situation: Situation) -> Advice:
-    done = f"{situation.devices} {situation.verb('run')} out of work between steps, which the processor hands on too slowly"
+    done = f"{situation.devices} {situation.verb('run')} out of work between steps, starved by CPU launch overhead"
     larger = 2 * situation.job.batch_size
-    sentence = f"{done}: a batch size of {larger:,} lets {situation.them} do more at a time."
+    sentence = f"{done}: a batch size of {larger:,} gives {situation.them} more work per launch."
     return Advice(sentence=sentence, field="batch_size", value=larger)
 
 
 def _about_other_work(situation: Situation) -> Advice:
     threads = situation.computing_threads
-    held = f"Other work on this machine's cores holds each step up {_percent(situation.held_up)} of the time"
+    held = f"Other programs are using the CPU: {_percent(situation.held_up)} of each step is spent waiting for a core"
     if threads == 1:
         return Advice(sentence=f"{held}.")
     fewer = threads // 2
-    sentence = f"{held}: {counted(fewer, 'thread')} instead of {threads} would wait less for each other."
+    sentence = f"{held}. With {counted(fewer, 'thread')} instead of {threads}, threads would wait less for each other."
     return Advice(sentence=sentence, field="cpu_threads", value=fewer)
 
 
 def _about_transfer(situation: Situation) -> Advice:
     share = _percent(situation.share("transfer"))
-    return Advice(sentence=f"{situation.devices} {situation.verb('wait')} {share} of the time for copies of images.")
+    return Advice(sentence=f"{situation.devices} {situation.verb('wait')} {share} of the time for images to be copied.")
 
 
 def _percent(share: float) -> str:

@@ -1,5 +1,5 @@
-"""What a job leaves to Footplate of how it computes, decided at the start of its workers, where need be by short trials.
-
+"""What a job leaves to Footplate of how it computes, decided at the start of its workers, where need be by short
+trials.
 A trial makes a few passes each way, in turns, on the device that trains, with the batch, the precision and the model of
 the run (`Rehearsal`), of which nothing stays behind. All ranks try at once and add up what they measured, so that all
 come to the same. What was decided is in the checkpoints, so that a run that goes on from one computes as the run before it
@@ -27,26 +27,28 @@ from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 SHARE = 0.04
-"""Of a run's steps, trials may take the time of so many."""
+"""The share of a run's steps whose time trials may take."""
 WARM_UP, LEAST, MOST = 1, 2, 7
 """Passes each way that do not count, that do at least, and that do at most, where they are over within `ENOUGH_S`."""
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""A way that takes so many times as long as another is not tried again, as threads that fight over a busy machine."""
+"""An alternative this many times slower than another is not tried again, such as threads competing on a busy
+machine."""
 FASTER = 0.05
-"""A way that takes less time by no more than this share is not changed to, since measurements scatter as much."""
+"""An alternative must be faster by more than this share to be chosen, since measurements vary by as much."""
 COMPILING_S = 60.0
-"""What compiling a model and trying it is taken to cost: on a CPU 20 to 35 s were measured, and a GPU has two ways of it."""
+"""The assumed cost of compiling a model and trying it: 20 to 35 s were measured on a CPU, and a GPU has two modes to
+try."""
 HOPED = 0.3
-"""The share of a step's time that compiling may save: in training on an A100 its authors measured 43 % more speed as the
-mean of 163 models (Ansel et al. 2024, PyTorch 2)."""
+"""The share of a step's time that compiling may save: in training on an A100 its authors measured 43 % more speed as
+the mean of 163 models (Ansel et al. 2024, PyTorch 2)."""
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class Autotuner:
-    """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then `compile`
-    after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
+    """Decides for one run of `steps` steps. Every rank makes the same calls: `decide` before `Strategy.wrap`, then
+    `compile` after it. Rank 0 tells what was chosen where there was a choice. `job` has what is decided so far."""
 
     job: Job
 
@@ -79,7 +81,9 @@ class Autotuner:
             self._settle_precision()
         if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":
             self._decide(
-                "memory_format", "contiguous", "the samples are no images, whose channels alone could lie last"
+                "memory_format",
+                "contiguous",
+                "only images can have their channels last, and these samples are not images",
             )
         alike = computes_alike(before, self.job)
         if not strategy.entry.keeps_model_whole:
@@ -132,11 +136,11 @@ class Autotuner:
     def _settle_precision(self) -> None:
         precision = settled_precision(self.job)
         if precision == "bf16":
-            why = "the GPUs compute in bf16 natively, and it needs no loss scaling"
+            why = "the GPUs support bf16 natively, and it needs no loss scaling"
         elif self._strategy.device.type == "cuda":
-            why = "not all of the GPUs compute in bf16 natively"
+            why = "not all of the GPUs support bf16 natively"
         else:
-            why = "bf16 is left to GPUs that compute in it natively"
+            why = "bf16 is chosen only on GPUs that support it natively"
         self._decide("precision", precision, why)
 
     def _take_over(self, before: Mapping[str, Any]) -> None:
@@ -144,11 +148,11 @@ class Autotuner:
         if self._strategy.device.type == "cpu" and job.cpu_threads is None and before.get("cpu_threads"):
             threads = min(before["cpu_threads"], self._strategy.spec.threads)
             torch.set_num_threads(threads)
-            self._decide("cpu_threads", threads, "the run that this one goes on from had as many")
+            self._decide("cpu_threads", threads, "the resumed run used as many")
         if job.memory_format == "auto" and before.get("memory_format") in FORMATS:
-            self._decide("memory_format", before["memory_format"], "the run that this one goes on from had it")
+            self._decide("memory_format", before["memory_format"], "the resumed run used it")
         if job.compile == "auto" and before.get("compile") in ("on", "off"):
-            self._decide("compile", before["compile"], "the run that this one goes on from had it so")
+            self._decide("compile", before["compile"], "the resumed run used this setting")
 
     def _settle_threads(self, rehearsal: Rehearsal) -> None:
         """Halves the threads for as long as that is faster: of a tiny network's step, or on a busy machine, several
@@ -169,7 +173,7 @@ class Autotuner:
     def _settle_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Keeps the images contiguous unless the model is faster, and runs at all, with its channels last."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
-            self._decide("memory_format", "contiguous", "the model has no convolutions that could gain")
+            self._decide("memory_format", "contiguous", "the model has no convolutions that would benefit")
             return
         if not self._can_afford():
             self._decide("memory_format", "contiguous", self._too_short)
@@ -184,11 +188,11 @@ class Autotuner:
 
     @property
     def _too_short(self) -> str:
-        return f"a run of {self._steps} steps is too short for a trial to pay"
+        return f"a run of {self._steps} steps is too short for a trial to pay off"
 
     @property
     def _failed(self) -> str:
-        return f"a trial of the other failed ({self._error or 'on another rank'})"
+        return f"a trial of the alternative failed ({self._error or 'on another rank'})"
 
     def _can_afford(self) -> bool:
         """Whether a comparison of two ways fits into what is left for trials."""
@@ -228,27 +232,27 @@ class Autotuner:
         """Why a job that leaves it open is not compiled whatever a trial may say, or ""."""
         job = self.job
         reasons = (
-            (not self._objective.compiles, "of this task each image takes another way through the model"),
-            (job.progressive_from is not None, "it would have to be compiled anew for every size of the images"),
-            (job.unfreezes, "it would have to be compiled anew when the backbone is unfrozen"),
+            (not self._objective.compiles, "in this task, each image takes a different path through the model"),
+            (job.progressive_from is not None, "it would have to be recompiled for every image size"),
+            (job.unfreezes, "it would have to be recompiled when the backbone is unfrozen"),
             (
                 self._strategy.device.type == "cpu",
-                "on the CPU it costs about half a minute and gains next to nothing",
+                "on the CPU it takes about half a minute and gains almost nothing",
             ),
             (
                 job.activation_checkpointing,
-                "activation checkpointing computes blocks again in ways that cannot be compiled",
+                "activation checkpointing recomputes blocks in ways that can't be compiled",
             ),
-            (job.static_graph, "DDP's static graph does not go with it"),
-            (job.sync_batchnorm, "SyncBatchNorm's layers meet the other devices in the middle of the model"),
+            (job.static_graph, "DDP's static graph can't be combined with it"),
+            (job.sync_batchnorm, "SyncBatchNorm layers communicate with the other devices in the middle of the model"),
         )
         return next((reason for applies, reason in reasons if applies), "")
 
     def _compile_as_asked(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         if not self._compiled(rehearsal, model, "default"):
             raise StrategyError(
-                f"The model cannot be compiled: {self._error or 'it failed on another rank'}. "
-                "Set Compile the model to off."
+                f"The model can't be compiled: {self._error or 'it failed on another rank'}. Set Compile "
+                "the model to off."
             )
 
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
@@ -308,7 +312,7 @@ def _is_faster(usual_s: float, other_s: float) -> bool:
 
 
 def _compared(usual: str, other: str, usual_s: float, other_s: float) -> str:
-    close = "" if _is_faster(usual_s, other_s) or other_s > usual_s else ", too little between them to change it"
+    close = "" if _is_faster(usual_s, other_s) or other_s > usual_s else ", too small a difference to change it"
     return f"in a trial a pass took {_shown(usual_s)} with {usual} and {_shown(other_s)} with {other}{close}"
 
 

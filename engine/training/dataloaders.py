@@ -104,7 +104,7 @@ class DataLoaders:
         threads = job.loader_workers if threads is None else threads
 
         def on_unreadable(path: str, reason: str) -> None:
-            message = f"{path} is left out: {reason}"
+            message = f"Skipping {path}: {reason}"
             self._reporter.send(Warned(code="unreadable_picture", message=message, rank=spec.rank))
 
         def on_chosen(choice: str, why: str) -> None:
@@ -144,8 +144,8 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are further ones
-    of BatchLoader's."""
+    """The loader of `images` of one of the job's `splits`, those of training where `sampler` shuffles; `settings` are
+    further ones of BatchLoader's."""
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
     grows = "progressive_from" not in task.entry.without

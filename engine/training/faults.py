@@ -30,35 +30,35 @@ _FAILED_PROGRAM = re.compile(
     r"driver version is insufficient|unsupported toolchain|operation not supported|NCCL_INVALID|invalid usage",
     re.I,
 )
-"""What a GPU also complains of as an error of CUDA's, and what the program or the installation is to blame for."""
+"""Errors that CUDA also reports, but that the program or the installation causes, not the GPU."""
 
 _CHANGED_GRAPH = (
-    "The model does not use the same parameters at every step, as Static graph promises. Switch Static graph off."
+    "The model does not use the same parameters at every step, which Static graph requires. Turn Static graph off."
 )
 _RULES = (
     ("training graph has changed", _CHANGED_GRAPH),
     ("not compatible with static_graph", _CHANGED_GRAPH),
     (
         "Expected to have finished reduction",
-        "Parts of the model do not take part in its output, which DistributedDataParallel does not allow. "
-        "Remove them, or choose Single device.",
+        "Some parameters don't contribute to the model's output, which DistributedDataParallel does not "
+        "allow. Remove them, or choose Single device.",
     ),
     (
         "mark a variable ready only once",
-        "Parts of the model are used several times in a step, which DistributedDataParallel allows for a static graph "
-        "alone. Switch Static graph on where every step is alike, or choose FSDP or Single device.",
+        "Some parameters are used several times in a step, which DistributedDataParallel allows only with "
+        "a static graph. Turn Static graph on if every step is alike, or choose FSDP or Single device.",
     ),
     (
         "FSDP expects uniform original parameter dtype",
-        "The model's parameters are of several types, which FSDP cannot keep together. Give all of them one type "
-        "(float32), or choose DistributedDataParallel.",
+        "The model's parameters have different dtypes, which FSDP does not support. Give all of them the "
+        "same dtype (float32), or choose DistributedDataParallel.",
     ),
     (
         "SyncBatchNorm expected input tensor to be on",
-        "SyncBatchNorm runs on GPUs only. Switch it off for CPU workers.",
+        "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""What a strategy demands of a model, by words of PyTorch's complaint, and what to do."""
+"""Requirements of strategies on models, by a part of PyTorch's error message, with the remedy."""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
@@ -87,7 +87,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if told:
         return told
     if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be used: {error.strerror}."
+        return f"{error.filename} can't be used: {error.strerror}."
     return f"{type(error).__name__} {where}: {_first_line(text)}"
 
 
@@ -104,17 +104,19 @@ def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
 
 def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     if isinstance(error, DoesNotFit):
-        parts = "a single image" if error.images == 1 else f"the {error.images} images that BatchNorm needs at least"
+        parts = "a single image" if error.images == 1 else f"the {error.images} images that BatchNorm needs"
         device = _device(spec, str(error.__cause__))
         return (
-            f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, choose bf16 "
-            "or activation checkpointing, a smaller model, or a device with more memory."
+            f"Out of memory on {device} {where}, even with {parts} at a time. Set a smaller image size, or "
+            "choose bf16, activation checkpointing, a smaller model or a device with more memory."
         )
     if not ran_out(error):
         return ""
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
-        return f"Out of main memory {where}. Set a smaller batch or image size, or fewer workers."
-    return f"Out of memory on {_device(spec, str(error))} {where}. Set a smaller batch or image size, or choose bf16."
+        return f"Out of system memory {where}. Set a smaller batch size or image size, or fewer workers."
+    return (
+        f"Out of memory on {_device(spec, str(error))} {where}. Set a smaller batch size or image size, or choose bf16."
+    )
 
 
 def _in_device(error: BaseException, spec: WorkerSpec, where: str) -> str:
@@ -122,8 +124,8 @@ def _in_device(error: BaseException, spec: WorkerSpec, where: str) -> str:
         return ""
     device = _device(spec)
     return (
-        f"{device[:1].upper()}{device[1:]} failed {where}: {_first_line(str(error)).rstrip('.')}. Where that comes again, look into the machine's log "
-        "for Xid messages, start it anew, or choose another GPU."
+        f"{device[:1].upper()}{device[1:]} failed {where}: {_first_line(str(error)).rstrip('.')}. If it "
+        "happens again, check the system log for Xid messages, restart the machine, or choose another GPU."
     )
 
 
@@ -132,8 +134,8 @@ def _without_deterministic_form(text: str) -> str:
     if not complained:
         return ""
     return (
-        f"The model uses {operation}, which has no form that gives the same numbers every time. Switch Deterministic "
-        "off, or choose another model."
+        f"The model uses {operation}, which has no deterministic implementation. Turn Deterministic off, or "
+        "choose another model."
     )
 
 
@@ -143,7 +145,7 @@ def _between_workers(error: BaseException, spec: WorkerSpec, where: str) -> str:
         if words in text:
             return told
     if _peer_lost(error, spec):
-        return f"Lost touch with another worker {where}: {_first_line(text)}"
+        return f"Lost the connection to another worker {where}: {_first_line(text)}"
     return ""
 
 

@@ -17,7 +17,7 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
     """The loss became NaN or infinite; the text names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
-        kept = "The last good checkpoint is kept." if saved else "No checkpoint had been saved yet."
+        kept = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
         super().__init__(
             f"{what} became NaN or infinite at step {step}. {kept} Try a lower learning rate, or fp32 if another precision was chosen."
         )
@@ -26,8 +26,8 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step whose
-    loss was not finite."""
+    """Sums over `steps` steps of this rank. `judged`: it is known how many were correct. `first_bad` is the first step
+    whose loss was not finite."""
 
     steps: int
     loss: float

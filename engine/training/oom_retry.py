@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""Steps in a row that may be left out; a training in which more are does not find its way back by itself."""
+"""The most steps in a row that may be skipped; a training that needs more does not recover."""
 
 
 class Stepper:
-    """Makes the steps of `strategy` with `optimizer_step`; `tell` is given what the user should know, and `saved` says whether there
-    is a checkpoint to go on from (`Checkpointer.saved`).
+    """Makes the steps of `strategy` with `optimizer_step`; `tell` is given what the user should know, and `saved` says
+    whether there is a checkpoint to go on from (`Checkpointer.saved`).
 
     A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
     batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays, and
@@ -87,9 +87,7 @@ class Stepper:
             raise NotFinite(number, after, self._saved())
         assert self._buffers is not None
         self._buffers.restore()
-        message = (
-            f"Step {number} is skipped, since its loss or a gradient is NaN or infinite: the weights stay as they were."
-        )
+        message = f"Skipping step {number}: its loss or a gradient is NaN or infinite. The weights are unchanged."
         self._tell(Warned(code="step_skipped", message=message))
         return None
 
@@ -115,15 +113,15 @@ class Stepper:
         assert self._buffers is not None
         self._buffers.restore()
         # What was compiled is for larger parts, and CUDA graphs must not have gradients added up over several passes.
-        self.do_without_compiling("it was for larger parts of a batch than fit into memory")
+        self.do_without_compiling("it was compiled for larger parts of a batch than fit into memory")
 
     def _halved(self, number: int, parts: int, images: int) -> str:
         part = -(-images // parts)
         but = ""
         if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):
-            but = ", but for BatchNorm, which sees one part at a time"
+            but = ", except for BatchNorm, which sees one part at a time"
         return (
-            f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now gone through in "
-            f"{parts} parts of {counted(part, 'image')}, which gives the same training{but}. "
-            "A smaller image size, bf16 or activation checkpointing needs less memory."
+            f"{device_name(self._strategy)} ran out of memory at step {number:,}: each batch is now "
+            f"processed in {parts} parts of {counted(part, 'image')}, which trains the same{but}. A smaller "
+            "image size, bf16 or activation checkpointing needs less memory."
         )

@@ -1,5 +1,5 @@
-"""``python -m engine.training.preview``: training images as the first epochs are given them, by the training's own loader.
-
+"""``python -m engine.training.preview``: training images as the first epochs are given them, by the training's own
+loader.
 Ends quietly when interrupted, when nobody reads any more, and with its parent.
 """
 
@@ -40,7 +40,7 @@ from engine.tasks import TASKS, DatasetInfo
 from engine.training.dataloaders import image_loader, normalisation
 
 AT_ONCE = 8
-"""Images that are made together, so that the first ones are soon there."""
+"""Images per batch of the preview, so that the first ones appear soon."""
 
 
 def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> PreviewDone:
@@ -51,7 +51,7 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
         raise TaskError.of(problem)
     splits = task.splits(job)
     if isinstance(splits.train, SampleSet):
-        raise TaskError("task", "The samples of this task are not images.", "Their augmentation cannot be shown here.")
+        raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _Chosen(order.samples, len(splits.train), RandomStreams(job.seed))
     loader = image_loader(
@@ -144,7 +144,9 @@ def _answered(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Pre
     except DatasetError as error:
         return PreviewFailed(error.problems[0])
     except Exception as error:  # a task of the user's own may raise anything
-        problem = Problem("", f"The images cannot be shown: {type(error).__name__}: {error}.", "Training tells more.")
+        problem = Problem(
+            "", f"The images can't be shown: {type(error).__name__}: {error}.", "Start a training for details."
+        )
         return PreviewFailed(problem)
 
 

@@ -18,10 +18,10 @@ from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.stack_probe import look
 
 QUEUE_LIMIT = 1000
-"""Messages that may wait; past it, metrics are dropped and counted."""
+"""The most queued messages; beyond it, metrics are dropped and counted."""
 HEARTBEAT_S = 1.0
 LOOK_S = 5.0
-"""A main thread that stays longer in one activity has its stack looked at with every heartbeat."""
+"""Once the main thread has been in one activity for longer, every heartbeat inspects its stack."""
 CLOSE_DEADLINE_S = 10.0
 
 _ACTIVITIES: dict[Phase, Activity] = {
@@ -31,7 +31,7 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "pausing": "save",
     "stopping": "save",
 }
-"""What a phase begins with, until `at` says more."""
+"""The activity at the beginning of a phase, until `at` sets another."""
 
 
 def _vanish() -> None:

@@ -16,10 +16,10 @@ _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Where a thread stands that waits for other ranks: in a collective, in an event or a stream of a GPU, which waits for the
-collectives there, or in what of ours calls one or reads from the device. Our own code does not take long by itself."""
+"""Functions in which a thread waits for other ranks: a collective, an event or stream of a GPU (which waits for the
+collectives there), or our own functions that call one or read from the device. Our own code is otherwise fast."""
 _BACKWARD = "_engine_run_backward"
-"""PyTorch's backward pass, in whose end DistributedDataParallel waits for the gradients of the others."""
+"""PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of the other ranks."""
 
 
 def look(thread: int) -> tuple[Standing, str]:

@@ -25,8 +25,8 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others, and rank 0 tells for all.
-
+    """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others, and rank 0 tells
+    for all.
     The steps up to the `skip_to` of the orders are passed over: all goes on as if they had been made, with the next
     images, the schedule and the validations at the ends of epochs, but for the weights.
 
@@ -175,7 +175,8 @@ class Trainer:
             callback.on_steps_start()
 
     def _skip_steps(self, epoch: int, done: int) -> int:
-        """Passes over those steps of `epoch` after the first `done` that are not to be trained; how many are done then."""
+        """Passes over those steps of `epoch` after the first `done` that are not to be trained; how many are done
+        then."""
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done
@@ -196,7 +197,7 @@ class Trainer:
         if workers is not None:
             for split_loader in (self.train, self.val):
                 split_loader.set_threads(workers)
-            self._tell(LogLine(text=f"Images are now read by {workers} loader workers in each process"))
+            self._tell(LogLine(text=f"Each process now uses {workers} loader workers"))
 
     def _agree(self, *, checkpoint: bool = False, report: bool = False, record: bool = False) -> list[bool]:
         """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the

@@ -187,13 +187,13 @@ def test_that_a_fault_that_passes_costs_no_training(
             gate.up_to(random.randint(step + 2, STEPS))
             if kind in LOSSES:
                 told = client.wait_for_warning("folder_deleted").message
-                assert "It has been made again with the log and the job, and a checkpoint is saved now" in told
+                assert "It has been created again with the log and the job, and a checkpoint is being saved now" in told
             elif kind == "slow":
                 assert client.wait_for(CheckpointSaved, lambda event: event.step == step + 1).seconds > SLOW_S
             else:
                 told = client.wait_for_warning("checkpoint_failed").message
                 assert "could not be saved" in told
-                assert "Training goes on, and the last good checkpoint is kept." in told
+                assert "Training continues, and the last good checkpoint is kept." in told
                 assert whole_checksum(run.last)
         gate.open()
         assert client.wait_for(RunFinished).outcome == "completed"
@@ -227,8 +227,8 @@ def test_that_a_fault_that_lasts_loses_nothing_that_was_told_to_be_saved(
             run.wait_until_none_is_left()
             saved = told_saved(client)
             assert finished.outcome == "unsaved"
-            assert f"the state after step {STEPS} is lost; last.pt holds step {saved}." in finished.cause
-            assert finished.cause.endswith("Make room there, or allow writing there, then resume the run.")
+            assert f"the state after step {STEPS} is lost; last.pt contains step {saved}." in finished.cause
+            assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")
             assert whole_checksum(run.last)
     before = run.last_n
     run.go_on().completed(since=before)

@@ -133,7 +133,7 @@ def test_that_a_training_that_needs_it_is_refused_with_its_name(
 
     (problem,) = refused.value.problems
     assert problem.message == f"{special} is a FIFO, not a regular file."
-    assert problem.remedy == "Replace it by a regular file, or remove it."
+    assert problem.remedy == "Replace it with a regular file, or remove it."
 
 
 def by_a_list(folder: Path) -> None:
@@ -197,7 +197,9 @@ def test_that_annotations_of_nothing_else_are_named(tmp_path: Path, make: Callab
         path.unlink()
         os.mkfifo(path)
 
-    assert f"0.{ending} is a FIFO, not a regular file. Replace it by a regular file" in look_through(tmp_path, "boxes")
+    assert f"0.{ending} is a FIFO, not a regular file. Replace it with a regular file" in look_through(
+        tmp_path, "boxes"
+    )
 
 
 @pytest.mark.parametrize("entry", ["pipe.png", "/dev/zero", "../../../../../../../../../../dev/zero"])

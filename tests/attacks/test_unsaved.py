@@ -40,11 +40,11 @@ def test_that_a_run_whose_last_state_the_disk_does_not_take_is_not_complete(
         filler = fill(small_disk)
         gate.open()
         trying = client.wait_for_warning("unsaved").message
-        assert f"is full. The last state is kept in memory, and saving it is tried again for {SHORT_S:.0f} s" in trying
+        assert f"is full. The final state is kept in memory, and saving is retried for {SHORT_S:.0f} s" in trying
         finished = client.wait_for(RunFinished)
     assert finished.outcome == "unsaved"
     assert "the disk (or the quota) of" in finished.cause
-    assert "the state after step 18 is lost; last.pt holds step 4." in finished.cause
+    assert "the state after step 18 is lost; last.pt contains step 4." in finished.cause
     assert finished.cause.endswith("then resume the run.")
     run.wait_until_none_is_left()
     filler.unlink()
@@ -87,7 +87,7 @@ def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
     said, complaint = pausing.communicate(timeout=60)
     assert pausing.returncode == UNSAVED
     assert f"{run.folder.run_id} is unsaved" in said
-    assert "last.pt holds step 4." in complaint
+    assert "last.pt contains step 4." in complaint
 
 
 def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> None:
@@ -100,7 +100,7 @@ def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> No
     said, _ = pausing.communicate(timeout=60)
     assert pausing.returncode == 0
     assert f"{run.folder.run_id} is paused" in said
-    assert f"checkpoints/last.pt holds step {run.saved}." in said
+    assert f"checkpoints/last.pt contains step {run.saved}." in said
 
 
 def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -122,22 +122,25 @@ def test_that_the_last_state_goes_to_another_folder_at_the_users_word_and_back_a
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     with listening(run) as client:
-        assert "Nothing is saved elsewhere: the run has not come to its last state" in refusal(run, client, elsewhere)
+        assert "Nothing was saved elsewhere: the run hasn't reached its final state" in refusal(run, client, elsewhere)
         filler = fill(small_disk)
         gate.open()
         trying = client.wait_for_warning("unsaved").message
-        assert f"name another folder: `footplate save {run.folder.run_id} --to FOLDER`" in trying
+        assert f"choose another folder: `footplate save {run.folder.run_id} --to FOLDER`" in trying
         refused = save(run, tmp_path / "missing")
         assert refused.returncode == BAD_REQUEST
-        assert f"not saved there. There is no folder {tmp_path / 'missing'}. Name another folder." in refused.stderr
+        assert (
+            f"not saved there. The folder {tmp_path / 'missing'} does not exist. Choose another folder."
+            in refused.stderr
+        )
         saved = save(run, elsewhere)
         finished = client.wait_for(RunFinished)
     place = elsewhere / run.folder.run_id
     assert saved.returncode == 0
     assert saved.stdout.strip() == finished.cause
     assert finished.outcome == "unsaved"
-    assert f"The state after step 18 is saved in {place}." in finished.cause
-    assert f"copy what is in {place} over {run.folder.path} and resume the run." in finished.cause
+    assert f"The state after step 18 was saved to {place}." in finished.cause
+    assert f"copy the contents of {place} to {run.folder.path} and resume the run." in finished.cause
     run.wait_until_none_is_left()
     filler.unlink()
     job = run.folder.job()
@@ -191,7 +194,7 @@ def test_that_a_run_that_is_to_pause_has_the_time_that_another_folder_takes(
         while time.monotonic() < until:
             assert "There is no folder" in refusal(run, client, tmp_path / "missing")
         run.send(SaveElsewhere(folder=str(tmp_path)))
-        assert f"is saved in {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
+        assert f"was saved to {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
     run.wait_until_none_is_left()
 
 
@@ -213,10 +216,10 @@ def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
             assert "There is no folder else." in refusal(run, client, "else")
             assert "/proc/self cannot be written to." in refusal(run, client, "/proc/self")
             assert f"{taken} holds a {run.folder.run_id} already" in refusal(run, client, taken)
-            assert "MiB free, and the state takes" in refusal(run, client, tiny)
-            assert "cannot be looked into: File name too long." in refusal(run, client, f"/{'x' * 4000}")
+            assert "MiB free, and the state needs" in refusal(run, client, tiny)
+            assert "can't be read: File name too long." in refusal(run, client, f"/{'x' * 4000}")
             run.send(Stop())
-            assert "is lost; last.pt holds step 4." in client.wait_for(RunFinished).cause
+            assert "is lost; last.pt contains step 4." in client.wait_for(RunFinished).cause
         run.wait_until_none_is_left()
         assert not any(tiny.iterdir())
         assert not any((taken / run.folder.run_id).iterdir())
@@ -250,7 +253,7 @@ def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsav
     assert ended.args == ["unsaved"]
     place = tmp_path / run.folder.run_id
     assert store.status.text.startswith("Unsaved: ")
-    assert f"The state after step 18 is saved in {place}." in store.status.text
+    assert f"The state after step 18 was saved to {place}." in store.status.text
     assert not offer.isVisible()
     assert (place / "checkpoints" / "last.pt").is_file()
     store.close()

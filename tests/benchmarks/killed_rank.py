@@ -27,7 +27,7 @@ from gui.main_window import MainWindow
 from tests.support.training_window import training_window, where
 
 AIM_S = 2.0
-NAMED = "Rank 1 was ended by SIGKILL"
+NAMED = "Rank 1 was killed by SIGKILL"
 TRAINED_S = 1.0
 """How long the run trains before the rank is killed."""
 

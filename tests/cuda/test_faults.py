@@ -28,7 +28,7 @@ def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
     tight = machine(memory_mib=64 + sum(given) // MIB * 6 // 10)
     group = start(tight, job(tight, **fields)).completed()
     (warned,) = (event for event in group.of(Warned) if event.code == "out_of_memory")
-    assert "each batch is now gone through in 2 parts" in warned.message or "4 parts" in warned.message
+    assert "each batch is now processed in 2 parts" in warned.message or "4 parts" in warned.message
     assert any(note.what.startswith("refused") for note in tight.notes("memory"))
 
 

@@ -294,7 +294,7 @@ def test_that_a_home_that_another_user_has_made_is_not_used(monkeypatch: pytest.
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     try:
         told = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
-        assert told.startswith(f"{home} belongs to somebody else")
+        assert told.startswith(f"{home} belongs to another user")
         assert told.endswith("set FOOTPLATE_HOME to a folder of your own")
         assert list(home.iterdir()) == []
     finally:
@@ -351,8 +351,8 @@ def test_that_a_weights_file_with_code_in_it_is_refused_and_does_not_run(
     run = begin(job(weights_file=str(file), **CATALOGUE_MODEL))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
-    assert f"{file} cannot be read as weights" in failed.cause
-    assert "files that hold code are not opened" in failed.cause
+    assert f"{file} can't be read as weights" in failed.cause
+    assert "files that contain code are not opened" in failed.cause
     assert "weights_only" not in failed.cause
     assert "Weights only load failed" not in failed.cause
     assert not planted.exists()
@@ -426,7 +426,7 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
     (failed,) = run.all(Failed, since=since)
     assert failed.kind == "error"
     assert failed.cause == (
-        "net.py contains code that you have not allowed to run yet. It has changed since you allowed it. Read it, "
+        "net.py contains code that you have not allowed to run yet. It has changed since you allowed it. Review the code, "
         "then allow it again."
     )
 

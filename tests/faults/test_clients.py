@@ -83,7 +83,7 @@ def a_hundred_at_once(run: RealRun) -> Iterator[None]:
         first = [next(iter(received(client))) for client in clients]
         refused = [message for message in first if isinstance(message, Goodbye)]
         assert sum(isinstance(message, Welcome) for message in first) == MAX_CLIENTS
-        assert {message.reason for message in refused} == {f"there are {MAX_CLIENTS} clients already"}
+        assert {message.reason for message in refused} == {f"{MAX_CLIENTS} clients are already connected"}
         assert len(refused) == 100 - MAX_CLIENTS
         yield
 

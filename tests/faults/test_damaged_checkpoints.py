@@ -87,8 +87,8 @@ def test_that_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
     stopped.go_on().completed(since=before)
     (warned,) = stopped.all(Warned, since=before)
     assert warned.code == "checkpoint_damaged"
-    assert warned.message.startswith(f"{stopped.last} is damaged. epoch-")
-    assert ", the checkpoint before it, is gone on from: after step" in warned.message
+    assert warned.message.startswith(f"{stopped.last} is damaged. Resuming from the previous checkpoint, epoch-")
+    assert ", after step" in warned.message
     (planned,) = stopped.all(Planned, since=before)
     assert planned.from_step == saved - 1
     assert not planted(stopped.last).exists()
@@ -111,8 +111,8 @@ def test_that_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(
     (failed,) = stopped.all(Failed, since=before)
     assert failed.kind == "error"
     assert failed.cause == (
-        f"{stopped.last} is damaged, and so is what was kept before it ({older.name}). Train anew; its best.pt, where "
-        "that is whole, may be set as the weights file."
+        f"{stopped.last} is damaged, and so are the checkpoints before it ({older.name}). Train from the start; if its "
+        "best.pt is intact, it can serve as the weights file."
     )
     assert isinstance(stopped.told[-1], RunFinished)
     assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == kept

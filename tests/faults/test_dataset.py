@@ -71,7 +71,7 @@ def test_that_an_image_that_is_lost_is_named_once_and_another_takes_its_place(
     gate.open()
     run.completed()
     (message,) = warnings(run)
-    assert message.startswith("train/dark/3.png is left out: ")
+    assert message.startswith("Skipping train/dark/3.png: ")
     assert LOST[befalls] in message
 
 
@@ -180,8 +180,8 @@ def test_that_an_idx_file_that_is_cut_short_is_named_and_the_run_goes_on_once_it
     gate.open()
     assert run.finished().outcome == "failed"
     (again,) = run.all(Restarting)
-    assert "was ended by SIGBUS" in again.cause
-    assert "a file that it reads as memory was cut short, or its disk failed: the dataset's idx file" in again.cause
+    assert "was killed by SIGBUS" in again.cause
+    assert "a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed" in again.cause
     (failed,) = run.all(Failed)
     assert "train-images-idx3-ubyte cannot be used: it is truncated: 37,632 bytes announced" in failed.cause
     images.write_bytes(kept)

@@ -51,14 +51,14 @@ def test_that_a_disk_that_is_full_for_a_while_costs_nothing_but_checkpoints(
             for _ in range(100):  # more than what was left of the log's last block holds
                 talker.send(Adjust(loader_workers=1))
         assert "could not be saved: the disk (or the quota) of" in unsaved.message
-        assert "Training goes on, and the last good checkpoint is kept. Free some space." in unsaved.message
+        assert "Training continues, and the last good checkpoint is kept. Free some space." in unsaved.message
         unwritten = client.wait_for_warning("log_unwritable")
-        assert "The log cannot be written: No space left on device. Training goes on" in unwritten.message
-        assert "Make room on the disk" in unwritten.message
+        assert "The log can't be written: No space left on device. Training continues" in unwritten.message
+        assert "Free some space on the disk" in unwritten.message
         assert run.last_n < unwritten.n
         filler.unlink()
         gate.open()
-        assert "events had waited in memory" in client.wait_for_warning("log_delayed").message
+        assert "events that were kept in memory" in client.wait_for_warning("log_delayed").message
     run.completed()
     assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
     assert not run.part().exists()
@@ -112,7 +112,7 @@ def test_that_a_folder_made_read_only_costs_checkpoints_until_it_is_writable(
         gate.up_to(14, run, saved=False)
         unsaved = client.wait_for_warning("checkpoint_failed")
         assert "last.pt could not be saved in" in unsaved.message
-        assert "Training goes on, and the last good checkpoint is kept." in unsaved.message
+        assert "Training continues, and the last good checkpoint is kept." in unsaved.message
     assert run.saved == 4
     gate.open()
     run.completed()
@@ -129,7 +129,7 @@ def test_that_a_folder_that_is_deleted_is_made_again_with_all_that_was_told(
     with listening(run) as client:
         how(run)
         told = client.wait_for_warning("folder_deleted")
-        assert "It has been made again with the log and the job, and a checkpoint is saved now" in told.message
+        assert "It has been created again with the log and the job, and a checkpoint is being saved now" in told.message
         assert run.folder.state() == "running"
         gate.open()
         client.wait_for(CheckpointSaved, lambda event: event.n > told.n)
@@ -152,7 +152,7 @@ def test_that_a_log_that_is_replaced_is_written_again(started: Started, gate: Ga
         copy = run.folder.path / "copy"
         copy.write_bytes(run.folder.events_file.read_bytes()[:1000])
         copy.replace(run.folder.events_file)
-        assert "It has been written again in full." in client.wait_for_warning("log_deleted").message
+        assert "It has been rewritten in full." in client.wait_for_warning("log_deleted").message
         gate.open()
     run.completed()
     assert_all_told(run)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.faults
 QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0)
 TOLD_S = 10.0
 """Within this time it is told that a rank was stopped, for which it has to have been silent for 3 s."""
-FORCED = "Rank 0 did not end when asked and was ended by a signal."
+FORCED = "Rank 0 did not exit when asked and was killed."
 
 
 @pytest.mark.long
@@ -35,7 +35,7 @@ def test_that_a_rank_that_is_stopped_past_the_watchdog_is_named_and_the_run_star
     hold.release()
     again = run.wait_for(Restarting)
     assert (again.rank, again.kind) == (1, "fault")
-    assert "Rank 1 has said nothing for" in again.cause
+    assert "Rank 1 has not responded for" in again.cause
     assert run.wait_for(Planned, since=again.n).from_step >= saved
     assert not is_alive(victim)
     run.completed()
@@ -67,7 +67,7 @@ def test_that_a_rank_is_named_by_the_usual_limits_and_the_run_starts_again(
     begun = time.time()
     again = run.wait_for(Restarting)
     assert again.rank == 0
-    assert "while others still do: it was stopped." in again.cause
+    assert "while other ranks still do: it was stopped." in again.cause
     assert LIMITS.silent - 2 < again.time - begun < LIMITS.silent + 5
     run.completed()
     assert_same_end(run.end, whole(job("ddp", 2)))
@@ -83,7 +83,7 @@ def test_that_a_single_rank_that_is_stopped_is_told_of_in_seconds_and_goes_on_wh
     hold.release()
     warned = run.wait_for(Warned)
     assert (warned.code, warned.rank) == ("stopped", 0)
-    assert f"Rank 0 was stopped by a signal. `kill -CONT {worker.pid}` lets it go on" in warned.message
+    assert f"Rank 0 was stopped by a signal. `kill -CONT {worker.pid}` resumes it" in warned.message
     assert warned.time - stopped_at < TOLD_S
     worker.resume()
     run.completed()
@@ -102,7 +102,7 @@ def test_that_a_single_rank_that_stays_stopped_is_taken_for_dead_and_the_run_sta
     again = run.wait_for(Restarting)
     assert [event.code for event in run.all(Warned)] == ["stopped"]
     assert (again.rank, again.kind) == (0, "fault")
-    assert "Rank 0 was stopped by a signal and has not gone on for" in again.cause
+    assert "Rank 0 was stopped by a signal and hasn't resumed for" in again.cause
     assert "See worker-0.log." in again.cause
     assert run.wait_for(Planned, since=again.n).from_step >= saved
     assert not is_alive(worker)

@@ -28,7 +28,7 @@ from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kil
 
 pytestmark = pytest.mark.faults
 
-BY_SIGKILL = "Rank 1 was ended by SIGKILL"
+BY_SIGKILL = "Rank 1 was killed by SIGKILL"
 
 
 def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
@@ -201,7 +201,7 @@ def test_that_of_two_that_go_on_with_a_run_at_once_one_does_and_the_other_leaves
     run.completed(since=before)
     assert [event.execution for event in run.all(RunStarted)] == [1, 2]
     assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
-    assert "is run by another process already" in (run.folder.path / "supervisor.log").read_text()
+    assert "is already running in another process" in (run.folder.path / "supervisor.log").read_text()
     assert run.all(Planned, since=before)[0].from_step >= saved
     assert_same_end(run.end, whole(job()))
 

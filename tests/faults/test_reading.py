@@ -22,7 +22,7 @@ def test_that_a_decoder_that_crashes_is_named_by_its_signal_and_the_run_starts_a
     hold.ask("decoding", what="crash_once")
     again = run.wait_for(Restarting)
     assert (again.rank, again.kind) == (0, "fault")
-    assert "Rank 0 was ended by SIGSEGV" in again.cause
+    assert "Rank 0 was killed by SIGSEGV" in again.cause
     assert run.wait_for(Planned, since=again.n).from_step >= saved
     run.completed()
     assert len(run.all(Restarting)) == 1
@@ -37,7 +37,7 @@ def test_that_a_decoder_that_crashes_whenever_it_is_used_fails_the_run_after_the
     hold.ask("decoding", what="crash")
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
-    assert "Rank 0 was ended by SIGSEGV" in failed.cause
+    assert "Rank 0 was killed by SIGSEGV" in failed.cause
     assert "started again once before" in failed.cause
     hold.release()
     before = run.last_n

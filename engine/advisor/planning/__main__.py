@@ -1,5 +1,5 @@
-"""``python -m engine.advisor.planning``: reads a job as JSON, prints `PlanningMessage` lines, the cut or a problem last.
-
+"""``python -m engine.advisor.planning``: reads a job as JSON, prints `PlanningMessage` lines, the cut or a problem
+last.
 Ends quietly when interrupted, when nobody reads any more, and with its parent.
 """
 
@@ -43,13 +43,13 @@ def _answer(order: bytes, say: Callable[[PlanningMessage], None]) -> PlanningDon
     try:
         job = msgspec.json.decode(order, type=Job)
     except msgspec.DecodeError as error:
-        return PlanningFailed(Problem("job", f"This is no job: {error}.", "Give one as JSON."))
+        return PlanningFailed(Problem("job", f"Invalid job: {error}.", "Pass one as JSON."))
     threads = max(1, usable_cores() // len(job.devices))
     # As in a worker, and before torch is imported.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.devices)))
     compile_cache.keep_private()
-    say(PlanningProgress(0.0, "Starting to measure"))
+    say(PlanningProgress(0.0, "Starting the measurement"))
     from engine.advisor.planning.planner import Refused, plan
 
     try:

@@ -36,13 +36,13 @@ from engine.system.format import counted
 from engine.tasks import TASKS
 
 NO_DATASET = (1000, 3)
-"""Classes and channels where no dataset is chosen yet: ImageNet's, as in the catalogue. The last layer alone
-depends on the classes, and the first on the channels."""
+"""Classes and channels when no dataset is chosen yet: ImageNet's, as in the catalogue. Only the last layer
+depends on the classes, and only the first on the channels."""
 NO_DIGITS = (10, 1)
 """The same for `mnist_cnn`."""
 TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
-"""The share of the progress until the model is built and traced."""
+"""The share of the progress bar until the model is built and traced."""
 
 Told = Callable[[float, str], None]
 
@@ -62,7 +62,9 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
     """
     entry = STRATEGIES[job.strategy].entry
     if not entry.cuts_model:
-        raise Refused(Problem("strategy", f"{entry.title} does not cut the model.", "Choose one that does."))
+        raise Refused(
+            Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
+        )
     torch.set_num_threads(job.cpu_threads or threads)
     job = msgspec.structs.replace(job, precision=settled_precision(job))
     if any(map(is_gpu, job.devices)):
@@ -79,7 +81,7 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
         travel = max((_seconds_per_byte(one, other) for one, other in _neighbours(job, laid.group)), default=0.0)
         return assemble(model, traces, job=job, layout=laid, places=places, travel=travel)
     except CannotCut as reason:
-        message = f"The model cannot be cut into stages: {reason}."
+        message = f"The model can't be split into stages: {reason}."
         raise Refused(Problem(reason.field, message, reason.remedy)) from reason
 
 

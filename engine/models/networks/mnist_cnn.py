@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_SIZE = 12
-"""The least side of an image, in pixels."""
+"""The minimum image size in pixels."""
 
 
 class MnistCnn(nn.Module):

@@ -1,5 +1,5 @@
-"""PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed Points,
-NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a number open, it is
+"""PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed
+Points, NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a number open, it is
 that of the authors' published settings for Semantic3D."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 
 UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
 """The way up (X-DeConv, section 3.3): neighbours, dilation, and the level at whose points its output is."""
 DROPOUT = 0.5
-"""Before the last fully connected layer (section 3.3)."""
+"""The dropout before the last fully connected layer (section 3.3)."""
 
 
 class PointCNN(nn.Module):
@@ -86,8 +86,8 @@ class PointCNN(nn.Module):
 
 
 class XConv(nn.Module):
-    """X-Conv (section 3.2, algorithm 1): features [n, m, before] at points [n, m, 3] to [n, p, out] at the representative
-    points [n, p, 3]; with no features before the first layer `before` is 0.
+    """X-Conv (section 3.2, algorithm 1): features [n, m, before] at points [n, m, 3] to [n, p, out] at the
+    representative points [n, p, 3]; with no features before the first layer `before` is 0.
 
     `lifted` are the channels into which neighbours' coordinates are lifted, `multiplier` is that of the depthwise part of
     the convolution. Where `placed`, out / 4 channels are put before the others that tell where the representative point
@@ -136,8 +136,8 @@ class XConv(nn.Module):
 
 
 class XTransform(nn.Module):
-    """Line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K], by a fully connected layer over all K neighbours and two of
-    K values each for every column, as the authors have it."""
+    """Line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K], by a fully connected layer over all K neighbours and
+    two of K values each for every column, as the authors have it."""
 
     def __init__(self, neighbours: int) -> None:
         super().__init__()
@@ -184,8 +184,8 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Places int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from those
-    that there are (section 3.2, for segmentation)."""
+    """Places int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
+    those that there are (section 3.2, for segmentation)."""
     rows = torch.arange(len(points), device=points.device)
     points = points.float()
     found = torch.zeros((len(points), count), dtype=torch.int64, device=points.device)

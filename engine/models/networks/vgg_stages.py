@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import nn
 
 WIDTHS = (64, 128, 256, 512, 512)
-"""Channels of the stages."""
+"""The channels of each stage."""
 DEPTHS = (2, 2, 3, 3, 3)
-"""Convolutions of the stages."""
+"""The convolutions of each stage."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
-    """The layers from the first convolution to the last stage's last activation, in the places where torchvision's vgg16 and
-    vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws them.
+    """The layers from the first convolution to the last stage's last activation, in the places where torchvision's
+    vgg16 and vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws them.
 
     Without `dilated` each stage halves the image. With it the last does not: what it would see from afar it then sees by
     dilated convolutions. (The pooling before it takes 3 px and not 2, so that nothing moves by half a pixel.)

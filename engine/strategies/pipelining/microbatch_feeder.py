@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 PADDING = -1
-"""The target of an image that only fills a microbatch up and counts for nothing."""
+"""The target of an image that only pads a microbatch and is ignored."""
 
 
 class Microbatches(NamedTuple):
@@ -21,7 +21,7 @@ class Microbatches(NamedTuple):
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """How many are not padding, from the first on; known on both these ranks."""
+    """The number of images that are not padding, which come first; known on both these ranks."""
     global_size: int = 0
     """The images of the batch over all pipelines; known on the same."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
@@ -59,7 +59,8 @@ class MicrobatchFeeder:
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Microbatches:
-        """What this rank takes of a batch, which is given on the rank of the first stage. All ranks call it together."""
+        """What this rank takes of a batch, which is given on the rank of the first stage. All ranks call it
+        together."""
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()

@@ -53,10 +53,10 @@ VIEWS = frozenset(
 """Functions and methods whose result may share memory with their input."""
 
 PASSING = frozenset({"contiguous", "dropout", "stochastic_depth", "to", "float"})
-"""Functions and methods that may hand their input on as it is."""
+"""Functions and methods that may return their input unchanged."""
 
 NOT_TENSORS = frozenset({"getattr", "size", "dim", "numel", "_assert", "len", "eq", "ne", "floordiv", "mod"})
-"""Functions and methods that make numbers, shapes or truth values."""
+"""Functions and methods that return numbers, shapes or booleans."""
 
 _VIEW_MODULES = (nn.Flatten, nn.Unflatten)
 _PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
@@ -80,7 +80,7 @@ def trace(model: nn.Module) -> Traces:
     modules = dict(model.named_modules())
     places = _common(_places(model, in_training, modules), _places(model, in_evaluation, modules))
     if not places:
-        raise CannotCut("there is no place where a single tensor passes from one part of it to the next")
+        raise CannotCut("there is no position at which a single tensor passes from one part of it to the next")
     return Traces(in_training, in_evaluation, places)
 
 
@@ -99,10 +99,10 @@ def _graph(model: nn.Module) -> fx.Graph:
         graph = fx.Tracer().trace(model)
     except Exception as error:
         # Tracing runs the model's own Python, which may fail in any way.
-        raise CannotCut(f"its computation depends on its input in a way that cannot be traced ({error})") from error
+        raise CannotCut(f"it can't be traced, since its computation depends on its input ({error})") from error
     result = next(node for node in graph.nodes if node.op == "output").args[0]
     if not isinstance(result, fx.Node):
-        raise CannotCut("it gives more than one output")
+        raise CannotCut("it returns more than one output")
     if sum(node.op == "placeholder" and bool(node.users) for node in graph.nodes) != 1:
         raise CannotCut("it takes more than one input")
     # Constants stand next to their first use, so that they do not cross where they need not. Moving them leaves the

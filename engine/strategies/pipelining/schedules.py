@@ -24,7 +24,7 @@ MULTI: dict[str, Any] = {
     "zb1p": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
 }
-"""Schedules of several, with which one may do as well."""
+"""Schedules of several stages per device, which also accept one."""
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:

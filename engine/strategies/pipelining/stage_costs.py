@@ -36,28 +36,29 @@ from engine.parallel.peak_microbatches import in_flight
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""How often all segments are gone through: what else goes on for a while on the device then hits no segment each time."""
+"""Passes over all segments: other work on the device then doesn't slow the same segment each time."""
 RUNS = 3
-"""How often a segment is run in a pass at most; the least of its seconds counts."""
+"""The most runs of a segment in a pass; its minimum time counts."""
 ENOUGH_S = 2.0
 """After its share of so many seconds a segment is not run again, once it has been warmed up; after all of them there is
 no other pass."""
 LONG_S = 0.5
-"""On the CPU, a run of so many seconds needs no other: what a first run costs besides is little against it."""
+"""On the CPU, a run of at least this many seconds is not repeated: the overhead of a first run is small against it."""
 USABLE = 0.9
-"""Of what is free: the rest is for work spaces, buffers of the traffic, and gaps between blocks of memory."""
+"""The share of the free memory that stages may use: the rest is for workspaces, communication buffers and
+fragmentation."""
 TRAVELLING_BYTES = 4 << 20
-"""What is sent to learn what travelling costs: about an activation's size."""
+"""The bytes sent to measure transfer time: about an activation's size."""
 TRAVELS = 3
-"""How often it is sent; the least of the seconds counts, since the first meeting takes longer."""
+"""How often it is sent; the minimum time counts, since the first exchange takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
-"""Weight, gradient and the optimizer's one or two averages of a parameter, all in fp32."""
+"""Bytes per parameter: weight, gradient and the optimizer's one or two averages, all in fp32."""
 AVERAGE_BYTES = 4
 """The moving average of a weight."""
 UPDATED = 1 << 22
-"""Parameters that the optimizer is timed on: more than the CPU's caches hold, as in a real model."""
+"""The parameters that the optimizer is timed on: more than fit into the CPU's caches, as in a real model."""
 UPDATES = 3
-"""How often; the least of the seconds counts."""
+"""How often it is timed; the minimum counts."""
 
 
 class Measured(NamedTuple):
@@ -76,9 +77,9 @@ class CutPointCosts(NamedTuple):
     """As the job names it: a GPU's UUID, or "cpu"."""
     segments: tuple[Measured, ...]
     memory_bytes: int | None
-    """What its device has free for a stage; None where that is not known."""
+    """The bytes free on its device for a stage; None where unknown."""
     update_s: float = 0.0
-    """What the optimizer takes for one parameter in one step."""
+    """The optimizer's seconds per parameter and step."""
 
 
 def measure(
@@ -129,8 +130,7 @@ def _segments_in_turn(
             segment.repeat(ENOUGH_S / len(parts) / PASSES)
         except torch.OutOfMemoryError as error:
             raise CannotCut(
-                f"its part up to {_end(traces, number)} alone, with {images} images, does not fit into "
-                f"the memory of a device",
+                f"its part up to {_end(traces, number)} alone does not fit into a device's memory with {images} images",
                 field="devices",
                 remedy="Use more microbatches, a smaller batch size or smaller images.",
             ) from error
@@ -147,7 +147,7 @@ class _Run:
     """One segment on the device of what it receives, in a copy that is to be dropped."""
 
     output: Tensor
-    """What the next segment receives."""
+    """The tensor that the next segment receives."""
     measured: Measured
 
     def __init__(
@@ -309,7 +309,7 @@ def assemble(
     """
     if layout.microbatches is None:
         raise CannotCut(
-            f"a batch of {job.batch_size} cannot be divided into microbatches for {job.pipeline_schedule}",
+            f"a batch of {job.batch_size} can't be divided into microbatches for {job.pipeline_schedule}",
             field="batch_size",
             remedy="Set another batch size.",
         )
@@ -334,7 +334,7 @@ def assemble(
     try:
         stages(cut)
     except ValueError as error:
-        raise CannotCut(str(error), field="cuts", remedy="Name other places, or leave them to be chosen.") from error
+        raise CannotCut(str(error), field="cuts", remedy="Choose other positions, or leave the cuts empty.") from error
     return cut
 
 

@@ -15,7 +15,8 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""What the passes of a stage cost in theory: a backward pass twice a forward pass, its two halves the same."""
+"""The theoretical costs of a stage's passes: a backward pass takes twice a forward pass, and its two halves the
+same."""
 
 
 class Pass(NamedTuple):
@@ -27,7 +28,7 @@ class Pass(NamedTuple):
 
 
 Order = tuple[tuple[Pass, ...], ...]
-"""The passes of each place, in the order in which it goes through them."""
+"""The passes of each rank, in order."""
 
 
 def gpipe(devices: int, microbatches: int) -> Order:
@@ -77,7 +78,7 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
                 times[place].append((begin, ended[task]))
                 moved = True
         if not moved:
-            raise ValueError("This order of passes waits for itself.")
+            raise ValueError("This order of passes deadlocks.")
     return times
 
 
@@ -100,8 +101,8 @@ def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
 
 
 class ScheduleProfiler(StepProfiler):
-    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs in theory
-    (`theory`, the share of the time that it leaves idle).
+    """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs
+    in theory (`theory`, the share of the time that it leaves idle).
 
     While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all processes
     of a machine share. On a GPU by events in its stream, which cost the step nothing and are read afterwards; they are put on

@@ -18,7 +18,8 @@ import msgspec
 from engine.runs.notices import has_session_bus
 
 PATIENCE_S = 10.0
-"""How long a notification may take: `notify-send` waits for a service that does not answer, for half a minute or more."""
+"""How long showing a notification may take: `notify-send` waits half a minute or more for a service that does not
+answer."""
 
 _NAME = "org.freedesktop.Notifications"
 _PATH = "/org/freedesktop/Notifications"
@@ -83,11 +84,13 @@ def show(by: Way, title: str, text: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"The desktop shows no notifications: its service did not answer {by} within {PATIENCE_S:.0f} s."
+        return (
+            f"Desktop notifications don't work: the notification service did not answer {by} within {PATIENCE_S:.0f} s."
+        )
     except OSError as error:
-        return f"The desktop shows no notifications: {by} could not be started ({error.strerror})."
+        return f"Desktop notifications don't work: {by} could not be started ({error.strerror})."
     if done.returncode == 0:
         return ""
     lines = done.stderr.decode(errors="replace").strip().splitlines()
     why = lines[-1].strip() if lines else f"exit code {done.returncode}"
-    return f"The desktop shows no notifications: {by} said: {why}"
+    return f"Desktop notifications don't work: {by} reported: {why}"

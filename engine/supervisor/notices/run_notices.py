@@ -37,17 +37,17 @@ STALL_STEPS = 20.0
 
 _LOOK_S = 0.5
 _USUAL = 0.1
-"""The weight of the newest step in what is usual."""
+"""The weight of the newest step in the moving average of step time."""
 _MOST_SHOWN, _MOST_TOLD = 400, 4000
-"""Characters of a cause at most: on the desktop, and in the command's environment, which has a limit."""
+"""The most characters of a cause: on the desktop, and in the command's environment, whose size is limited."""
 _PACKAGES = Path(__file__).resolve().parents[3]
 _PREFIX = b'{"type":"'
 _SIGNS = frozenset(
     (b"step", b"validation", b"checkpoint", b"epoch_started", b"planned", b"phase", b"restarting", b"waiting")
 )
-"""Events that say that something goes on."""
+"""Events that show progress."""
 _READ = frozenset((b"phase", b"restarting", b"warning", b"run_finished"))
-"""Events that are decoded, each; of the steps the last one that has come is."""
+"""Events that are always decoded; of step metrics, only the newest is."""
 
 
 class Notices:
@@ -126,10 +126,10 @@ class Notices:
             case Warned(code="stuck" | "silent" | "stopped", message=message):
                 self._warned = message
             case Restarting(cause=cause, attempt=attempt, most=most):
-                again = f" (start {attempt} of {most} without a new one)" if attempt > 1 else ""
+                again = f" (restart {attempt} of {most} without a new checkpoint)" if attempt > 1 else ""
                 self.tell(
                     "restarted",
-                    f"{_short(cause)} It goes on from its last checkpoint, if it has one{again}.",
+                    f"{_short(cause)} Resuming from the last checkpoint, if there is one{again}.",
                     cause=cause,
                 )
             case RunFinished(outcome="completed"):
@@ -148,9 +148,9 @@ class Notices:
             return
         self._stall_told = True
         at = f" after step {self._step.step:,}" if self._step is not None else ""
-        text = f"Nothing has gone on for {duration(quiet)}{at}."
+        text = f"No progress for {duration(quiet)}{at}."
         if self._warned:
-            text = f"{_short(self._warned)} By now it has been {duration(quiet)}."
+            text = f"{_short(self._warned)} It has now made no progress for {duration(quiet)}."
         self.tell("stalled", text, cause=self._warned)
 
     def _patience_s(self) -> float:
@@ -172,7 +172,7 @@ class Notices:
             )
         after = f" (epoch {event.best_epoch} of {self._job.epochs})" if event.best_epoch is not None else ""
         best = f"{', '.join(said)}{after}; " if said else ""
-        return f"{best}{duration(event.seconds)} in all."
+        return f"{best}{duration(event.seconds)} in total."
 
     # Telling it
 
@@ -237,7 +237,7 @@ class Notices:
                 bufsize=0,
             )
         except OSError as error:
-            self._complain(f"A notice could not be sent: {error}.")
+            self._complain(f"A notification could not be sent: {error}.")
             return
         self._under_way.append(process)
         assert process.stdin is not None
@@ -245,7 +245,7 @@ class Notices:
             with process.stdin as given:
                 given.write(msgspec.json.encode(notice))
         except OSError as error:
-            self._complain(f"A notice could not be sent: {error}.")
+            self._complain(f"A notification could not be sent: {error}.")
 
     def _hear(self) -> None:
         """Takes note of the notices whose process has ended."""
@@ -257,7 +257,7 @@ class Notices:
             try:
                 sent = msgspec.json.decode(said, type=NoticeSent)
             except NOT_DECODED:
-                self._complain(f"A notice could not be sent: {SENDER} ended with {process.returncode}.")
+                self._complain(f"A notification could not be sent: {SENDER} exited with code {process.returncode}.")
                 continue
             if sent.command_problem:
                 self._complain(sent.command_problem)
@@ -276,10 +276,10 @@ class Notices:
 
 
 _HAS: dict[NoticeKind, str] = {
-    "ended": "has come to its end",
+    "ended": "has finished",
     "failed": "has failed",
-    "stalled": "stalls",
-    "restarted": "starts again",
+    "stalled": "has stalled",
+    "restarted": "is restarting",
 }
 
 

@@ -23,11 +23,11 @@ from engine.supervisor.notices import desktop
 from engine.system.decode_errors import NOT_DECODED
 
 NO_DESKTOP = (
-    "There is no way to the desktop from here: neither notify-send (package libnotify-bin) nor gdbus (libglib2.0-bin) is "
-    "installed, or nobody is logged in at a desktop."
+    "No desktop notifications can be shown: neither notify-send (package libnotify-bin) nor gdbus "
+    "(libglib2.0-bin) is installed, or nobody is logged in to a desktop."
 )
 _SAID_BYTES = 2000
-"""How much of the end of what a command printed is told."""
+"""Bytes at the end of a command's output that are reported."""
 
 
 class _Ending:
@@ -75,7 +75,7 @@ def _run(notice: Notice, command_s: float, sent: NoticeSent) -> NoticeSent:
             process = _start(notice, output)
         except (OSError, ValueError) as error:  # no shell; a command that holds a NUL
             _ending.let_go()
-            problem = f"The command for notices could not be started: {error}."
+            problem = f"The notification command could not be started: {error}."
             return msgspec.structs.replace(sent, command_problem=problem)
         try:
             _ending.let_go()
@@ -114,11 +114,11 @@ def _problem(code: int | None, said: str, command_s: float) -> str:
     """What went wrong with a command that has ended with `code`, None where it was ended after `command_s`."""
     if code == 0:
         return ""
-    last = f"It said last: {said.splitlines()[-1]}" if said else "It said nothing."
+    last = f"Its last line: {said.splitlines()[-1]}" if said else "It printed nothing."
     if code is None:
-        return f"The command for notices had not ended after {command_s:g} s and was ended. {last}"
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return f"The command for notices {how}. {last}"
+        return f"The notification command had not finished after {command_s:g} s and was killed. {last}"
+    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    return f"The notification command {how}. {last}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -135,7 +135,7 @@ def main() -> int:
     try:
         notice = msgspec.json.decode(sys.stdin.buffer.read(), type=Notice)
     except NOT_DECODED as error:
-        print(f"That is no notice: {error}", file=sys.stderr)
+        print(f"Invalid notification: {error}", file=sys.stderr)
         return 2
     sent = send(notice)
     try:

@@ -31,13 +31,13 @@ class Failure(NamedTuple):
 def death(rank: int, exit_code: int, log: Path) -> Failed:
     """The failure of a worker that ended without a word."""
     if exit_code < 0:
-        how = f"was ended by {signal_words(-exit_code)}"
+        how = f"was killed by {signal_words(-exit_code)}"
         if -exit_code == getattr(signal, "SIGBUS", 0):
-            how += "; a file that it reads as memory was cut short, or its disk failed: the dataset's idx file or the cache"
+            how += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     else:
-        how = f"ended without a word, with exit code {exit_code}"
+        how = f"exited with code {exit_code} without reporting an error"
     tail = log_tail(log)
-    said = f" Its last words, in {log.name}: {tail}" if tail else f" It said nothing in {log.name}."
+    said = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank, kind="fault")
 
 

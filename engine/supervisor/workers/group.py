@@ -19,12 +19,12 @@ from engine.supervisor.workers.watchdog import HangWatch, Limits
 from engine.supervisor.workers.worker_process import WorkerProcess
 
 SETTLE_S = 0.5
-"""After a first failure that may follow from another, how long that one is waited for before the cause is named."""
+"""After a failure that may be the consequence of another, how long to wait for that one before naming the cause."""
 LINGER_S = 10.0
-"""How long workers that have said all they had to say may take to be gone."""
+"""How long workers that have sent their last message may take to exit."""
 _POLL_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory")
-"""Kinds of a failure after which the other ranks, which wait for the one that failed, have nothing left to do."""
+"""Kinds of failure after which the other ranks, which wait for the failed one, have nothing left to do."""
 
 
 class Group:
@@ -212,7 +212,7 @@ class Group:
         try:
             messages = worker.receive()
         except (FrameError, msgspec.DecodeError) as error:
-            broken = Failed(cause=f"Rank {worker.rank} broke the rules of its channel: {error}", rank=worker.rank)
+            broken = Failed(cause=f"Rank {worker.rank} sent an invalid message: {error}", rank=worker.rank)
             self.fail(broken, failures.CERTAIN)
             worker.close()
             messages = []

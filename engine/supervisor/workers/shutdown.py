@@ -9,9 +9,9 @@ from engine.contract.protocol import Pause, Stop
 from engine.supervisor.workers.worker_process import WorkerProcess
 
 STOP_S = 120.0
-"""After the user's stop: the step in hand and the saving of the last state may take this long."""
+"""After the user's stop: finishing the current step and saving the last state may take this long."""
 FAILED_S = 2.0
-"""After another rank's failure: a rank that waits for it in a collective will not answer anyway."""
+"""After another rank's failure: a rank that waits for it in a collective won't answer anyway."""
 TERM_S = 5.0
 
 

@@ -9,9 +9,9 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, Standing
 
 GAP_S = 2.0
-"""A supervisor that has not looked for this long was held up itself, which is held against nobody."""
+"""A supervisor that has not checked for this long was itself delayed, so that no rank is judged by that time."""
 STEADY_S = 3.0
-"""A rank whose words come at shorter intervals lives."""
+"""A rank whose messages come at shorter intervals is alive."""
 PATIENCE = 10.0
 """How many times as long as others a rank may take that reads images (a slow disk is no fault), or for which nobody
 waits."""
@@ -42,8 +42,8 @@ LIMITS = Limits()
 
 @dataclass(slots=True)
 class _Rank:
-    """`heard_at` is the time of its last word, `steady_since` of the first one since it was silent last, `stopped_at` when it
-    was seen to be stopped, which it still is."""
+    """`heard_at` is the time of its last word, `steady_since` of the first one since it was silent last, `stopped_at`
+    when it was seen to be stopped, which it still is."""
 
     heard_at: float
     steady_since: float
@@ -65,8 +65,8 @@ class _Rank:
 
 
 class HangWatch:
-    """Judges the ranks of one run. Times are of a monotonic clock, which stands still while the machine sleeps. `stopped`
-    gives the pid of a rank's process if a signal has stopped that."""
+    """Judges the ranks of one run. Times are of a monotonic clock, which stands still while the machine sleeps.
+    `stopped` gives the pid of a rank's process if a signal has stopped that."""
 
     def __init__(
         self, world_size: int, now: float, limits: Limits, stopped: Callable[[int], int | None] = lambda _rank: None
@@ -125,7 +125,7 @@ class HangWatch:
             seconds = now - one.heard_at
             if seconds > self._limits.silent_warning and not one.warned_silent:
                 one.warned_silent = True
-                text = f"Rank {rank} has said nothing for {seconds:.0f} s; it may hang. Stop ends it."
+                text = f"Rank {rank} hasn't responded for {seconds:.0f} s and may be hanging. Stop ends it."
                 return Warned(code="silent", message=text, rank=rank)
         return None
 
@@ -135,16 +135,16 @@ class HangWatch:
         if one.stopped_at is None:
             one.stopped_at = now
             text = (
-                f"Rank {rank} was stopped by a signal. `kill -CONT {pid}` lets it go on; if it stays stopped, it is taken for "
-                "dead."
+                f"Rank {rank} was stopped by a signal. `kill -CONT {pid}` resumes it; if it stays stopped, "
+                "the run fails."
             )
             return Warned(code="stopped", message=text, rank=rank)
         seconds = now - one.stopped_at
         if seconds <= self._limits.stopped:
             return None
         text = (
-            f"Rank {rank} was stopped by a signal and has not gone on for {seconds:.0f} s. {self._last_signs([rank])} "
-            f"See {_logs([rank])}."
+            f"Rank {rank} was stopped by a signal and hasn't resumed for {seconds:.0f} s. "
+            f"{self._last_signs([rank])} See {_logs([rank])}."
         )
         return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
 
@@ -158,19 +158,19 @@ class HangWatch:
         several = len(silent) > 1
         stopped = "they were" if several else "it was"
         if any(self._ranks[rank].stopped_at is None for rank in silent):
-            stopped = "they hang or were" if several else "it hangs or was"
+            stopped = "they are hanging or were" if several else "it is hanging or was"
         text = (
-            f"{_ranks(silent)} {'have' if several else 'has'} said nothing for {seconds:.0f} s, while others still do: "
-            f"{stopped} stopped. {self._last_signs(silent)} See {_logs(silent)}."
+            f"{_ranks(silent)} {('have' if several else 'has')} not responded for {seconds:.0f} s, while "
+            f"other ranks still do: {stopped} stopped. {self._last_signs(silent)} See {_logs(silent)}."
         )
         return Failed(cause=text, rank=silent[0], step=self._step(silent[0]), kind="fault")
 
     def _last_signs(self, silent: list[int]) -> str:
         beats = [(rank, self._ranks[rank].beat) for rank in silent]
         told = [
-            f"rank {rank} was {_activity(beat)}" if beat else f"rank {rank} had yet to begin" for rank, beat in beats
+            f"rank {rank} was {_activity(beat)}" if beat else f"rank {rank} had not started yet" for rank, beat in beats
         ]
-        return f"When last heard of, {' and '.join(told)}."
+        return f"When last heard from, {' and '.join(told)}."
 
     def _standstill(self, now: float) -> Failed | Warned | None:
         """All live and yet nothing goes on: the culprit is the rank that does not wait for the others."""
@@ -212,8 +212,8 @@ class HangWatch:
         else:
             where = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
             text = (
-                f"Nothing has gone on for {seconds:.0f} s, and which rank holds up the others cannot be told: {where}. "
-                f"See {_logs(culprits)}."
+                f"No progress for {seconds:.0f} s, and no single rank is blocking the others: {where}. See "
+                f"{_logs(culprits)}."
             )
         rank = first if len(culprits) == 1 else None
         return Failed(cause=text, rank=rank, step=self._step(first), kind="fault")
@@ -222,10 +222,8 @@ class HangWatch:
         told = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
         others = [rank for rank in self._ranks if rank not in culprits]
         wait = "wait" if len(others) > 1 else "waits"
-        holds = "hold" if len(culprits) > 1 else "holds"
-        return (
-            f"{_ranks(culprits)} {holds} up the run: for {seconds:.0f} s {told}, while {_ranks(others).lower()} {wait}."
-        )
+        holds = "block" if len(culprits) > 1 else "blocks"
+        return f"{_ranks(culprits)} {holds} the run: for {seconds:.0f} s {told}, while {_ranks(others).lower()} {wait}."
 
     def _standstill_warning(self, culprits: list[int], seconds: float) -> Warned | None:
         if self._warned_stuck == tuple(culprits):
@@ -235,7 +233,7 @@ class HangWatch:
             text = self._held_up_by(culprits, seconds)
         else:
             where = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
-            text = f"Nothing has gone on for {seconds:.0f} s: {where}."
+            text = f"No progress for {seconds:.0f} s: {where}."
         return Warned(code="stuck", message=f"{text} Stop ends the run.", rank=culprits[0])
 
     def _step(self, rank: int) -> int | None:
@@ -251,7 +249,7 @@ def _activity(beat: Heartbeat) -> str:
         case "":
             return "preparing the training"
         case "data":
-            return f"getting the images of step {beat.step + 1}"
+            return f"loading the images of step {beat.step + 1}"
         case "step":
             return f"computing step {beat.step + 1}"
         case "agree":

@@ -28,10 +28,10 @@ WORKER = "engine.training.worker:run"
 """The function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
-"""A worker's event gets a number and a time before it goes on as a frame."""
+"""A worker's event gets its number and time before it is passed on as a frame."""
 
 THREADS_S = 1.0
-"""How long native threads may take to end before a fork is given up."""
+"""How long native threads may take to end before forking is abandoned."""
 
 _PACKAGES = Path(__file__).resolve().parents[3]
 _CHUNK = 1 << 18
@@ -93,7 +93,7 @@ class WorkerProcess:
             try:
                 self.channel.send(ENCODE.encode(message) + b"\n")
             except OSError as error:
-                print(f"Rank {self.rank} cannot be told {message}: {error}", flush=True)
+                print(f"Rank {self.rank} could not be sent {message}: {error}", flush=True)
 
     def kill(self, *, hard: bool) -> None:
         """Signals the worker's process group: SIGTERM, or SIGKILL if `hard`."""
@@ -138,7 +138,7 @@ def can_fork() -> bool:
     deadline = time.monotonic() + THREADS_S
     while linux.thread_count() > 1:
         if time.monotonic() > deadline:
-            print("A thread of a library's own is left: the workers are started without forking.", flush=True)
+            print("A library's thread is still running: workers are started without forking.", flush=True)
             return False
         time.sleep(0.001)
     return True

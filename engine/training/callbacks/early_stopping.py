@@ -35,7 +35,7 @@ class EarlyStopping(Callback):
         best = f"{100 * self._best:.1f} %" if self._judge.percent else f"{self._best:.4g}"
         epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         return (
-            f"{self._judge.title} has not become better for {epochs}: the run stops early. The best was {best} after "
+            f"Early stopping: {self._judge.title} has not improved for {epochs}. The best was {best} after "
             f"epoch {self._best_epoch}"
         )
 

@@ -29,7 +29,7 @@ from engine.training.split_loader import SplitLoader
 
 FOLDER = "predictions"
 MOST_SETS = 120
-"""More sets of predictions than this are thinned: every other one of the older half goes."""
+"""With more sets of predictions than this, every other one of the older half is deleted."""
 
 
 def _spread(length: int, count: int) -> list[int]:
@@ -39,8 +39,8 @@ def _spread(length: int, count: int) -> list[int]:
 
 
 class Picked(ImageSet):
-    """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are their places
-    in it."""
+    """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are
+    their places in it."""
 
     def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
         around = (size - (middle or size)) // 2
@@ -108,7 +108,8 @@ class PickedSamples(SampleSet):
 
 
 class Share(NamedTuple):
-    """The samples of which predictions are kept, and this rank's share of them as batches, which are those at `places`."""
+    """The samples of which predictions are kept, and this rank's share of them as batches, which are those at
+    `places`."""
 
     samples: Picked | PickedSamples
     places: list[int]
@@ -142,7 +143,7 @@ class Predictions(Callback):
                 drawn = self._drawn(share, step, torch.cat(outputs.made), torch.cat(outputs.true))
             except Exception as error:  # drawing may be the user's own; a disk may be full
                 self._failed = True
-                message = f"Predictions are no longer kept: {type(error).__name__}: {error}."
+                message = f"Predictions are no longer saved: {type(error).__name__}: {error}."
                 self._send(Warned(code="predictions_failed", message=message))
         gathered = self._strategy.collectives.gather_objects(drawn)
         if gathered is None:

@@ -12,7 +12,7 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
 
 REPORT_S = 0.15
-"""Seconds between step metrics, where steps are faster than that."""
+"""The least seconds between step metrics."""
 
 _NEVER = 1 << 62
 

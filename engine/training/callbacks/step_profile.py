@@ -17,9 +17,9 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
 TELL_S = 1.0
-"""Least seconds between two events."""
+"""The least seconds between two events."""
 NEWEST = 0.5
-"""The weight of the newest figures in those that advice goes by, so that it does not jump."""
+"""The weight of the newest figures in the moving averages behind the advice, so that it does not jump."""
 
 
 class StepProfile(Callback):
@@ -89,8 +89,8 @@ class StepProfile(Callback):
             self._trace = event
 
     def tell(self, end: StepEnd) -> None:
-        """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last step of
-        its first epoch."""
+        """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last
+        step of its first epoch."""
         now = time.monotonic()
         if now - self._told_at < TELL_S and (self._told or not end.last):
             return

@@ -34,8 +34,8 @@ class Unfreezing(Callback):
         if job.freeze_batchnorm:
             still_norms(self._strategy.model)
         self._stepper.look_again()
-        self._stepper.do_without_compiling("it was for the frozen model, and not all layers are as they were")
-        self._tell(LogLine(text=f"From epoch {epoch} on all layers are trained"))
+        self._stepper.do_without_compiling("it was compiled for the frozen model, which is now unfrozen")
+        self._tell(LogLine(text=f"All layers are trained from epoch {epoch} on"))
 
 
 def hold(model: nn.Module) -> frozenset[str]:
@@ -59,8 +59,8 @@ def rest(model: nn.Module, held: Collection[str]) -> None:
 
 
 def thaw(model: nn.Module) -> None:
-    """Has all parameters take gradients again, and lets the layers take part in `train` that `model_surgery.still_norms` keeps
-    out of it, those of BatchNorm."""
+    """Has all parameters take gradients again, and lets the layers take part in `train` that
+    `model_surgery.still_norms` keeps out of it, those of BatchNorm."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

@@ -12,7 +12,7 @@ from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
 
 MOST_CONFUSED = 64
-"""Classes of which the whole confusion matrix is told."""
+"""The most classes for which the whole confusion matrix is reported."""
 
 
 class ValidationReport(Callback):
@@ -32,8 +32,8 @@ class ValidationReport(Callback):
         parts = self._strategy.evaluation_parts
         if parts != self._parts:
             message = (
-                f"{device_name(self._strategy)} ran out of memory in the validation after step {step:,}: each batch of it "
-                f"is now gone through in {parts} parts, which gives the same measures."
+                f"{device_name(self._strategy)} ran out of memory during validation after step {step:,}: "
+                f"each validation batch is now processed in {parts} parts, which gives the same metrics."
             )
             self._tell(Warned(code="out_of_memory", message=message))
         self._tell(Validation(epoch=epoch, step=step, measures=values, images=self._images, seconds=seconds))

@@ -25,7 +25,7 @@ from engine.system import paths
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
-"""How torch ends an archive: with the length of its comment. The checksum is that of the archive as torch has written it."""
+"""How torch's archives end: with the length of an empty comment. The checksum covers the archive as torch wrote it."""
 _BLOCK_BYTES = 1 << 20
 
 
@@ -33,7 +33,7 @@ class CheckpointError(Exception):
     """A checkpoint could not be written: `why`, and in the text what to do besides. The one before it is untouched."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(f"{why} Training goes on, and the last good checkpoint is kept. {remedy}".rstrip())
+        super().__init__(f"{why} Training continues, and the last good checkpoint is kept. {remedy}".rstrip())
         self.why = why
 
 
@@ -115,7 +115,7 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
         except OSError:
             raise
         except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False
-            raise DamagedCheckpoint("it holds something else than tensors and plain values") from error
+            raise DamagedCheckpoint("it contains more than tensors and plain values") from error
         except Exception as error:  # torch.load raises many things for what it does not take
             raise DamagedCheckpoint(str(error)) from error
 
@@ -173,7 +173,7 @@ def _verified(stream: BinaryIO) -> str:
     sha256.update(_NO_COMMENT)
     digest = sha256.hexdigest()
     if stream.read() != _ending(digest):
-        raise DamagedCheckpoint("its checksum is missing or does not fit")
+        raise DamagedCheckpoint("its checksum is missing or does not match")
     return digest
 
 

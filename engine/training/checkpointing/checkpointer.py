@@ -39,14 +39,14 @@ from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 SHARE = 0.01
-"""Of a run's time, writing at the ends of epochs may take so much: it takes cores, and the disk's life, from short ones."""
+"""The share of a run's time that writing at the ends of epochs may take, since it costs cores and wears the disk."""
 LATEST_S = 60.0
-"""An epoch that ends so long after the last checkpoint was written has one in any case."""
+"""An epoch that ends this long after the last checkpoint is always saved."""
 COMPLETED_S, STOPPED_S = 300.0, 60.0
-"""How long the last state of a run is kept in memory where the disk does not take it, and tried to be saved again: of one
-that is complete, and of one that is to give its devices back."""
+"""How long the last state of a run is kept in memory where the disk does not take it, and tried to be saved again: of
+one that is complete, and of one that is to give its devices back."""
 AGAIN_S = 2.0
-"""Between two such tries."""
+"""Seconds between two such attempts."""
 
 Kind = Literal["last", "best"]
 
@@ -146,11 +146,12 @@ class Checkpointer:
         self._under_way: _UnderWay | None = None
         self._best: _Best | None = None
         self._best_again = False
-        """Whether the disk did not take the best state when it was last asked to."""
+        """Whether the last attempt to write the best state failed."""
         self._insisting = False
         self._refusal = ""
         self._unwritten: tuple[_Last, _Best | None] | None = None
-        """What the disk has not taken of the latest checkpoint, rank 0's alone, and why not; kept until the next."""
+        """The part of the latest checkpoint that could not be written, and why; on rank 0 only, kept until the next
+        one."""
         self._due = 0.0
         self._saved_at = time.monotonic()
 
@@ -254,8 +255,8 @@ class Checkpointer:
         self._under_way = _UnderWay(best, written)
 
     def insist(self, *, stopped: bool, broken_off: Callable[[], bool]) -> str:
-        """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not take is
-        tried again for a while, unless that is `broken_off`, or saved in another folder that the user names. Rank 0 gets why
+        """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not
+        take is tried again for a while, unless that is `broken_off`, or saved in another folder that the user names. Rank 0 gets why
         it is not in the run's folder at last, "" where it is."""
         self.finish()
         self._reporter.at("save")
@@ -280,19 +281,20 @@ class Checkpointer:
         step = self._unwritten[0].place.step
         if elsewhere is not None:
             onward = how_to_go_on(RunFolder(self._folder), elsewhere, finished=not stopped)
-            return f"{self._refusal} The state after step {step:,} is saved in {elsewhere.path}. {onward}"
+            return f"{self._refusal} The state after step {step:,} was saved to {elsewhere.path}. {onward}"
         what = f"the state after step {step:,} is lost"
         held = (
-            f"last.pt holds step {self.newest.step:,}"
+            f"last.pt contains step {self.newest.step:,}"
             if self.newest is not None
-            else "this execution has left no last.pt"
+            else "this execution saved no last.pt"
         )
-        return f"{self._refusal} So {what}; {held}. Make room there, or allow writing there, then resume the run."
+        return f"{self._refusal} Therefore {what}; {held}. Free some space there or allow writing, then resume the run."
 
     def _said_of_trying(self, within_s: float) -> str:
         return (
-            f"{self._refusal} The last state is kept in memory, and saving it is tried again for {within_s:.0f} s. Make room "
-            f"there, or allow writing there; or name another folder: `footplate save {self._folder.name} --to FOLDER`."
+            f"{self._refusal} The final state is kept in memory, and saving is retried for {within_s:.0f} "
+            "s. Free some space there or allow writing; or choose another folder: `footplate save "
+            f"{self._folder.name} --to FOLDER`."
         )
 
     def finish(self) -> None:
@@ -339,10 +341,10 @@ class Checkpointer:
         try:
             elsewhere = save_elsewhere(folder, RunFolder(self._folder), self._job, content, state)
         except NotSavedElsewhere as error:
-            message = f"The state after step {last.place.step:,} is not saved there. {error} Name another folder."
+            message = f"The state after step {last.place.step:,} was not saved there. {error} Choose another folder."
             self._reporter.send(Warned(code="not_saved_elsewhere", message=message, rank=0))
             return None
-        message = f"The state after step {last.place.step:,} is saved in {elsewhere.path}."
+        message = f"The state after step {last.place.step:,} was saved to {elsewhere.path}."
         self._reporter.send(Warned(code="saved_elsewhere", message=message, rank=0))
         return elsewhere
 
@@ -360,8 +362,9 @@ class Checkpointer:
         spoilt = self._spoilt(kind, content)
         if spoilt:
             message = (
-                f"{path.name} is not written anew: after step {place.step:,} {spoilt} holds numbers that are NaN or "
-                "infinite. The one before it is kept. Try a lower learning rate, or fp32 if another precision was chosen."
+                f"{path.name} was not updated: after step {place.step:,}, {spoilt} contains NaN or infinite "
+                "values. The previous checkpoint is kept. Try a lower learning rate, or fp32 if another "
+                "precision was chosen."
             )
             self._reporter.send(Warned(code="checkpoint_not_finite", message=message, rank=0))
             return None
@@ -397,8 +400,8 @@ class Checkpointer:
 
 
 def _as_it_trains(strategy: Strategy) -> Job:
-    """The job with what is found out of it as the run goes on: in how many parts batches fit into memory, whether the model
-    is compiled, and where it is cut, by which its norms are added up and its dropout is drawn."""
+    """The job with what is found out of it as the run goes on: in how many parts batches fit into memory, whether the
+    model is compiled, and where it is cut, by which its norms are added up and its dropout is drawn."""
     return structs.replace(
         strategy.job,
         accumulation=strategy.accumulation,

@@ -24,8 +24,8 @@ class NotSavedElsewhere(Exception):  # noqa: N818 - the folder's fault
 def save_elsewhere(
     folder: Path, own: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
 ) -> RunFolder:
-    """Makes a folder of the run's name in `folder`, laid out as the run's `own`: with its job, last.pt and best.pt. Which of
-    the two is None is copied, as far as the run has it and it can be read. All is on the disk when this returns.
+    """Makes a folder of the run's name in `folder`, laid out as the run's `own`: with its job, last.pt and best.pt.
+    Which of the two is None is copied, as far as the run has it and it can be read. All is on the disk when this returns.
 
     Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises NotSavedElsewhere.
     """
@@ -34,7 +34,7 @@ def save_elsewhere(
     try:
         place.path.mkdir(mode=0o700)
     except OSError as error:
-        raise NotSavedElsewhere(f"{place.path} cannot be made: {error.strerror}.") from error
+        raise NotSavedElsewhere(f"{place.path} can't be created: {error.strerror}.") from error
     try:
         save_job(own.job() or job, place.job_file)
         best_sha256 = _put("best.pt", best, own, place)
@@ -43,18 +43,18 @@ def save_elsewhere(
             sync(path)
     except (OSError, CheckpointError) as error:
         shutil.rmtree(place.path, ignore_errors=True)
-        why = error.why if isinstance(error, CheckpointError) else f"{folder} cannot be written to: {error.strerror}."
+        why = error.why if isinstance(error, CheckpointError) else f"{folder} is not writable: {error.strerror}."
         raise NotSavedElsewhere(why) from error
     return place
 
 
 def how_to_go_on(own: RunFolder, place: RunFolder, *, finished: bool) -> str:
     """What to do with a state that was saved in `place`; one that is `finished` is not to be trained any further."""
-    back = f"Once there is room, copy what is in {place.path} over {own.path} and resume the run"
+    back = f"Once there is room, copy the contents of {place.path} to {own.path} and resume the run"
     if finished:
         return f"{back}."
     words = ["footplate", "train", "--job", str(place.job_file), "--resume-from", str(place.checkpoints / "last.pt")]
-    return f"{back}, or go on in a new one: `{shlex.join(words)}`."
+    return f"{back}, or continue in a new run: `{shlex.join(words)}`."
 
 
 def state_bytes(state: Any) -> int:
@@ -78,17 +78,17 @@ def _put(name: str, content: Any, own: RunFolder, place: RunFolder) -> dict[str,
 def _check(folder: Path, place: RunFolder, needed: int) -> None:
     try:
         if not folder.is_absolute() or not folder.exists():
-            raise NotSavedElsewhere(f"There is no folder {folder}.")
+            raise NotSavedElsewhere(f"The folder {folder} does not exist.")
         if not folder.is_dir():
-            raise NotSavedElsewhere(f"{folder} is no folder.")
+            raise NotSavedElsewhere(f"{folder} is not a folder.")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise NotSavedElsewhere(f"{folder} cannot be written to.")
+            raise NotSavedElsewhere(f"{folder} is not writable.")
         if os.path.lexists(place.path):
-            raise NotSavedElsewhere(f"{folder} holds a {place.run_id} already, which is not overwritten.")
+            raise NotSavedElsewhere(f"{folder} already contains {place.run_id}, which is not overwritten.")
         free = shutil.disk_usage(folder).free
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise NotSavedElsewhere(f"{folder} cannot be looked into: {why}.") from error
+        raise NotSavedElsewhere(f"{folder} can't be read: {why}.") from error
     if free < needed:
-        sizes = f"{free / 2**20:,.1f} MiB free, and the state takes {needed / 2**20:,.1f} MiB"
+        sizes = f"{free / 2**20:,.1f} MiB free, and the state needs {needed / 2**20:,.1f} MiB"
         raise NotSavedElsewhere(f"The disk of {folder} has {sizes}.")

@@ -58,8 +58,8 @@ class Checkpoint:
         number = int(digest[:15], 16)
         largest, smallest = collectives.all_reduce_max([number, -number])
         if largest != -smallest:
-            message = f"{self._asked} was written anew while the ranks read it."
-            raise TaskError(_FIELD, message, "Wait until its run has ended, or give an older checkpoint of it.")
+            message = f"{self._asked} was overwritten while the ranks were reading it."
+            raise TaskError(_FIELD, message, "Wait until that run has ended, or choose an older checkpoint of it.")
         self._fits(classes, plain)
 
     @property
@@ -99,35 +99,35 @@ class Checkpoint:
         remarks = list(self._divided)
         if self.path != self._asked:
             message = (
-                f"{self._asked} is damaged. {self.path.name}, the checkpoint before it, is gone on from: after step "
-                f"{content['step']:,}."
+                f"{self._asked} is damaged. Resuming from the previous checkpoint, {self.path.name}, after "
+                f"step {content['step']:,}."
             )
             remarks.append(Warned(code="checkpoint_damaged", message=message))
         if place.epoch > self._job.epochs:
             message = (
-                f"{self.path} has {place.epoch - 1} epochs behind it, and the job asks for {self._job.epochs}: there is "
-                "nothing left to train. Set more epochs to go on."
+                f"{self.path} has been trained for {place.epoch - 1} epochs, and the job asks for "
+                f"{self._job.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
         elif place.epoch == content["epoch"] and place.done < content["done"]:
             message = (
-                f"Epoch {place.epoch} begins anew: {self.path} was written in its middle, by a run with another seed, "
-                "batch size, number of images or choice of them, and so another order of images."
+                f"Epoch {place.epoch} starts over: {self.path} was saved in the middle of it by a run with "
+                "a different seed, batch size or selection of images, and so a different order of images."
             )
             remarks.append(Warned(code="epoch_anew", message=message))
         return remarks
 
     def divided(self, *, alone: bool) -> tuple[Job, int]:
-        """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had come to when
-        memory ran out, where they would need as much memory again and the worker is `alone`."""
+        """The job, and in how many parts an evaluation goes through a batch: in as many as the checkpoint's run had
+        come to when memory ran out, where they would need as much memory again and the worker is `alone`."""
         job, before, parts = self._job, self.job, self._content["parts"]
         if not alone or not _needs_alike(before, job):
             return job, 1
         if job.accumulation == parts["asked"] != before["accumulation"]:
             job = structs.replace(job, accumulation=before["accumulation"])
             message = (
-                f"Each batch is gone through in {before['accumulation']} parts, to which the run that this one goes on from "
-                "had come when memory ran out."
+                f"Each batch is processed in {before['accumulation']} parts, as in the resumed run after it "
+                "had run out of memory."
             )
             self._divided = [Warned(code="out_of_memory", message=message)]
         return job, parts["evaluation"]
@@ -191,19 +191,17 @@ class Checkpoint:
             message = (
                 f"{self.path} was trained on {_listed(self._content['classes'])}; the dataset has {_listed(classes)}."
             )
-            raise TaskError(_FIELD, message, "Choose that run's dataset, or leave “Continue from” empty.")
+            raise TaskError(_FIELD, message, "Choose that run's dataset, or clear “Continue from”.")
         state = self._content["model"]
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         if shapes != {name: tuple(tensor.shape) for name, tensor in plain.items()}:
             model = before.get("model")
-            other = f"a run of {model}" if model != self._job.model else f"another form of {model}"
-            message = f"{self.path} comes from {other}, whose weights do not fit this job's {self._job.model}."
-            raise TaskError(_FIELD, message, "Choose that run's model and image size, or leave “Continue from” empty.")
+            other = f"a run of {model}" if model != self._job.model else f"a different variant of {model}"
+            message = f"{self.path} comes from {other}, whose weights don't fit this job's {self._job.model}."
+            raise TaskError(_FIELD, message, "Choose that run's model and image size, or clear “Continue from”.")
         if before.get("optimizer") != self._job.optimizer:
-            message = (
-                f"{self.path} was trained with the optimizer {before.get('optimizer')}, whose state is gone on from."
-            )
-            raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or leave “Continue from” empty.")
+            message = f"{self.path} contains the state of another optimizer, {before.get('optimizer')}."
+            raise TaskError(_FIELD, message, f"Choose {before.get('optimizer')}, or clear “Continue from”.")
 
 
 def _needs_alike(before: dict[str, Any], job: Job) -> bool:
@@ -213,8 +211,8 @@ def _needs_alike(before: dict[str, Any], job: Job) -> bool:
 
 
 def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it: which,
-    what it holds, and its SHA-256."""
+    """The checkpoint at `path`, or of a last.pt that is damaged or cannot be read the newest whole one before it:
+    which, what it holds, and its SHA-256."""
     try:
         return path, *_read(path)
     except FileNotFoundError:
@@ -228,13 +226,13 @@ def _whole(path: Path) -> tuple[Path, dict[str, Any], str]:
                 continue
         if before:
             message = (
-                f"{path} is damaged, and so is what was kept before it ({', '.join(file.name for file in before)})."
+                f"{path} is damaged, and so are the checkpoints before it ({', '.join(file.name for file in before)})."
             )
-            remedy = "Train anew; its best.pt, where that is whole, may be set as the weights file."
+            remedy = "Train from the start; if its best.pt is intact, it can serve as the weights file."
         elif isinstance(error, OSError):
-            message, remedy = f"{path} cannot be read: {error.strerror}.", "Check the path."
+            message, remedy = f"{path} can't be read: {error.strerror}.", "Check the path."
         else:
-            message, remedy = f"{path} is not a checkpoint, or a damaged one: {error}.", "Give a run's last.pt."
+            message, remedy = f"{path} is not a checkpoint, or is damaged: {error}.", "Choose a run's last.pt."
         raise TaskError(_FIELD, message, remedy) from error
 
 
@@ -243,9 +241,9 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
     if isinstance(content, dict) and content.keys() >= _KEYS:
         return content, digest
     if isinstance(content, dict) and content and all(isinstance(value, Tensor) for value in content.values()):
-        message = f"{path} holds weights alone, without the place in a training."
-        raise TaskError(_FIELD, message, "Give a run's last.pt, or set it as the weights file.")
-    raise TaskError(_FIELD, f"{path} is not a checkpoint of Footplate.", "Give a run's last.pt.")
+        message = f"{path} contains only weights, without the state of a training."
+        raise TaskError(_FIELD, message, "Choose a run's last.pt, or use this file as the weights file.")
+    raise TaskError(_FIELD, f"{path} is not a Footplate checkpoint.", "Choose a run's last.pt.")
 
 
 def _listed(classes: Sequence[str]) -> str:

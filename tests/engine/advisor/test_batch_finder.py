@@ -116,7 +116,7 @@ def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_lef
     assert largest.limit_bytes == cap >= largest.memory_bytes
     assert largest.images_per_second
     assert found.knee in [trial.size for trial in found.trials if trial.fits]
-    assert f"Batches of {found.largest} are the largest that fit" in found.why
+    assert f"The largest batch that fits is {found.largest}" in found.why
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_that_where_not_even_a_small_batch_fits_the_remedy_is_told(job: Job, tmp
     large = msgspec.structs.replace(job, image_size=4096)  # 1.3 GB each
     found = found_under(BASE_BYTES + 500_000_000, large, tmp_path)
     assert found.largest is None
-    assert "Not even batches of" in found.why
+    assert "Even a batch of" in found.why
     assert "smaller image size" in found.remedy
 
 

@@ -113,7 +113,7 @@ def test_that_noise_alone_suggests_nothing_and_says_what_to_do(seed: int) -> Non
     noise = random.Random(seed)
     found = found_in([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
     assert found.suggestion is None
-    assert "never falls" in found.why
+    assert "does not fall" in found.why
     assert "larger batch size" in found.remedy
     assert len(found.points) == STEPS
 
@@ -136,7 +136,7 @@ def test_that_a_loss_that_hardly_falls_suggests_nothing(losses: list[float]) -> 
 def test_that_a_loss_that_is_no_number_at_once_is_told_with_step_rate_and_remedy() -> None:
     found = found_in([2.0, math.nan])
     assert found.suggestion is None
-    assert "NaN or infinite at step 2, at a rate of 1.2e-07" in found.why
+    assert "NaN or infinite at step 2, at a learning rate of 1.2e-07" in found.why
     assert "fp32" in found.remedy
     assert len(found.points) == 1
 

@@ -47,7 +47,7 @@ def test_that_what_cannot_be_cut_is_a_bad_request() -> None:
     answer = footplate("cut", "--devices", "cpu,cpu", "--strategy", "ddp")
     assert answer.code == 2
     assert "--strategy: " in answer.err
-    assert "does not cut the model" in answer.err
+    assert "does not split the model into stages" in answer.err
 
 
 def test_that_a_bad_request_is_told_at_its_flag_without_measuring() -> None:

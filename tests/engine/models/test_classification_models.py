@@ -210,14 +210,14 @@ def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path
 
 def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
     torch.save(MnistCnn(), tmp_path / "whole.pt")
-    with pytest.raises(TaskError, match="cannot be read as weights") as caught:
+    with pytest.raises(TaskError, match="can't be read as weights") as caught:
         TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
     assert caught.value.field == "weights_file"
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [({"a": torch.zeros(1)}, "conv1.weight, conv1.bias"), ([1, 2], "holds no weights"), ({}, "holds no weights")],
+    [({"a": torch.zeros(1)}, "conv1.weight, conv1.bias"), ([1, 2], "contains no weights"), ({}, "contains no weights")],
 )
 def test_that_a_file_of_other_weights_is_refused(tmp_path: Path, content: object, words: str) -> None:
     torch.save(content, tmp_path / "other.pt")
@@ -322,9 +322,12 @@ def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> No
         ("def build_model(n):\n    return 1 / 0\n", r"net.py, line 2, fails in build_model: ZeroDivisionError"),
         ("def build_model(n):\n    pass\n", r"returned nothing, not a model"),
         ("def build_model(n):\n    return [n]\n", r"returned a list, not a model"),
-        (GOOD.format(channels=3).replace("4, classes", "4, 9"), r"gives a tensor of \[2, 9\]; a tensor of \[2, 6\]"),
+        (
+            GOOD.format(channels=3).replace("4, classes", "4, 9"),
+            r"returns a tensor of \[2, 9\]; expected a tensor of \[2, 6\]",
+        ),
         (GOOD.format(channels=5), r"fails on images of 16 px with 3 channels: RuntimeError"),
-        (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"gives a tuple"),
+        (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"returns a tuple"),
     ],
 )
 def test_that_what_is_wrong_with_a_model_file_is_told(tmp_path: Path, text: str, words: str) -> None:
@@ -338,7 +341,7 @@ def test_that_what_is_wrong_with_a_model_file_is_told(tmp_path: Path, text: str,
 def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path: Path, sha256: str) -> None:
     mark = tmp_path / "ran"
     (tmp_path / "net.py").write_text(f"open({str(mark)!r}, 'w')\n")
-    with pytest.raises(TaskError, match="has not been allowed to run"):
+    with pytest.raises(TaskError, match="you have not allowed to run"):
         TASK.build_model(Job(model=str(tmp_path / "net.py"), model_file_sha256=sha256), 6, 3)
     assert not mark.exists()
 

@@ -180,10 +180,10 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
     assert classification.measures[-1].title == "Calibration error"
     assert catalogue.model("resnet18") is not None
     told = {problem.field + ": " + problem.message for problem in catalogue.problems}
-    left_out = "of the package broken-package is left out"
+    left_out = "of the package broken-package: "
     assert told == {
         f"model: The plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
-        f"model: The plug-in “resnet18” (footplate.models) {left_out}: Footplate has one of that name.",
+        f"model: The plug-in “resnet18” (footplate.models) {left_out}: Footplate already has one of that name.",
         f"dataset: The plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
         "engine.data.formats.registry.",
     }

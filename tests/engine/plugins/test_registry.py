@@ -71,7 +71,7 @@ def test_that_a_plugin_that_cannot_be_imported_is_left_out_by_name(
     assert reasons["elm"] == "ModuleNotFoundError: No module named 'no_such_module'"
     assert reasons["fir"].startswith("AttributeError: module 'trees_ash' has no attribute 'FIR'")
     assert reasons["yew"] == "SystemExit: no yews here"
-    said = "The plug-in “elm” (footplate.models) of the package trees is left out: ModuleNotFoundError: "
+    said = "Skipping the plug-in “elm” (footplate.models) of the package trees: ModuleNotFoundError: "
     assert said in capfd.readouterr().err
     with pytest.raises(KeyError):
         registry["elm"]
@@ -86,9 +86,10 @@ def test_that_what_is_of_the_wrong_kind_or_has_a_name_that_is_taken_is_left_out(
     assert registry["own"] == "Footplate's"
     told = {str(each) for each in registry.left_out}
     assert (
-        "The plug-in “own” (footplate.models) of the package first is left out: Footplate has one of that name." in told
+        "Skipping the plug-in “own” (footplate.models) of the package first: Footplate already has one of that name."
+        in told
     )
-    assert "The plug-in “oak” (footplate.models) of the package first is left out: it is a module, not a text." in told
+    assert "Skipping the plug-in “oak” (footplate.models) of the package first: it is a module, not a text." in told
     twice = next(each for each in registry.left_out if each.name == "ash")
     assert {twice.package, registry["ash"]} == {"first", "second"}
 

@@ -224,7 +224,7 @@ def test_that_sync_batchnorm_is_refused_on_the_cpu(job: Make, start: Start) -> N
     group = start(job(2, strategy="ddp", sync_batchnorm=True))
     assert group.finish() == [1, 1]
     assert {failed.cause for failed in group.of(Failed)} == {
-        "SyncBatchNorm runs on GPUs only. Switch it off for CPU workers."
+        "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers."
     }
 
 
@@ -240,7 +240,7 @@ def test_that_a_slower_rank_gets_a_smaller_share_and_the_training_stays_the_same
     assert fast + slow == pytest.approx(1)
     (warned,) = ranks.of(Warned)
     assert (warned.code, warned.rank) == ("straggler", 1)
-    assert f"It is given {100 * slow:.0f} % of every batch" in warned.message
+    assert f"It gets {100 * slow:.0f} % of every batch" in warned.message
     assert ranks.losses == pytest.approx(alone.losses, rel=1e-5)
     _same(ranks, alone, exactly=False)
 

@@ -281,7 +281,7 @@ def test_that_the_user_is_told_of_a_model_without_blocks(job: Make, start: Start
     [
         ("nn.Parameter(self.last.weight.data[:2])", {}, "extra, last.weight share memory"),
         ("nn.Parameter(torch.tensor(1.0))", {}, "extra has no dimension"),
-        ("None", {"precision": "fp16", "shard_precision": "bf16"}, "exclude each other"),
+        ("None", {"precision": "fp16", "shard_precision": "bf16"}, "can't be combined"),
     ],
     ids=["view", "scalar", "precisions"],
 )

@@ -257,7 +257,7 @@ def test_that_given_cuts_are_kept(job: Make, start: Start, model_file: ModelFile
     [
         ({"microbatches": 5}, "equal microbatches"),
         ({"accumulation": 5}, "equal microbatches"),
-        ({"pipeline_schedule": "1f1b", "microbatches": 1}, "cannot go with 1 microbatches"),
+        ({"pipeline_schedule": "1f1b", "microbatches": 1}, "can't run with 1 microbatches"),
         ({"pipeline_schedule": "zb1p", "activation_checkpointing": True}, "Choose 1F1B"),
     ],
 )

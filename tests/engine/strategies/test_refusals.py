@@ -33,8 +33,8 @@ def test_that_dataparallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
     ("fields", "words"),
     [
         ({"microbatches": 5}, "equal microbatches"),
-        ({"microbatches": 1, "pipeline_schedule": "1f1b"}, "cannot go with 1 microbatches"),
-        ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "Activation checkpointing"),
+        ({"microbatches": 1, "pipeline_schedule": "1f1b"}, "can't run with 1 microbatches"),
+        ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "activation checkpointing"),
     ],
 )
 def test_that_a_pipeline_refuses_what_it_cannot_do(job: Callable[..., Job], fields: dict[str, Any], words: str) -> None:
@@ -90,7 +90,7 @@ def test_that_more_stages_than_places_fail_with_the_number_of_both(
     assert group.finish() == [1, 1, 1]
     causes = {failed.cause for failed in group.of(Failed)}
     assert len(causes) == 1
-    assert "it has 1 place to cut, and 3 stages need 2" in causes.pop()
+    assert "it can be cut at 1 position, and 3 stages need 2" in causes.pop()
 
 
 def test_that_every_strategy_is_registered_under_its_own_id() -> None:

@@ -136,11 +136,11 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (b"GET / HTTP/1.1\n", "not a message"),
-        (b"\xff\xfe\x00\n", "not a message"),
-        (b"[" * 4_000 + b"\n", "not a message"),
+        (b"GET / HTTP/1.1\n", "invalid message"),
+        (b"\xff\xfe\x00\n", "invalid message"),
+        (b"[" * 4_000 + b"\n", "invalid message"),
         (b'{"type":"stop"}\n', "must be a hello"),
-        (b'{"type":"hello","protocol":99}\n', "protocol 99"),
+        (b'{"type":"hello","protocol":99}\n', "protocol version 99"),
         (b'{"type":"hello","colour":"red"}\n', "colour"),
         (b'{"type":"hello","from_n":"one"}\n', "from_n"),
         (HELLO + HELLO, "second hello"),
@@ -179,7 +179,7 @@ def test_that_a_goodbye_reaches_a_connection_as_its_reason(start: Start) -> None
     with supervised.connect() as connection:
         connection._socket.sendall(b"nonsense\n")
         assert any(isinstance(message, Goodbye) for message in messages(connection))
-        assert "not a message" in connection.reason
+        assert "invalid message" in connection.reason
     stop(supervised)
 
 

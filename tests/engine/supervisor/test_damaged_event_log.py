@@ -112,7 +112,7 @@ def test_that_a_file_that_cannot_be_made_again_is_told_of_once_and_kept_until_it
     (written / "in the way").touch()
     for _ in range(3):
         assert not log.make_again(at_once=True)
-    told = [event for event in all_events(log) if "cannot be made again" in getattr(event, "message", "")]
+    told = [event for event in all_events(log) if "can't be created again" in getattr(event, "message", "")]
     assert len(told) == 1
     (written / "in the way").unlink()
     written.rmdir()

@@ -107,7 +107,7 @@ def test_that_a_rank_that_dies_again_and_again_is_the_runs_failure(start: Start)
     (failed,) = of(Failed, told)
     assert isinstance(failed, Failed)
     assert "SIGKILL" in failed.cause
-    assert "started again 2 times before, without a new checkpoint" in failed.cause
+    assert "already been restarted 2 times without reaching a new checkpoint" in failed.cause
     assert isinstance(told[-1], RunFinished)
     assert (told[-1].outcome, told[-1].cause) == ("failed", failed.cause)
 
@@ -254,7 +254,7 @@ def test_that_two_supervisors_never_run_one_run(start: Start) -> None:
         stream = events(connection)
         next(event for event in stream if isinstance(event, StepMetrics))
         second = start_supervisor(supervised.run)
-        wait_until(lambda: "run by another process already" in supervised.log, "the refusal")
+        wait_until(lambda: "already running in another process" in supervised.log, "the refusal")
         wait_until(lambda: not psutil.pid_exists(second), "the second one to go")
         connection.send(Stop())
         list(stream)
@@ -273,7 +273,7 @@ def test_that_a_run_belongs_to_the_first_of_two_supervisors_from_their_first_mom
     second = start_supervisor(run)
     wait_until(lambda: not psutil.pid_exists(second), "the second one to go")
     os.close(ours)
-    assert "run by another process already" in (run.path / "supervisor.log").read_text()
+    assert "already running in another process" in (run.path / "supervisor.log").read_text()
     assert not run.supervisor_file.exists()
     assert not run.events_file.exists()
 

@@ -77,7 +77,7 @@ def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Sta
     finished = told[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "failed"
-    assert "is gated: its owner has to let you have the weights" in finished.cause
+    assert "is gated: its owner must grant you access" in finished.cause
     assert not any(isinstance(event, StepMetrics | Waiting) for event in told)
 
 

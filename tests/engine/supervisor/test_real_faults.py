@@ -150,7 +150,7 @@ def test_that_a_rank_that_is_killed_is_named_at_once_and_nothing_is_left(
     victim.kill()
     failed, named_at = run.end()
     assert (failed.rank, failed.kind) == (1, "fault")
-    assert "Rank 1 was ended by SIGKILL" in failed.cause
+    assert "Rank 1 was killed by SIGKILL" in failed.cause
     assert named_at - killed_at < NAMED_S
 
 
@@ -165,7 +165,7 @@ def test_that_a_rank_that_is_stopped_is_named_in_seconds_and_nothing_is_left(
     stopped_at = time.time()
     failed, named_at = run.end()
     assert failed.rank == 1
-    assert "Rank 1 has said nothing for" in failed.cause
+    assert "Rank 1 has not responded for" in failed.cause
     assert named_at - stopped_at < SILENT_S + 5
 
 
@@ -184,7 +184,7 @@ def test_that_a_rank_that_hangs_in_its_model_is_named_with_the_place(
     failed, _ = run.end()
     assert failed.rank == 1
     assert failed.step is not None
-    assert "Rank 1 holds up the run" in failed.cause
+    assert "Rank 1 blocks the run" in failed.cause
     assert ", in maybe_hang (net.py, line 10), while rank 0 waits" in failed.cause
 
 

@@ -124,7 +124,7 @@ def test_that_a_worker_that_heeds_neither_message_nor_sigterm_is_killed(start: S
     finished = supervised.wait()[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
-    assert "Rank 0, 1 did not end when asked" in finished.cause
+    assert "Rank 0, 1 did not exit when asked" in finished.cause
     assert not any(worker.is_running() for worker in workers)
 
 
@@ -160,7 +160,7 @@ def test_that_a_silent_worker_is_warned_about_once(start: Start) -> None:
         ("exit 3", ["Rank 1", "exit code 3", "worker-1.log", "the last words"]),
         ("raise", ["Rank 1", "ValueError: a fault of mine"]),
         ("lost", ["Rank 1", "SIGKILL"]),
-        ("garbage", ["broke the rules of its channel"]),
+        ("garbage", ["sent an invalid message"]),
     ],
 )
 def test_that_a_worker_that_fails_ends_the_run_with_the_cause_in_words(

@@ -156,7 +156,7 @@ def test_that_the_results_of_executions_before_count_however_this_one_ends() -> 
 
 def test_that_a_worker_without_a_log_is_still_told_of_in_words(tmp_path: Path) -> None:
     event = failures.death(3, -11, tmp_path / "worker-3.log")
-    assert event.cause == "Rank 3 was ended by SIGSEGV (signal 11). It said nothing in worker-3.log."
+    assert event.cause == "Rank 3 was killed by SIGSEGV (signal 11). worker-3.log is empty."
     (tmp_path / "worker-3.log").write_bytes(b"\xff\xfe\n\n" + b"line\n" * 10_000)
     assert failures.death(3, 1, tmp_path / "worker-3.log").cause.endswith("line\nline\nline\nline\nline")
 

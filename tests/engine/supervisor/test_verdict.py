@@ -60,7 +60,7 @@ def test_that_a_loss_that_still_falls_asks_for_more_epochs() -> None:
     assert found is not None
     assert found.code == "falling"
     more = int(found.figures["epochs_more"])
-    assert found.sentence == f"Validation loss was still falling by 9 % an epoch: train {more} epochs more."
+    assert found.sentence == f"Validation loss was still falling by 9 % per epoch: train for {more} more epochs."
     assert found.changes == {"epochs": 12 + more}
     after = decaying(12 + more + 1)
     assert 1 - after[-1] / after[-2] < 0.02, "then there is little left to gain"
@@ -77,21 +77,21 @@ def test_that_more_epochs_are_at_most_as_many_as_there_were() -> None:
 def test_that_a_loss_that_falls_every_time_falls_however_unevenly() -> None:
     found = of([2.203, 1.93, 1.351, 1.258, 1.151], [2.28, 2.1, 1.67, 1.21, 1.2])
     assert found is not None
-    assert found.sentence == "Validation loss was still falling by 7 % an epoch: train 3 epochs more."
+    assert found.sentence == "Validation loss was still falling by 7 % per epoch: train for 3 more epochs."
 
 
 def test_that_a_stopped_run_that_still_falls_is_to_be_resumed() -> None:
     found = of(decaying(6), decaying(6), outcome="stopped", epochs=20)
     assert found is not None
     assert found.code == "falling"
-    assert found.sentence.endswith("when the run was stopped after 6 of 20 epochs: resume it.")
+    assert found.sentence.endswith("when the run was stopped after 6 of 20 epochs: resume the run.")
     assert found.changes == {}
 
 
 def test_that_a_run_of_the_most_epochs_is_not_to_be_trained_further() -> None:
     found = of(decaying(6), decaying(6), epochs=100_000)
     assert found is not None
-    assert found.sentence.endswith("after 100,000 epochs, the most of a run.")
+    assert found.sentence.endswith("after 100,000 epochs, the maximum for a run.")
     assert found.changes == {}
 
 
@@ -188,8 +188,8 @@ def test_that_what_is_learned_of_wrong_labels_is_of_no_use() -> None:
     found = of([2.3, 2.6, 3.0, 3.5], [2.0, 1.0, 0.3, 0.1], top1=[0.1, 0.11, 0.09, 0.1], accuracy=0.98)
     assert found is not None
     assert found.code == "not_generalised"
-    assert "(98 % right)" in found.sentence
-    assert "check that the labels" in found.sentence
+    assert "(98 % correct)" in found.sentence
+    assert "Check that the labels" in found.sentence
     assert found.changes == {}
 
 
@@ -223,7 +223,7 @@ def test_that_a_task_without_a_validation_loss_is_judged_by_its_best_measure() -
         )
     )
     assert rising is not None
-    assert rising.sentence.startswith("mAP was still rising by 24 % an epoch: train ")
+    assert rising.sentence.startswith("mAP was still rising by 24 % per epoch: train for ")
     assert over is not None
     assert over.sentence.startswith("Overfitted since epoch 3: mAP fell from 40.0 % to 33.0 % while")
     assert rest is not None
@@ -264,19 +264,19 @@ def test_that_rare_classes_that_are_hardly_found_are_named_and_given_more_often(
     found = recalled(recalls, counts)
     assert found is not None
     assert found.sentence == (
-        "“class 4” (0 % found) and “class 3” (10 % found) are rare and hardly found. Turn on “Oversample rare classes”."
+        "“class 4” (recall 0 %) and “class 3” (recall 10 %) are rare and rarely recognized. Turn on “Oversample rare classes”."
     )
     assert found.changes == {"oversample": True}
     again = recalled(recalls, counts, oversample=True)
     assert again is not None
     assert again.changes == {}
-    assert again.sentence.endswith("More images of them would help.")
+    assert again.sentence.endswith("Add more images of them.")
 
 
 def test_that_a_class_that_is_never_predicted_is_to_be_looked_at() -> None:
     found = recalled([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100])
     assert found is not None
-    assert found.sentence == "“class 3” is never predicted, though not rare: look at its images and labels."
+    assert found.sentence == "“class 3” is never predicted, although not rare: check its images and labels."
 
 
 def test_that_classes_that_are_not_found_yet_are_left_to_further_epochs() -> None:

@@ -18,7 +18,7 @@ def test_that_the_verdict_stands_before_the_end_and_is_on_the_epochs_of_all_exec
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "completed"
     assert isinstance(verdict, Verdict)
-    assert verdict.sentence.startswith("Validation loss was still falling by 10 % an epoch: train ")
+    assert verdict.sentence.startswith("Validation loss was still falling by 10 % per epoch: train for ")
     assert verdict.changes["epochs"] > 4
 
 
@@ -33,7 +33,7 @@ def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: St
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "stopped"
     assert isinstance(verdict, Verdict)
-    assert verdict.sentence.endswith("when the run was stopped after 5 of 20 epochs: resume it.")
+    assert verdict.sentence.endswith("when the run was stopped after 5 of 20 epochs: resume the run.")
 
 
 def test_that_the_terminal_says_what_to_do_the_next_time() -> None:

@@ -124,15 +124,15 @@ def test_that_metrics_of_torchmetrics_tell_some_of_the_measures_and_are_left_out
 @pytest.mark.parametrize(
     ("was", "is_now", "told"),
     [
-        ('{"mean_error"', '{"mean_errors"', "metrics gives “mean_errors”, which `measures` does not name"),
+        ('{"mean_error"', '{"mean_errors"', "metrics returns “mean_errors”, which is not in `measures`"),
         (
             ": MeanAbsoluteError()",
             ": print",
-            "metrics gives a builtin_function_or_method for “mean_error”, not a torchm",
+            "metrics returns a builtin_function_or_method for “mean_error”, not a torchm",
         ),
-        ("return {", "return [1] or {", "metrics gives a list, not a dict"),
+        ("return {", "return [1] or {", "metrics returns a list, not a dict"),
         (": MeanAbsoluteError()", ": PearsonCorrCoef(2)", r"mine\.py, fails in the metric “mean_error”: "),
-        (": MeanAbsoluteError()", ": MinMaxMetric(MeanAbsoluteError())", "gives a dict; a single number is needed"),
+        (": MeanAbsoluteError()", ": MinMaxMetric(MeanAbsoluteError())", "returns a dict; expected a single number"),
     ],
 )
 def test_that_a_fault_in_its_metrics_is_told_before_training(
@@ -171,13 +171,13 @@ def test_that_what_transform_draws_depends_on_seed_rank_and_place_alone(things: 
         ("nn.Flatten(),", "nn.Flattern(),", r"mine\.py, line {line}, fails in build_model: AttributeError"),
         ("nn.MaxPool2d(2)", "nn.MaxPool2d(2), nn.Linear(7, 7)", r"fails on inputs of \[2, 3, 48, 48\]: RuntimeError"),
         ("marks.sum(1, keepdim=True)", "(marks,)[1]", r"mine\.py, line {line}, fails on inputs of .*: IndexError"),
-        ("[:, 0]", "", r"mine\.py: loss gives a tensor of \[2, 1\]; one loss for each sample is needed, \[2\]"),
-        (".float()], 1)", ".float()], 0)", r"mine\.py: measure gives a tensor of \[4, 1\]; a row for each sample"),
-        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise gives 1 values for 2 measures"),
+        ("[:, 0]", "", r"mine\.py: loss returns a tensor of \[2, 1\]; expected one loss per sample, \[2\]"),
+        (".float()], 1)", ".float()], 0)", r"mine\.py: measure returns a tensor of \[4, 1\]; expected one row per sample"),
+        (", (outputs.round() == targets).float()], 1)", "], 1)", "summarise returns 1 values for 2 measures"),
         ('"counts.csv"', '"table.csv"', r"mine\.py, line {line}, fails in datasets: FileNotFoundError"),
-        ("return CountedImages(folder, rows[kept:]), ", "return ", "datasets gives a CountedImages, not two SampleSets"),
+        ("return CountedImages(folder, rows[kept:]), ", "return ", "datasets returns a CountedImages, not two SampleSets"),
         ("rows[:kept])", "[])", r"mine\.py finds no samples for validation in"),
-        (", torch.tensor([float(count)])", ", count", "load gives a tuple, not a tuple of an input and a target"),
+        (", torch.tensor([float(count)])", ", count", "load returns a tuple, not a tuple of an input and a target"),
     ],
 )  # fmt: skip
 def test_that_a_fault_in_the_file_is_told_before_training_with_its_line(
@@ -195,7 +195,7 @@ def test_that_a_file_is_not_run_without_consent_to_what_is_in_it(things: Path, t
     file.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()")
     asked = job(things, file)
     file.write_text(file.read_text() + "\n")
-    with pytest.raises(TaskError, match=r"has not been allowed to run yet\. It has changed"):
+    with pytest.raises(TaskError, match=r"you have not allowed to run yet\. It has changed"):
         TASK.splits(asked)
     assert not (tmp_path / "ran").exists()
     (problem,) = problems(asked, load_catalogue())
@@ -208,7 +208,7 @@ def test_that_a_job_without_a_file_is_told_what_is_missing(things: Path) -> None
     assert "Choose that file as the model" in problem.remedy
     own = job(things, EXAMPLE, best_by="exact")
     assert problems(own, load_catalogue()) == []  # the file's measures are its own
-    with pytest.raises(TaskError, match=r"“exactly” is not a measure of counting\.py\. Did you mean “exact”"):
+    with pytest.raises(TaskError, match=r"“exactly” is not a metric of counting\.py\. Did you mean “exact”"):
         TASK.objective(job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
 
 

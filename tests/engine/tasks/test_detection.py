@@ -156,7 +156,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 
 def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
-    with pytest.raises(CannotCut, match="which boxes it looks at depends on the image"):
+    with pytest.raises(CannotCut, match="the boxes that it processes depend on the image"):
         cut_places(model)
 
 
@@ -239,7 +239,7 @@ def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: 
         "get_model('ssdlite320_mobilenet_v3_large', weights_backbone=None, num_classes=num_classes, detections_per_img=7)"
     )
     assert mine.eval()(torch.zeros(2, 3, 64, 64)).shape == (2, 7, 6)
-    with pytest.raises(TaskError, match=r"is not built as torchvision's detectors are"):
+    with pytest.raises(TaskError, match=r"lacks the structure of torchvision's detectors"):
         built("nn.Conv2d(3, num_classes, 3)")
 
 
@@ -308,7 +308,7 @@ def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     shown = objective.show_prediction(image, found)
     assert (shown.words, shown.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
-    assert objective.show_prediction(image, found).words == "nothing with a score of 50 %; the best has 20 %"
+    assert objective.show_prediction(image, found).words == "no detections with a score of 50 %; the best score is 20 %"
     assert objective.show_truth(image, box_targets()[1]).words == "nothing"
 
     assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)

@@ -228,7 +228,7 @@ def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
 
     outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]
     assert TASK.objective(job(model="own.py"), dataset_info(1)).loss(outputs, targets).shape == (2,)
-    with pytest.raises(TaskError, match=r"a tensor of \[2, 1, 48, 48\] is needed"):
+    with pytest.raises(TaskError, match=r"expected a tensor of \[2, 1, 48, 48\]"):
         built(0)
 
 

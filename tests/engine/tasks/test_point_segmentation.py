@@ -186,7 +186,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_wrong_names_are_told(tmp
         return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), CLASSES, 3)
 
     assert built(1)(cloud()).shape == (2, CLASSES, 64)
-    with pytest.raises(TaskError, match=r"gives a tensor of \[2, 3, 62\]; \[2, 3, 64\] is needed"):
+    with pytest.raises(TaskError, match=r"returns a tensor of \[2, 3, 62\]; expected \[2, 3, 64\]"):
         built(3)
     with pytest.raises(TaskError, match="Did you mean “pointcnn_x1”"):
         TASK.build_model(job(model="pointcnn_1"), CLASSES, 3)

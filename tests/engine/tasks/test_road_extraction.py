@@ -248,7 +248,7 @@ def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None
         ({"model": "linknet43_mtl"}, "model", "Did you mean “linknet34_mtl”"),
         ({"image_size": 100}, "image_size", "Set 96"),
         ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
-        ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no backbone"),
+        ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
     ],
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
@@ -270,5 +270,5 @@ def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -
         return TASK.build_model(job, 2, 3)
 
     assert OBJECTIVE.loss(built(1)(torch.rand(2, 3, SIDE, SIDE)), truth(2)).shape == (2,)
-    with pytest.raises(TaskError, match="2 scores of background and line and 37 of direction"):
+    with pytest.raises(TaskError, match="2 scores for background and line and 37 for the direction"):
         built(0)

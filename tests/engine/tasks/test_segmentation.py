@@ -212,7 +212,7 @@ def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
         return TASK.build_model(job, CLASSES, 1)
 
     assert built(3, 1)(torch.zeros(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
-    with pytest.raises(TaskError, match=r"gives a tensor of \[2, 4, 62, 62\]; a tensor of \[2, 4, 64, 64\] is needed"):
+    with pytest.raises(TaskError, match=r"returns a tensor of \[2, 4, 62, 62\]; expected a tensor of \[2, 4, 64, 64\]"):
         built(3, 0)
 
 

@@ -34,8 +34,8 @@ def waiting(share: float, **changes: Any) -> Situation:
 
 
 def test_that_a_run_that_nothing_holds_back_is_told_so() -> None:
-    assert advise(situation()).sentence == "The CPU is busy 97 % of the time; nothing holds it back."
-    assert advise(situation(devices=GPUS)).sentence == "The GPUs are busy 97 % of the time; nothing holds them back."
+    assert advise(situation()).sentence == "The CPU is busy 97 % of the time; there is no bottleneck."
+    assert advise(situation(devices=GPUS)).sentence == "The GPUs are busy 97 % of the time; there is no bottleneck."
     assert advise(situation()).field == ""
 
 
@@ -60,7 +60,7 @@ def test_that_a_run_without_loader_workers_is_told_to_use_them_next_time() -> No
 
 def test_that_the_first_epoch_is_told_to_pass_where_no_core_is_left() -> None:
     given = advise(waiting(0.3, decoding_s=0.2))
-    assert given.sentence.endswith("each is decoded once, in the first epoch, where there is room to keep them.")
+    assert given.sentence.endswith("each image is decoded only in the first epoch, if there is room to cache them.")
     assert given.field == ""
 
 
@@ -77,7 +77,7 @@ def test_that_the_slowest_rank_is_named() -> None:
     given = advise(situation(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
     assert given.sentence == (
         "Rank 1 is the slowest: the other waits 30 % of each step for it. "
-        "Shares of each batch by measured speed even that out."
+        "Splitting each batch by measured speed evens that out."
     )
     assert (given.field, given.value) == ("balance", "speed")
 
@@ -95,7 +95,7 @@ def test_that_joining_gradients_is_lessened_by_what_the_strategy_allows(
     of_job: dict[str, Any], devices: tuple[str, ...], field: str, value: object
 ) -> None:
     given = advise(situation(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
-    assert given.sentence.startswith("Joining gradients takes 34 % of the time")
+    assert given.sentence.startswith("Averaging gradients takes 34 % of the time")
     assert (given.field, given.value) == (field, value)
 
 
@@ -103,8 +103,8 @@ def test_that_a_bubble_is_lessened_by_more_microbatches_where_the_batch_can_be_c
     changes: dict[str, Any] = {"devices": GPUS, "trace": trace(bubble=0.2, theory=0.15), "microbatches": 4}
     given = advise(situation(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
     assert given.sentence == (
-        "The devices stand idle 20 % of each step while the pipeline fills and empties: "
-        "8 microbatches instead of 4 lessen that."
+        "The devices are idle 20 % of each step while the pipeline fills and drains: "
+        "8 microbatches instead of 4 reduce that."
     )
     assert (given.field, given.value) == ("microbatches", 8)
     assert advise(situation(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
@@ -115,7 +115,7 @@ def test_that_stages_that_are_not_alike_are_told_from_the_schedules_bubble() -> 
         situation(devices=GPUS, of_job={"strategy": "pipeline"}, trace=trace(bubble=0.4, theory=0.1), microbatches=4)
     )
     assert "40 %" in given.sentence
-    assert given.sentence.endswith("its stages are not alike.")
+    assert given.sentence.endswith("the stages are unbalanced.")
 
 
 def test_that_model_parallel_is_told_of_the_pipeline() -> None:
@@ -141,13 +141,13 @@ def test_that_a_gpu_that_its_host_keeps_waiting_is_told_of_a_larger_batch() -> N
 def test_that_other_work_on_the_cores_is_spoken_of_and_fewer_threads_advised() -> None:
     given = advise(situation(held_up=0.4, computing_threads=2))
     assert given.sentence == (
-        "Other work on this machine's cores holds each step up 40 % of the time: "
-        "1 thread instead of 2 would wait less for each other."
+        "Other programs are using the CPU: 40 % of each step is spent waiting for a core. "
+        "With 1 thread instead of 2, threads would wait less for each other."
     )
     assert (given.field, given.value) == ("cpu_threads", 1)
-    assert advise(situation(held_up=0.4)).sentence.endswith("40 % of the time.")
-    assert "nothing holds" in advise(situation(held_up=0.4, decoding_s=0.1)).sentence, "that is its own decoding"
-    assert "nothing holds" in advise(situation(held_up=0.4, devices=GPUS)).sentence
+    assert advise(situation(held_up=0.4)).sentence.endswith("40 % of each step is spent waiting for a core.")
+    assert "no bottleneck" in advise(situation(held_up=0.4, decoding_s=0.1)).sentence, "that is its own decoding"
+    assert "no bottleneck" in advise(situation(held_up=0.4, devices=GPUS)).sentence
 
 
 def test_that_every_change_advised_is_a_value_of_the_job() -> None:

@@ -73,5 +73,5 @@ def test_that_a_transformer_built_for_one_size_refuses_smaller_images(job: Make,
     group = start(job(model="vit_b_16", image_size=64, progressive_from=32))
     group.finish()
     (failed,) = group.of(Failed)
-    assert "built for images of one size" in failed.cause
+    assert "built for a fixed image size" in failed.cause
     assert "convolutional" in failed.cause

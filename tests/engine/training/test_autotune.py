@@ -146,7 +146,7 @@ def test_that_a_model_that_cannot_have_its_channels_last_trains_contiguous() -> 
     decided = Decided(model)
     choice, why = decided.told["memory_format"]
     assert choice == decided.job.memory_format == "contiguous"
-    assert why.startswith("a trial of the other failed (RuntimeError: view size is not compatible")
+    assert why.startswith("a trial of the alternative failed (RuntimeError: view size is not compatible")
     assert model.conv.weight.is_contiguous()
 
 
@@ -172,7 +172,7 @@ def test_that_what_the_job_says_is_not_tried() -> None:
 
 def test_that_a_model_without_convolutions_is_not_tried() -> None:
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
-    assert decided.told["memory_format"] == ("contiguous", "the model has no convolutions that could gain")
+    assert decided.told["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])
@@ -190,7 +190,7 @@ def test_that_a_run_that_goes_on_computes_as_the_one_before_it() -> None:
     decided = Decided(model, threads=2, before=msgspec.to_builtins(before.job))
     assert model.calls == 0
     assert decided.job == before.job
-    assert decided.told["memory_format"] == ("channels_last", "the run that this one goes on from had it")
+    assert decided.told["memory_format"] == ("channels_last", "the resumed run used it")
 
 
 @pytest.mark.parametrize("choice", ["on", "off"])
@@ -199,7 +199,7 @@ def test_that_a_run_that_goes_on_is_compiled_if_the_one_before_it_was(choice: st
     fields = msgspec.to_builtins(before) | {"compile": choice}
     decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
     assert decided.job.compile == choice
-    assert decided.told["compile"] == (choice, "the run that this one goes on from had it so")
+    assert decided.told["compile"] == (choice, "the resumed run used this setting")
 
 
 def test_that_the_choices_of_a_run_on_other_batches_are_not_taken_over() -> None:
@@ -234,7 +234,7 @@ def test_that_a_model_whose_backbone_is_unfrozen_later_is_not_compiled_unless_as
     decided = Decided(model, memory_format="contiguous", freeze_epochs=1)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
-    assert decided.told["compile"] == ("off", "it would have to be compiled anew when the backbone is unfrozen")
+    assert decided.told["compile"] == ("off", "it would have to be recompiled when the backbone is unfrozen")
 
 
 def test_that_compiling_is_not_tried_where_the_run_cannot_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ def test_that_a_model_that_cannot_be_compiled_is_told_of(
     group = start(job(**model_file(WITHOUT_COMPILER), compile="on"))
     assert group.finish(120) == [1]
     (failed,) = group.of(Failed)
-    assert "The model cannot be compiled: " in failed.cause
+    assert "The model can't be compiled: " in failed.cause
     assert failed.cause.endswith("Set Compile the model to off.")
 
 
@@ -394,7 +394,7 @@ def test_that_a_frozen_model_trains_compiled_until_it_is_unfrozen(
     assert len(notes.read_text().splitlines()) == notes_of_eager - len(eager.losses) // 2
     (chosen,) = (event for event in compiled.of(Chosen) if event.field == "compile")
     assert chosen.choice == "off"
-    assert chosen.why.startswith("it was for the frozen model")
+    assert chosen.why.startswith("it was compiled for the frozen model")
 
 
 class SlowInOneWay(nn.Module):

@@ -59,7 +59,7 @@ def test_that_what_only_the_fifth_band_shows_is_learnt(
     assert plan.channels == BANDS
     assert group.of(Validation)[-1].measures["top1"] == 1.0
     (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert "odd.tif is left out: it has 2 bands, most of the others have 5" in told
+    assert "odd.tif: it has 2 bands, most of the others have 5" in told
     assert all(event.loss < 5 for event in group.of(StepMetrics))  # the inputs are normalised by their own statistics
 
 

@@ -43,7 +43,7 @@ def test_that_a_run_with_everything_goes_on_to_the_bit_before_and_after_its_back
 ) -> None:
     given = ALL | {"cpus": cpus, "strategy": strategy} | fields
     whole = start(job(**given), every_step=True).completed(300)
-    assert any("From epoch 2 on all layers are trained" in line.text for line in whole.of(LogLine))
+    assert any("All layers are trained from epoch 2 on" in line.text for line in whole.of(LogLine))
     begun = content(whole, "epoch-1-step-1.pt")["model"]
     frozen = content(whole, "epoch-1-step-3.pt")["model"]
     ended = content(whole)["model"]
@@ -65,7 +65,7 @@ def test_that_a_run_ends_early_and_goes_on_with_more_patience(job: Make, start: 
     fields = {"epochs": 6, "learning_rate": 1e-12, "best_by": "loss", "schedule": "none", "checkpoint_steps": 6}
     first = start(job(**fields, patience=2, optimizer="sgd")).completed()
     assert [event.epoch for event in first.of(Validation)] == [1, 2, 3]
-    assert any("has not become better for 2 epochs" in line.text for line in first.of(LogLine))
+    assert any("has not improved for 2 epochs" in line.text for line in first.of(LogLine))
     last = str(first.folder / "checkpoints/last.pt")
     again = start(job(**fields, patience=2, optimizer="sgd", resume_from=last)).completed()
     assert again.of(EpochStarted) == []

@@ -33,7 +33,7 @@ def test_that_what_was_counted_goes_on_from_a_checkpoint_judged_by_the_same_meas
     assert not after.over
     after.add(4, {"top1": 0.7})
     assert after.over
-    assert "not become better for 3 epochs" in after.why
+    assert "not improved for 3 epochs" in after.why
     assert "The best was 70.0 % after epoch 1" in after.why
     other = EarlyStopping(1, LOSS)
     other.load_state_dict(before.state_dict())

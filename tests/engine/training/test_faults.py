@@ -27,18 +27,24 @@ def _spec(job: Job) -> WorkerSpec:
     ("error", "words"),
     [
         (torch.OutOfMemoryError("CUDA out of memory"), "Out of memory on the CPU at step 12. Set a smaller batch"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Out of main memory at step 12"),
-        (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"), "Lost touch with another worker at step 12"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "Out of system memory at step 12"),
+        (
+            RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1"),
+            "Lost the connection to another worker at step 12",
+        ),
         (RuntimeError("Expected to have finished reduction in the prior iteration"), "choose Single device"),
         (
             RuntimeError("Expected to have finished reduction ... not compatible with static_graph set to True"),
-            "Switch Static graph off",
+            "Turn Static graph off",
         ),
-        (RuntimeError("Expected to mark a variable ready only once."), "Switch Static graph on"),
-        (AssertionError("FSDP expects uniform original parameter dtype but got {...}"), "Give all of them one type"),
+        (RuntimeError("Expected to mark a variable ready only once."), "Turn Static graph on"),
+        (
+            AssertionError("FSDP expects uniform original parameter dtype but got {...}"),
+            "Give all of them the same dtype",
+        ),
         (NotFinite(5, "The loss", True), "The loss became NaN or infinite at step 5"),
         (TaskError("model", "No such weights.", "Train from scratch."), "No such weights. Train from scratch."),
-        (PermissionError(13, "Permission denied", "/x/y"), "/x/y cannot be used: Permission denied"),
+        (PermissionError(13, "Permission denied", "/x/y"), "/x/y can't be used: Permission denied"),
         (KeyError("gone"), "KeyError at step 12: 'gone'"),
         (RuntimeError(), "RuntimeError at step 12: no further details"),
     ],
@@ -84,8 +90,8 @@ def build_model(num_classes):
 
 
 DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
-    "Switch Static graph off": ({"strategy": "ddp", "static_graph": True}, TWO_HEADS),
-    "Give all of them one type": ({"strategy": "fsdp"}, MIXED),
+    "Turn Static graph off": ({"strategy": "ddp", "static_graph": True}, TWO_HEADS),
+    "Give all of them the same dtype": ({"strategy": "fsdp"}, MIXED),
 }
 
 
@@ -142,7 +148,7 @@ def test_that_the_loss_of_a_peer_is_a_fault_of_the_machines(job: Callable[..., J
     assert group.finish() == [1, None]
     (failed,) = group.of(Failed)
     assert failed.kind == "fault"
-    assert failed.cause.startswith("Lost touch with another worker ")
+    assert failed.cause.startswith("Lost the connection to another worker ")
 
 
 def test_that_an_error_of_the_job_is_told_as_one(

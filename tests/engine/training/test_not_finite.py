@@ -107,7 +107,7 @@ def test_that_a_skipped_step_is_as_if_it_had_not_been_made_but_for_the_schedule(
     first, second = _left_out(group)
     assert first <= STEPS < second
     assert _warned(group, "step_skipped") == [
-        f"Step {step} is skipped, since its loss or a gradient is NaN or infinite: the weights stay as they were."
+        f"Skipping step {step}: its loss or a gradient is NaN or infinite. The weights are unchanged."
         for step in (first, second)
     ]
     assert all(map(math.isfinite, group.losses))
@@ -212,7 +212,7 @@ def test_that_a_state_that_is_not_finite_is_never_written_over_the_last_good_one
     step = failed.step - 1
     assert step > 1
     (told,) = _warned(group, "checkpoint_not_finite")
-    assert told.startswith(f"last.pt is not written anew: after step {step} model.layers.")
+    assert told.startswith(f"last.pt was not updated: after step {step} model.layers.")
     assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
     names = [path.name for path in (group.folder / "checkpoints").iterdir()]
     assert "last.pt" in names

@@ -81,8 +81,8 @@ def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to
     from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
     assert _told(from_the_start) == []
     assert _told(group) == [
-        "The CPU ran out of memory at step 1: each batch is now gone through in 4 parts of 3 images, which gives the "
-        "same training, but for BatchNorm, which sees one part at a time. A smaller image size, bf16 or activation "
+        "The CPU ran out of memory at step 1: each batch is now processed in 4 parts of 3 images, which trains "
+        "the same, except for BatchNorm, which sees one part at a time. A smaller image size, bf16 or activation "
         "checkpointing needs less memory."
     ]
     assert group.losses == from_the_start.losses
@@ -91,9 +91,7 @@ def test_that_a_first_step_without_memory_gives_the_training_in_smaller_parts_to
     assert _content(group)["job"]["accumulation"] == 4
     # A run that goes on from it, with the job as it was, does not run out again; one that wants other parts has them.
     again = start(job(**fields | {"epochs": 3}, resume_from=str(group.folder / "checkpoints/last.pt"))).completed()
-    assert _told(again) == [
-        "Each batch is gone through in 4 parts, to which the run that this one goes on from had come when memory ran out."
-    ]
+    assert _told(again) == ["Each batch is processed in 4 parts, as in the resumed run after it had run out of memory."]
     assert (_content(again)["job"]["accumulation"], _content(again)["parts"]["asked"]) == (4, 1)
     last = str(again.folder / "checkpoints/last.pt")
     finer = start(job(**fields | {"epochs": 4}, accumulation=6, resume_from=last)).completed()
@@ -108,9 +106,7 @@ def test_that_a_gpu_without_memory_trains_on_in_smaller_parts(job: Make, start: 
     fields |= model_file(_limited(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()"))
     group = start(job(**fields), every_step=True).completed()
     (told,) = _told(group)
-    assert told.startswith(
-        "GPU 0 of the run ran out of memory at step 3: each batch is now gone through in 4 parts of 3"
-    )
+    assert told.startswith("GPU 0 of the run ran out of memory at step 3: each batch is now processed in 4 parts of 3")
     whole = start(job(**fields, accumulation=4), every_step=True).completed()
     assert group.losses[0] == pytest.approx(whole.losses[0], rel=0.02)
     assert group.losses[2:] == pytest.approx(whole.losses[2:], rel=0.3)
@@ -123,7 +119,7 @@ def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_sm
     kept = {"checkpoint_steps": 8, "keep_checkpoints": 10}
     group = start(job(**fields, **kept), every_step=True).completed()
     (told,) = _told(group)
-    assert told.startswith("The CPU ran out of memory at step 9: each batch is now gone through in 4 parts of 3 images")
+    assert told.startswith("The CPU ran out of memory at step 9: each batch is now processed in 4 parts of 3 images")
     assert [metrics.step for metrics in group.of(StepMetrics)] == list(range(1, 13))
     before = group.folder / "checkpoints/epoch-2-step-8.pt"
     assert _content(group, before.name)["job"]["accumulation"] == 1
@@ -136,8 +132,8 @@ def test_that_a_later_step_without_memory_is_as_that_of_a_run_that_goes_on_in_sm
 def test_that_a_validation_without_memory_goes_on_in_smaller_parts(job: Make, start: Start, model_file: Write) -> None:
     limited = start(job(epochs=2, **model_file(_limited(3, training=False))), every_step=True).completed()
     assert _told(limited) == [
-        "The CPU ran out of memory in the validation after step 6: each batch of it is now gone through in 4 parts, "
-        "which gives the same measures."
+        "The CPU ran out of memory during validation after step 6: each validation batch is now processed in 4 parts, "
+        "which gives the same metrics."
     ]
     whole = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
     assert limited.losses == whole.losses
@@ -155,8 +151,8 @@ def test_that_a_single_image_that_does_not_fit_fails_with_what_to_do(
     (failed,) = group.of(Failed)
     assert (failed.kind, failed.step) == ("out_of_memory", 3)
     assert failed.cause == (
-        "Out of memory on the CPU at step 3, even with a single image at a time. Set a smaller image size, choose bf16 "
-        "or activation checkpointing, a smaller model, or a device with more memory."
+        "Out of memory on the CPU at step 3, even with a single image at a time. Set a smaller image size, or choose "
+        "bf16, activation checkpointing, a smaller model or a device with more memory."
     )
     assert "DefaultCPUAllocator" in (group.folder / failed.traceback_file).read_text()
     assert _told(group) == []

@@ -127,4 +127,4 @@ def test_that_a_broken_cloud_is_told_once_and_the_others_take_its_place(start: S
     (folder / "train/01.ply").write_bytes((folder / "train/01.ply").read_bytes()[:-100])
     group = start(job(folder, points=64)).completed(150)
     (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert told.startswith("train/01.ply is left out: it is")
+    assert told.startswith("Skipping train/01.ply: it is")

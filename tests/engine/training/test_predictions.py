@@ -91,6 +91,6 @@ def test_that_a_folder_which_takes_no_images_ends_the_keeping_and_not_the_run(
     (tmp_path / "run-0/predictions").write_text("in the way")
     group = start(job(discs)).completed(150)
     (told,) = [event for event in group.of(Warned) if event.code == "predictions_failed"]
-    assert "no longer kept" in told.message
+    assert "no longer saved" in told.message
     assert not group.of(Predicted)
     assert len(group.of(Validation)) == 2

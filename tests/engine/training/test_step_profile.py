@@ -88,7 +88,7 @@ def test_that_loader_workers_are_changed_as_the_run_goes_on(
     gate.touch()
     group.completed()
     said = [line.text for line in group.of(LogLine)]
-    assert said == ["Images are now read by 4 loader workers in each process"]
+    assert said == ["Each process now uses 4 loader workers"]
 
 
 def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(

@@ -291,8 +291,8 @@ def test_that_an_operation_without_a_deterministic_form_is_named_where_the_job_w
     group = start(job(**fields, deterministic=True))
     assert group.finish() == [1]
     assert group.of(Failed)[0].cause == (
-        "The model uses put_, which has no form that gives the same numbers every time. "
-        "Switch Deterministic off, or choose another model."
+        "The model uses put_, which has no deterministic implementation. "
+        "Turn Deterministic off, or choose another model."
     )
     start(job(**fields)).completed()
     usual = start(job(), every_step=True).completed()

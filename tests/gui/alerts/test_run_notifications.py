@@ -124,8 +124,8 @@ def test_that_a_trial_tells_of_a_command_that_fails_and_of_a_desktop_that_is_not
     notices.command.set_value("no-such-program-anywhere")
     with qtbot.waitSignal(notices.trial.done):
         notices.test.click()
-    assert "There is no way to the desktop from here" in notices.result()
-    assert "ended with exit code 127" in notices.result()
+    assert "No desktop notifications can be shown" in notices.result()
+    assert "exited with code 127" in notices.result()
     notices.command.set_value("")
     notices.desktop.click()
     notices.test.click()

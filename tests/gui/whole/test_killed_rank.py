@@ -17,7 +17,7 @@ from gui.main_window import MainWindow
 SOON_MS = 60_000
 NAMED_S = 2.0
 """The figure: a rank that is killed under DDP is named on screen within this time."""
-NAMED = "Rank 1 was ended by SIGKILL"
+NAMED = "Rank 1 was killed by SIGKILL"
 
 
 def log_of(window: MainWindow) -> str:

@@ -85,7 +85,7 @@ class Told:
         return bool(psutil.Process().children())
 
     def sent(self) -> list[str]:
-        """What the command has written, once all that was under way has come to its end."""
+        """What the command has written, once all that was under way has finished."""
 
         def quiet() -> bool:
             self.waits(1.0)
@@ -145,21 +145,21 @@ def test_that_the_end_is_told_with_the_best_measures(spoken: Callable[..., Told]
     run = spoken()
     run.says(TRAINING, step(1), DONE)
     assert run.said == [
-        "ended: night has come to its end / Top-1 accuracy 94.1 %, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in all."
+        "ended: night has finished / Top-1 accuracy 94.1 %, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in total."
     ]
 
 
 def test_that_a_failure_is_told_with_its_cause(spoken: Callable[..., Told]) -> None:
     run = spoken()
-    run.says(RunFinished(outcome="failed", cause="Rank 1 was ended by SIGKILL.\nIts last words"))
-    assert run.said == ["failed: night has failed / Rank 1 was ended by SIGKILL."]
+    run.says(RunFinished(outcome="failed", cause="Rank 1 was killed by SIGKILL.\nIts last words"))
+    assert run.said == ["failed: night has failed / Rank 1 was killed by SIGKILL."]
 
 
 def test_that_a_start_after_a_fault_is_told(spoken: Callable[..., Told]) -> None:
     run = spoken()
     run.says(Restarting(cause="Rank 1 is gone.", attempt=2, most=3))
     assert run.said == [
-        "restarted: night starts again / Rank 1 is gone. It goes on from its last checkpoint, if it has one (start 2 of 3 without a new one)."
+        "restarted: night is restarting / Rank 1 is gone. Resuming from the last checkpoint, if there is one (restart 2 of 3 without a new checkpoint)."
     ]
 
 
@@ -207,7 +207,7 @@ def test_that_a_name_given_later_is_the_one_that_is_told(spoken: Callable[..., T
     run = spoken()
     change_notes(run.run.path, name="dusk")
     run.says(DONE)
-    assert run.said[0].startswith("ended: dusk has come to its end")
+    assert run.said[0].startswith("ended: dusk has finished")
 
 
 # Stalls
@@ -220,7 +220,7 @@ def test_that_a_run_in_which_nothing_goes_on_is_told_once(spoken: Callable[..., 
     assert not run.said
     run.waits(1.0)
     run.waits(10 * STALL_S)
-    assert run.said == ["stalled: night stalls / Nothing has gone on for 2:01 min after step 8."]
+    assert run.said == ["stalled: night has stalled / No progress for 2:01 min after step 8."]
 
 
 def test_that_the_reason_of_the_watch_is_told_too(spoken: Callable[..., Told]) -> None:
@@ -229,7 +229,7 @@ def test_that_the_reason_of_the_watch_is_told_too(spoken: Callable[..., Told]) -
     run.says(STUCK, after_s=30)
     assert not run.said
     run.waits(STALL_S - 29)
-    assert run.said == [f"stalled: night stalls / {STUCK.message} By now it has been 2:01 min."]
+    assert run.said == [f"stalled: night has stalled / {STUCK.message} It has now made no progress for 2:01 min."]
 
 
 def test_that_a_run_that_goes_on_again_may_stall_again(spoken: Callable[..., Told]) -> None:
@@ -308,7 +308,7 @@ def test_that_a_command_that_fails_is_told_once_in_the_log(told: Callable[..., T
     for attempt in (1, 2):
         run.says(Restarting(cause="", attempt=attempt, most=3))
         run.sent()
-    assert run.warnings == ["The command for notices ended with exit code 7. It said last: this is wrong"]
+    assert run.warnings == ["The notification command exited with code 7. Its last line: this is wrong"]
 
 
 def test_that_what_is_under_way_at_the_end_goes_on_alone(
@@ -323,7 +323,7 @@ def test_that_what_is_under_way_at_the_end_goes_on_alone(
     (tmp_path / "gate").write_text("through\n")
     for process in run.notices._under_way:
         process.wait(PATIENCE_S)
-    assert "exit code 4" in capfd.readouterr().err
+    assert "exited with code 4" in capfd.readouterr().err
     assert (run.run.path / "told").read_text() == "through\n"
     assert isinstance(run.run.last_event(), RunFinished)
 
@@ -332,7 +332,10 @@ def test_that_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path:
     command = f"sleep 600 & echo $! > {tmp_path}/child; sleep 600"
     notice = Notice(title="", text="", folder=str(tmp_path), desktop=False, command=command, variables={})
     sent = send(notice, command_s=0.5)
-    assert sent.command_problem == "The command for notices had not ended after 0.5 s and was ended. It said nothing."
+    assert (
+        sent.command_problem
+        == "The notification command had not finished after 0.5 s and was killed. It printed nothing."
+    )
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie", "its child to end")
 
@@ -389,7 +392,7 @@ def test_that_a_desktop_that_fails_is_no_warning_of_the_run(
     run.says(Restarting(cause="Gone.", attempt=1, most=3))
     assert len(run.sent()) == 1
     assert run.warnings == []
-    assert "notify-send said: nobody there" in capfd.readouterr().out
+    assert "notify-send reported: nobody there" in capfd.readouterr().out
 
 
 def test_that_a_machine_without_a_desktop_starts_no_process_for_it(
@@ -442,7 +445,7 @@ def test_that_a_real_service_is_told_by_gdbus(shown: subprocess.Popen[str]) -> N
 def test_that_a_bus_without_a_service_is_told_in_words(shown: subprocess.Popen[str]) -> None:
     shown.terminate()
     shown.wait()
-    assert desktop.show("gdbus", "a", "b").startswith("The desktop shows no notifications: gdbus said: ")
+    assert desktop.show("gdbus", "a", "b").startswith("Desktop notifications don't work: gdbus reported: ")
 
 
 # By a real supervisor
@@ -454,7 +457,7 @@ def test_that_a_supervisor_tells_of_the_end_of_its_run(start: Start) -> None:
     done.wait()
     told = done.run.path / "told"
     wait_until(lambda: told.is_file() and told.read_text().endswith("\n"), "the command")
-    assert told.read_text().startswith("ended: train 3 has come to its end / Top-1 accuracy 50.0 %")
+    assert told.read_text().startswith("ended: train 3 has finished / Top-1 accuracy 50.0 %")
     assert isinstance(done.run.last_event(), RunFinished)
 
 
@@ -465,9 +468,11 @@ def test_that_a_supervisor_tells_of_a_start_after_a_fault_and_of_the_failure(sta
     told = run.run.path / "told"
     wait_until(lambda: told.is_file() and told.read_text().count("\n") >= 2, "the command")
     failed, restarted = sorted(told.read_text().splitlines())
-    assert failed.startswith("failed: exit 3 has failed / Rank 0 ended without a word, with exit code 3.")
-    assert restarted.startswith("restarted: exit 3 starts again / Rank 0 ended without a word, with exit code 3.")
-    assert restarted.endswith("It goes on from its last checkpoint, if it has one.")
+    assert failed.startswith("failed: exit 3 has failed / Rank 0 exited with code 3 without reporting an error.")
+    assert restarted.startswith(
+        "restarted: exit 3 is restarting / Rank 0 exited with code 3 without reporting an error."
+    )
+    assert restarted.endswith("Resuming from the last checkpoint, if there is one.")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")

@@ -56,7 +56,7 @@ def test_that_a_byte_which_is_not_as_it_was_is_found_wherever_it_is(tmp_path: Pa
     whole = path.read_bytes()
     for place in (*range(0, size - 100, 499), *range(size - 100, size)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not fit"):
+        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not match"):
             read_checkpoint(path)
 
 
@@ -65,7 +65,7 @@ def test_that_a_checkpoint_cut_short_at_any_place_is_refused(tmp_path: Path) -> 
     size = write_checkpoint(_content(), path).bytes
     for left in (size - 1, size - 81, size // 2, 90, 82, 1, 0):
         os.truncate(path, left)
-        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not fit"):
+        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not match"):
             read_checkpoint(path)
 
 
@@ -82,7 +82,7 @@ class _Plants:
 def test_that_a_file_with_a_fitting_checksum_runs_no_code_either(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
     write_checkpoint(_content() | {"best": _Plants(str(planted))}, tmp_path / "last.pt")
-    with pytest.raises(DamagedCheckpoint, match="it holds something else than tensors and plain values"):
+    with pytest.raises(DamagedCheckpoint, match="it contains more than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()
 

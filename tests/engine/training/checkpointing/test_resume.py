@@ -181,7 +181,7 @@ def test_that_more_epochs_go_on_after_the_last(job: Make, start: Start) -> None:
     (warned,) = again.of(Warned)
     assert warned.code == "nothing_left"
     assert warned.message.endswith(
-        "has 3 epochs behind it, and the job asks for 3: there is nothing left to train. Set more epochs to go on."
+        "has been trained for 3 epochs, and the job asks for 3: there is nothing left to train. Set more epochs to continue."
     )
     assert again.done.best == uninterrupted.done.best
     assert (again.folder / "checkpoints/best.pt").exists()
@@ -198,7 +198,7 @@ def test_that_an_epoch_begins_anew_where_its_order_is_another(
     assert rest.of(Planned)[0].from_step == 0
     (warned,) = rest.of(Warned)
     assert warned.code == "epoch_anew"
-    assert warned.message.startswith("Epoch 1 begins anew: ")
+    assert warned.message.startswith("Epoch 1 starts over: ")
 
 
 def test_that_the_schedule_is_that_of_the_job_that_goes_on(job: Make, start: Start) -> None:
@@ -238,19 +238,19 @@ def test_that_a_file_that_does_not_fit_is_told_of_plainly(
         str(tmp_path / "missing.pt"): "There is no file",
         str(
             rubbish
-        ): "is not a checkpoint, or a damaged one: its checksum is missing or does not fit. Give a run's last.pt.",
-        str(other): "is not a checkpoint of Footplate. Give a run's last.pt.",
-        best: "holds weights alone, without the place in a training. Give a run's last.pt, or set it as the weights",
+        ): "is not a checkpoint, or is damaged: its checksum is missing or does not match. Choose a run's last.pt.",
+        str(other): "is not a Footplate checkpoint. Choose a run's last.pt.",
+        best: "contains only weights, without the state of a training. Choose a run's last.pt, or use this file as the weights",
         str(renamed): "was trained on 3 classes (cat, dog, owl); the dataset has 3 classes (blue, green, red).",
     }
     jobs = [(job(resume_from=path), message) for path, message in wanted.items()]
     jobs.append(
         (
             job(resume_from=last, **model_file(WAITING.format(gate=""))),
-            "comes from a run of mnist_cnn, whose weights do not fit",
+            "comes from a run of mnist_cnn, whose weights don't fit",
         )
     )
-    jobs.append((job(resume_from=last, optimizer="adam"), "was trained with the optimizer sgd"))
+    jobs.append((job(resume_from=last, optimizer="adam"), "contains the state of another optimizer, sgd"))
     for failing, message in jobs:
         group = start(failing)
         assert group.finish() == [1]
@@ -277,7 +277,7 @@ def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
     (warned,) = rest.of(Warned)
     assert warned.code == "checkpoint_damaged"
     assert warned.message == (
-        f"{folder / 'last.pt'} is damaged. epoch-2-step-8.pt, the checkpoint before it, is gone on from: after step 8."
+        f"{folder / 'last.pt'} is damaged. Resuming from the previous checkpoint, epoch-2-step-8.pt, after step 8."
     )
     assert rest.losses == whole.losses[8:]
     _spoil(folder / "epoch-2-step-8.pt")
@@ -287,8 +287,8 @@ def test_that_of_a_damaged_last_pt_the_one_before_it_is_gone_on_from(
     failing = start(job(**fields, resume_from=_path(whole)))
     assert failing.finish() == [1] * cpus
     assert failing.of(Failed)[0].cause == (
-        f"{folder / 'last.pt'} is damaged, and so is what was kept before it (epoch-2-step-8.pt, epoch-1-step-4.pt). Train "
-        "anew; its best.pt, where that is whole, may be set as the weights file."
+        f"{folder / 'last.pt'} is damaged, and so are the checkpoints before it (epoch-2-step-8.pt, epoch-1-step-4.pt). Train "
+        "from the start; if its best.pt is intact, it can serve as the weights file."
     )
 
 

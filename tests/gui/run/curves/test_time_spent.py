@@ -22,7 +22,7 @@ from gui.style import fills, theme
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
 MORE_WORKERS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
 NEXT_TIME = Advice(sentence="The GPU computes in fp32.", field="precision", value="bf16")
-FINE = Advice(sentence="The CPU is busy 97 % of the time; nothing holds it back.")
+FINE = Advice(sentence="The CPU is busy 97 % of the time; there is no bottleneck.")
 
 
 def spent(advice: Advice | None = None, **changes: Any) -> TimeSpent:
