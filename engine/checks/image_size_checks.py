@@ -21,7 +21,8 @@ def image_size_problems(
     if size is not None and start >= size:
         found.append(
             _wrong(
-                f"Images that are {size} px large cannot begin with {start}.", "Set a smaller size, or leave it empty."
+                f"The first images must be smaller than the image size of {size} px; {start} px is not.",
+                "Set a smaller size, or leave it empty.",
             )
         )
     elif start < least:

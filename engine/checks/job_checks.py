@@ -217,8 +217,9 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]
         found.append(Problem("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, known)))
     if job.image_size is not None and job.image_size % ENCODER_STRIDE:
         nearest = max(2 * ENCODER_STRIDE, round(job.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
-        message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.image_size} "
-        "is not."
+        message = (
+            f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.image_size} is not."
+        )
         found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
     return found
 

@@ -6,6 +6,7 @@ from engine.contract.catalogue import ModelEntry, StrategyEntry, did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.layout import Layout, fits, layout
+from engine.system.format import counted
 
 _SCHEDULES = {
     "gpipe": "GPipe",
@@ -25,16 +26,14 @@ def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         return _microbatches(job, layout(job, strategy)) if strategy.schedules else []
     below = job.batch_size // parts * parts
     near = f"{below} or {below + parts}" if below else str(parts)
-    among = f"among {replicas} replicas" if replicas > 1 else ""
-    into = f"into {job.accumulation} parts" if job.accumulation > 1 else ""
-    divided = " and then ".join(filter(None, (among, into)))
-    return [
-        Problem(
-            "batch_size",
-            f"A batch of {job.batch_size} cannot be divided {divided} of equal size, as {strategy.title} needs.",
-            f"Set {near}{', or change Gradient accumulation' if into else ''}.",
-        )
-    ]
+    batch = f"{strategy.title} needs to divide a batch of {job.batch_size} into equal parts"
+    if job.accumulation == 1:
+        message = f"{batch}, which {replicas} replicas do not allow."
+        return [Problem("batch_size", message, f"Set {near}.")]
+    message = f"{batch}, which {job.accumulation} parts do not allow."
+    if replicas > 1:
+        message = f"{batch}, which {replicas} replicas with {job.accumulation} parts each do not allow."
+    return [Problem("batch_size", message, f"Set {near}, or change Gradient accumulation.")]
 
 
 def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
@@ -74,8 +73,8 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     return [
         Problem(
             "microbatches",
-            f"{schedule} goes in {job.microbatches // devices} rounds on {devices} devices, which "
-            f"{job.microbatches} microbatches cannot be divided into.",
+            f"{schedule} cannot divide {job.microbatches} microbatches into {job.microbatches // devices} equal rounds "
+            f"on {devices} devices.",
             f"Set a multiple of {devices}, choose GPipe, or leave it empty.",
         )
     ]
@@ -96,7 +95,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
     most = len(model.cut_places) + 1
     if arranged.stages <= most:
         return []
-    places = f"{model.title} can be cut in {len(model.cut_places)} places, so into {most} stages at most"
+    places = f"{model.title} can be cut at {len(model.cut_places)} points, into at most {most} stages"
     chosen = f"{arranged.group} devices are chosen"
     if strategy.replicates:
         chosen = f"each replica has {arranged.group} devices"
@@ -127,14 +126,13 @@ def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[P
         found.append(
             Problem(
                 "cuts",
-                f"{len(cuts)} {'cut makes' if len(cuts) == 1 else 'cuts make'} {len(cuts) + 1} stages, and there are "
-                f"{arranged.stages}.",
-                f"Name {arranged.stages - 1} cut points, or leave it empty.",
+                f"{counted(len(cuts), 'cut')} would make {len(cuts) + 1} stages; {arranged.stages} are needed.",
+                f"List {arranged.stages - 1} cut points, or leave it empty.",
             )
         )
     twice = sorted({place for place in cuts if cuts.count(place) > 1})
     if twice:
-        found.append(Problem("cuts", f"{', '.join(twice)} is named more than once.", "List each cut point once."))
+        found.append(Problem("cuts", f"{', '.join(twice)} is listed more than once.", "List each cut point once."))
     if model is None:
         return found
     order = {place: number for number, place in enumerate(model.cut_places)}

@@ -57,7 +57,7 @@ def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
     """What becomes of weights that are not on this machine. For a job that does not want them nobody is asked."""
     if not job.pretrained or job.weights_file:
         return "not on this machine"
-    return "out of reach" if offline() or disk.reaches(weights.host) is False else "will be fetched"
+    return "unreachable" if offline() or disk.reaches(weights.host) is False else "will be downloaded"
 
 
 def _out_of_reach(weights: Weights, why: str, severity: Literal["error", "warning"]) -> Problem:

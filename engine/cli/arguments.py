@@ -1,4 +1,5 @@
-"""The flags of ``footplate train``, ``resume`` and ``cut``, made from the fields of a job, and the values that they give."""
+"""The flags of ``footplate train``, ``resume`` and ``cut``, made from the fields of a job, and the values that "
+"they give."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     The flags of the other fields are taken, too, so that the user is told why they cannot change.
     """
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
-    parser.add_argument("--detach", action="store_true", help="have the run go on, print its id and return")
+    parser.add_argument("--detach", action="store_true", help="resume the run, print its id and return")
     parser.set_defaults(job=None)
     _add_trust(parser)
     _add_option(parser)
@@ -78,13 +79,15 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--trust-model-file", action="store_true", help="allow the Python file of the model to run, as it is now"
+        "--trust-model-file",
+        action="store_true",
+        help="allow the model's Python file to run, with its current content only",
     )
 
 
 def _add_option(parser: argparse.ArgumentParser) -> None:
     known = "".join(f" {field.name} ({title}): {field.help}" for title, field in load_catalogue().options())
-    text = "An option that the task, the model or the strategy of a plug-in declares; may be given several times."
+    text = "An option declared by the task, model or strategy of a plug-in; may be given several times."
     parser.add_argument(
         "--option",
         action="append",
@@ -127,7 +130,7 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
     elif field.kind in ("list", "ints"):
         text += " Comma-separated."
     elif field.name == "recipe":
-        text = "What sets the fields that no flag sets: a recipe's name (see `footplate recipes`) or its file; '' for none."
+        text = "The recipe for all fields without a flag: its name (see `footplate recipes`) or its file; '' for none."
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
@@ -185,7 +188,7 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
     if added and isinstance(before, dict):
         values["options"] = before | added
     return [
-        Problem("--option", f"“{name}” gives no value.", f"Write --option {name}=VALUE.")
+        Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.")
         for name, sign, _ in named
         if not sign
     ]
@@ -202,7 +205,7 @@ def trust(model: str, sha256: str) -> list[Problem]:
     try:
         agree(model, sha256)
     except OSError as error:
-        message = f"That the model file may run cannot be noted: {error}."
+        message = f"Your consent to run the model file cannot be saved: {error}."
         return [Problem("model", message, "Set FOOTPLATE_HOME to a folder that you can write to.")]
     return []
 
@@ -225,8 +228,8 @@ def resolve_devices(values: dict[str, Any], machine: Snapshot) -> list[Problem]:
             resolved.append(uuids[int(device)])
         else:
             known = ", ".join(map(str, sorted(uuids)))
-            remedy = f"Known are {known}." if known else machine.nvml.message or "Use --devices cpu."
-            problems.append(Problem("devices", f"CUDA knows no GPU {device} on this machine.", remedy))
+            remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
+            problems.append(Problem("devices", f"CUDA finds no GPU {device} on this machine.", remedy))
     values["devices"] = resolved
     return problems
 
@@ -252,7 +255,7 @@ def _unknown_words(words: list[str]) -> list[Problem]:
 
 def _unknown(flag: str) -> Problem:
     if not flag.startswith("-"):
-        return Problem(flag, f"“{flag}” is one word too many.", "Name one dataset folder; quote names with spaces.")
+        return Problem(flag, f"“{flag}” is an extra argument.", "Give one dataset folder; quote names with spaces.")
     name = flag.split("=", maxsplit=1)[0]
     known = [field.flag for field in FIELDS.values()] + list(_OTHER_FLAGS)
     near = difflib.get_close_matches(name, known, n=1)

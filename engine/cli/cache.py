@@ -18,9 +18,9 @@ from engine.system.format import duration, size
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    parser.add_argument("--clear", action="store_true", help="remove everything that no run uses at this moment")
-    parser.add_argument("--limit", metavar="GIB", type=float, help="let it hold so much from now on; 0 for nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument("--clear", action="store_true", help="remove everything that no run is using")
+    parser.add_argument("--limit", metavar="GIB", type=float, help="limit its size from now on; 0 keeps nothing")
 
 
 def cache(options: argparse.Namespace) -> int:
@@ -28,11 +28,11 @@ def cache(options: argparse.Namespace) -> int:
     try:
         if options.limit is not None:
             if not 0 <= options.limit < 1e6:
-                raise CacheRefused(f"--limit {options.limit} is no number of GiB")
+                raise CacheRefused(f"--limit {options.limit} is not a number of GiB")
             cache_space.set_limit(int(options.limit * cache_space.GIB))
         if options.clear:
             removed, left = cache_space.clear()
-            say(f"Removed {removed}." + (f" {left} in use by runs are left." if left else ""), to=sys.stderr)
+            say(f"Removed {removed}." + (f" {left} remain, in use by runs." if left else ""), to=sys.stderr)
         limit = cache_space.limit_bytes()
     except CacheRefused as refused:
         say(f"footplate: {refused}", to=sys.stderr)

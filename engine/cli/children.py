@@ -1,4 +1,5 @@
-"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner and the finders."""
+"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner and the "
+"finders."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
 
 
 def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) -> Generator[Message]:
-    """The messages of a module that is given `order`; when no more are wanted it is ended. Raises ChildFailed at their end."""
+    """The messages of a module that is given `order`; when no more are wanted it is ended. Raises ChildFailed at "
+    "their end."""
     with _child(module, stdin=subprocess.PIPE) as (process, said):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -143,4 +145,7 @@ def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
     if lines:
         return lines[-1]
     code = process.returncode
-    return f"{f'it was ended by signal {-code}' if code < 0 else f'it ended with exit code {code}'} and said nothing"
+    return (
+        f"{f'it was ended by signal {-code}' if code < 0 else f'it ended with exit code {code}'} without "
+        f"reporting an error"
+    )

@@ -29,7 +29,8 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def cut(options: argparse.Namespace) -> int:
-    """Shows the cut; without a strategy that is a pipeline's, and without a dataset that for the catalogue's classes."""
+    """Shows the cut; without a strategy that is a pipeline's, and without a dataset that for the catalogue's "
+    "classes."""
     if options.strategy is None and options.job is None:
         options.strategy = "pipeline"
     job, found = train.judge(options)
@@ -73,7 +74,7 @@ def _json(cut: Cut) -> str:
 def _shown(cut: Cut) -> list[str]:
     rows = [_row(number, stage) for number, stage in enumerate(stages(cut))]
     names = ",".join(cut.cuts)
-    found = "Cut by measuring" if cut.chosen else "Cut as asked"
+    found = "Cut by measurement" if cut.chosen else "Cut as given"
     batch = f"{cut.microbatches} microbatches of {cut.microbatch_size}"
     return [*table(_HEAD, rows), f"{found}, for {batch}. To keep it: --cuts {names}"]
 

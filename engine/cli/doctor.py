@@ -70,7 +70,7 @@ def doctor(_options: argparse.Namespace) -> int:
     if "broken" in grades:
         say("Training will not work; see BAD above.")
     elif "cpu_only" in grades:
-        say("Training works on the CPU alone; see BAD above.")
+        say("Training works on the CPU only; see BAD above.")
     else:
         say("Training works here.")
     return FAILED if grades & {"broken", "cpu_only"} else COMPLETED
@@ -133,7 +133,7 @@ def _probe() -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"PyTorch did not answer within {_PROBE_S:.0f} s; a GPU or its driver may hang"}
+        return {"error": f"PyTorch did not answer within {_PROBE_S:.0f} s; a GPU or its driver may be hung"}
     try:
         facts: dict[str, Any] = json.loads(result.stdout)
     except ValueError:
@@ -191,7 +191,7 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
         grade: Grade = "cpu_only" if nvml.status in DRIVER_TROUBLE else "limited"
         yield Finding(grade, "NVML", f"{nvml.message} ({nvml.status})")
     for file in (file for file in nvml.denied_files if file[-1].isdigit()):
-        yield Finding("limited", "NVML", f"this user may not open {file}, so that its GPU is not listed")
+        yield Finding("limited", "NVML", f"this user has no permission to open {file}, so its GPU is not listed")
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:
         said = remarks(gpu)
@@ -199,7 +199,9 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
         alarming = any(one.alarming for one in said)
         yield Finding("limited" if alarming else "fine", f"GPU {numbers[gpu.uuid]}", text)
     if machine.foreign_pids and machine.gpus:
-        yield Finding("limited", "Container", "NVML names the host's processes here, so who uses a GPU is not known")
+        yield Finding(
+            "limited", "Container", "NVML reports the host's processes here, so the users of a GPU are unknown"
+        )
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -243,7 +245,7 @@ def places() -> Iterator[Finding]:
     if sys.platform == "linux":
         room = shutil.disk_usage(shared).free if shared.is_dir() else 0
         grade = "limited" if room < LITTLE_SHARED_BYTES else "fine"
-        why = "; NCCL between GPUs may fail for want of it" if grade == "limited" else ""
+        why = "; NCCL between GPUs may need more" if grade == "limited" else ""
         yield Finding(grade, "Shared memory", f"{size(room)} free in {shared}{why}")
     try:
         yield Finding("fine", "Sockets", f"in {paths.runtime_folder()}")
@@ -262,14 +264,14 @@ def _loopback() -> Finding:
 def _forking() -> Finding:
     if sys.platform == "linux":
         return Finding("fine", "Start", "workers are forked from a process that has PyTorch loaded")
-    return Finding("limited", "Start", "each worker loads PyTorch by itself on this system, which takes seconds")
+    return Finding("limited", "Start", "each worker imports PyTorch separately on this system, which takes seconds")
 
 
 def left_over() -> Iterator[Finding]:
     """Workers without a supervisor, which hold their devices for nobody."""
     orphans = find_orphans()
     if not orphans:
-        yield Finding("fine", "Workers", "none is left without its supervisor")
+        yield Finding("fine", "Workers", "none is without a supervisor")
     for orphan in orphans:
-        text = f"rank {orphan.rank} of {orphan.run_id} (pid {orphan.pid}) is left without its supervisor"
+        text = f"rank {orphan.rank} of {orphan.run_id} (pid {orphan.pid}) has lost its supervisor"
         yield Finding("limited", "Workers", f"{text}; end it under Runs in the window, or with `kill {orphan.pid}`")

@@ -20,8 +20,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     parser.add_argument("--zip", metavar="FILE", type=Path, help="write one zip file; without any option RUN.zip here")
     parser.add_argument("--folder", metavar="FOLDER", type=Path, help="write a new folder instead")
-    parser.add_argument("--replace", action="store_true", help="write over a zip file that is there")
-    parser.add_argument("--checkpoints", action="store_true", help="take the checkpoints along, which are large")
+    parser.add_argument("--replace", action="store_true", help="overwrite an existing zip file")
+    parser.add_argument("--checkpoints", action="store_true", help="include the checkpoints, which are large")
     parser.add_argument(
         "--tensorboard", metavar="FOLDER", type=Path, help="write TensorBoard event files into FOLDER/RUN"
     )
@@ -36,7 +36,8 @@ def export(options: argparse.Namespace) -> int:
         if options.tensorboard is not None:
             written = tensorboard.write(run, options.tensorboard)
             say(
-                f"Wrote TensorBoard's event files to {written}. Look at them with: tensorboard --logdir {written.parent}"
+                f"Wrote TensorBoard's event files to {written}. Look at them with: tensorboard --logdir "
+                f"{written.parent}"
             )
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
             _write(run, options)
@@ -62,7 +63,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
     if zipped is not None:
         names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
         say(f"Wrote {zipped}: {', '.join(names)}.")
-    say("Paths in your home folder are written as ~ in it. Look through it before you give it to others.")
+    say("Paths in your home folder are written as ~ in it. Check what it contains before you share it.")
 
 
 def _doctor() -> str:

@@ -32,14 +32,14 @@ _WIDTH, _HEIGHT = 64, 12
 def add_finders(commands: Any) -> None:
     """Adds both commands, with the flags of ``footplate train``, to the parser's `commands`."""
     command = commands.add_parser(
-        "find-lr", help="find a learning rate by a short training with a rising one", allow_abbrev=False
+        "find-lr", help="suggest a learning rate by training a few steps at a rising one", allow_abbrev=False
     )
-    arguments.add_finder(command, "print all points of the curve, and what it suggests, as one JSON object")
+    arguments.add_finder(command, "print the curve and the suggestion as one JSON object")
     command.set_defaults(command=find_rate)
     command = commands.add_parser(
-        "find-batch", help="find the largest batch size that fits, and how fast sizes are", allow_abbrev=False
+        "find-batch", help="find the largest batch size that fits, and the speed of each size", allow_abbrev=False
     )
-    arguments.add_finder(command, "print all sizes that were tried, and what they show, as one JSON object")
+    arguments.add_finder(command, "print all sizes tried, and the results, as one JSON object")
     command.set_defaults(command=find_batch)
 
 
@@ -89,7 +89,7 @@ def _rate_shown(found: RateFound) -> list[str]:
     drawn = curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*drawn, found.why, found.remedy]
-    marks = f"Steepest fall: {_rate(found.steepest)}."
+    marks = f"Steepest descent: {_rate(found.steepest)}."
     if found.valley is not None:
         marks += f" fastai's valley: {_rate(found.valley)}."
     return [
@@ -103,7 +103,9 @@ def _rate_shown(found: RateFound) -> list[str]:
 
 def _batch_shown(found: BatchFound) -> list[str]:
     rows = [_row(trial, found) for trial in found.trials]
-    rest = found.remedy if found.largest is None else f"To train with the fastest of few: --batch-size {found.knee}"
+    rest = found.remedy
+    if found.largest is not None:
+        rest = f"To train with the smallest of the fastest sizes: --batch-size {found.knee}"
     return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, rest]
 
 

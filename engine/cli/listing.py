@@ -67,5 +67,5 @@ def catalogue(options: argparse.Namespace) -> int:
         )
         for m in entries.models
     ]
-    say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "PLACES TO CUT"), models))
+    say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "CUT POINTS"), models))
     return COMPLETED

@@ -29,7 +29,7 @@ from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 from engine.runs.plugins import see_plugins
 
-EPILOG = """exit codes: 0 done, 2 a bad request, 3 the training failed, 4 its last state
+EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
 FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
 code are kept.
@@ -86,34 +86,36 @@ def parser() -> argparse.ArgumentParser:
     finders.add_finders(commands)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
-    command.add_argument("--json", action="store_true", help="print one JSON object a line")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
     command.set_defaults(command=listing.runs)
 
-    command = commands.add_parser("attach", help="follow a run, or show a past one again")
+    command = commands.add_parser("attach", help="follow a run, or replay a past one")
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     command.add_argument("--json", action="store_true", help="print the event lines")
     command.set_defaults(command=watching.attach)
 
     command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
+    command.add_argument("--now", action="store_true", help="do not wait for the current step")
     command.set_defaults(command=watching.stop)
 
     command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    command.add_argument("--now", action="store_true", help="do not wait for the step in hand")
+    command.add_argument("--now", action="store_true", help="do not wait for the current step")
     command.set_defaults(command=resume.pause)
 
-    saving.add_save(commands.add_parser("save", help="save a last state elsewhere that its own disk does not take"))
+    saving.add_save(
+        commands.add_parser("save", help="save a run's last state in another folder if its own disk cannot take it")
+    )
 
     command = commands.add_parser(
-        "resume", help="have a run go on in its folder, from its last checkpoint", allow_abbrev=False
+        "resume", help="resume a run in its folder, from its last checkpoint", allow_abbrev=False
     )
     command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
     arguments.add_resume(command)
     command.set_defaults(command=resume.resume)
 
-    command = commands.add_parser("queue", help="show the line in which runs wait for their devices, and change it")
+    command = commands.add_parser("queue", help="show and change the queue of runs that wait for devices")
     queue.add_queue(command)
     command.set_defaults(command=queue.queue)
 
@@ -129,14 +131,14 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
 
-    command = commands.add_parser("recipes", help="list recipes, what a task may do by default, or show one")
+    command = commands.add_parser("recipes", help="list recipes (defaults for training), or show one")
     recipes.add_recipes(command)
 
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    command = commands.add_parser("doctor", help="tell what this machine has, and what will not work and why")
+    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
     command.set_defaults(command=doctor.doctor)
     return root
 

@@ -128,7 +128,7 @@ class Progress:
                 again = self._total > 0
                 self._total, self._epochs, self._first = event.epochs * event.steps_per_epoch, event.epochs, None
                 if again:
-                    return f"Training goes on after step {event.from_step:,}."
+                    return f"Training resumes after step {event.from_step:,}."
                 side = f", {event.image_size} px" if event.image_size else ""
                 classes = f", {len(event.classes)} classes" if event.classes else ""
                 return (
@@ -151,7 +151,7 @@ class Progress:
             case Failed():
                 return f"Failed: {event.cause}"
             case DevicesFree():
-                return "The devices are free." if event.verified else "The devices were not seen to be free again."
+                return "The devices are free." if event.verified else "The devices may still be in use."
         return ""
 
     def _finished(self, event: RunFinished) -> list[str]:
@@ -177,18 +177,21 @@ def _drawn(share: float) -> str:
 
 
 def _in_line(event: Waiting) -> str:
-    """ "In line at place 2, behind 20260101-120000-resnet18-1a2b (`footplate queue` shows the line)."."""
+    """ "Queued at position 2, behind 20260101-120000-resnet18-1a2b (`footplate queue` shows the queue)."."""
     held = ("held until it is released",) if event.held else ()
     behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
-    return f"{', '.join((f'In line at place {event.place}', *held, *behind, *event.others))} (`footplate queue` shows the line)."
+    return (
+        f"{', '.join((f'Queued at position {event.place}', *held, *behind, *event.others))} (`footplate queue` "
+        f"shows the queue)."
+    )
 
 
 def _restarted(event: Restarting) -> tuple[str, str]:
-    """ "Rank 1 was ended by SIGKILL. Starting again from the last checkpoint (1 of 3 in a row)."."""
+    """ "Rank 1 was ended by SIGKILL. Restarting from the last checkpoint (1 of 3 in a row)."."""
     changes = ", ".join(f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS)
     such = f" with {changes}" if changes else ""
     count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""
-    return event.cause, f"Starting again from the last checkpoint{such}{count}."
+    return event.cause, f"Restarting from the last checkpoint{such}{count}."
 
 
 def _judged(event: Verdict, run_id: str) -> tuple[str, ...]:

@@ -24,12 +24,12 @@ from engine.runs.queue import CannotQueue, Ticket
 from engine.system.format import duration, in_short
 
 _ACTIONS = {
-    "up": "have a run go before the one that stands before it",
-    "down": "have a run go after the one that stands behind it",
-    "first": "put a run at the head of the line",
-    "hold": "have all others go before a run, which keeps its place",
-    "release": "let a held run go on waiting for its devices alone",
-    "remove": "take a run out of the line; it ends as stopped",
+    "up": "move a run up by one",
+    "down": "move a run down by one",
+    "first": "move a run to the front of the queue",
+    "hold": "hold a run: others start first, and it keeps its position",
+    "release": "release a held run, so that it starts when its devices are free",
+    "remove": "remove a run from the queue; it ends as stopped",
 }
 
 
@@ -48,7 +48,7 @@ class _Row(msgspec.Struct):
 
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(action="")
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
     for action, text in _ACTIONS.items():
@@ -74,7 +74,7 @@ def _list(*, json: bool) -> int:
     elif rows:
         say(*table(("PLACE", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows]))
     else:
-        say("No run waits for its devices.")
+        say("The queue is empty.")
     return COMPLETED
 
 
@@ -119,11 +119,11 @@ def _act(action: str, name: str) -> int:
     tickets = line.waiting()
     here = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
     if here is None:
-        say(f"{run.run_id} has its devices by now.")
+        say(f"{run.run_id} already has its devices.")
     elif action == "hold":
         say(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        say(f"{run.run_id} is at place {here.place} of {len(tickets)}{', held' if here.held else ''}.")
+        say(f"{run.run_id} is at position {here.place} of {len(tickets)}{', held' if here.held else ''}.")
     return COMPLETED
 
 
@@ -151,7 +151,7 @@ def _remove(run: RunFolder) -> int:
         while not connection.closed:
             select.select([connection], [], [])
             connection.receive_lines()
-    say(f"{run.run_id} is out of the line; it is {run.state()}.")
+    say(f"{run.run_id} is no longer in the queue; it is {run.state()}.")
     return COMPLETED
 
 
@@ -163,5 +163,5 @@ def _find(name: str) -> RunFolder | None:
 
 
 def _does_not_wait(run: RunFolder) -> int:
-    say(f"footplate: {run.run_id} does not wait for its devices; it is {run.state()}.", to=sys.stderr)
+    say(f"footplate: {run.run_id} is not in the queue; it is {run.state()}.", to=sys.stderr)
     return BAD_REQUEST

@@ -17,7 +17,7 @@ from engine.contract.recipes import Recipe, load_recipes
 
 
 def add_recipes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.set_defaults(command=recipes)
     actions = parser.add_subparsers(metavar="ACTION")
     showing = actions.add_parser("show", help="print a recipe's file, with the reasons for its values")

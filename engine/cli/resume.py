@@ -51,7 +51,7 @@ def resume(options: argparse.Namespace) -> int:
         say(run.run_id)
         return COMPLETED
     if not options.json:
-        say(f"Run {run.run_id} goes on from {checkpoint or 'its start'}", to=sys.stderr)
+        say(f"Resuming run {run.run_id} from {checkpoint or 'its start'}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True, execution=execution, from_n=from_n)
 
 

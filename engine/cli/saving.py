@@ -32,7 +32,7 @@ def save(options: argparse.Namespace) -> int:
     try:
         code, text = _saved(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
     except NotRunning as error:
-        code, text = BAD_REQUEST, f"{run.run_id} does not run; it is {run.state()}. ({error})"
+        code, text = BAD_REQUEST, f"{run.run_id} is not running; it is {run.state()}. ({error})"
     except NotAnswering as error:
         code, text = FAILED, str(error)
     except Detached:
@@ -70,7 +70,7 @@ def _saved(run: RunFolder, folder: str) -> tuple[int, str]:
         return COMPLETED, finished.cause
     if finished.outcome in ("failed", "unsaved"):
         return UNSAVED if finished.outcome == "unsaved" else FAILED, finished.cause
-    return COMPLETED, f"{run.run_id} is {finished.outcome}: its own folder has taken its last state after all."
+    return COMPLETED, f"{run.run_id} is {finished.outcome}: its last state has been saved in its own folder after all."
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault

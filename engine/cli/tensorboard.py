@@ -25,7 +25,7 @@ def write(run: RunFolder, folder: Path) -> Path:
     device device/…. Raises NoTensorBoard."""
     target = folder / run.run_id
     if target.exists():
-        raise NoTensorBoard(f"{target} is there already. Choose another folder, or move it away.")
+        raise NoTensorBoard(f"{target} already exists. Choose another folder, or move it away.")
     writer = _writer(target)
     step = 0
     with writer:
@@ -47,7 +47,7 @@ def _writer(target: Path) -> SummaryWriter:
     try:
         return SummaryWriter(str(target))
     except OSError as error:
-        raise NoTensorBoard(f"{target} cannot be made: {error.strerror or error}. Choose another folder.") from error
+        raise NoTensorBoard(f"{target} cannot be created: {error.strerror or error}. Choose another folder.") from error
 
 
 def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:

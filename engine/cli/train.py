@@ -135,13 +135,13 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
     line = Line(sys.stderr)
 
     def progress(message: InspectionProgress) -> None:
-        line.show(f"Looking through the images: {message.done} of {message.total or '…'}")
+        line.show(f"Inspecting the images: {message.done} of {message.total or '…'}")
 
     try:
         return children.inspect(job, progress)
     except children.ChildFailed as error:
         found.append(
-            Problem("dataset", f"The folder could not be looked through: {error}.", "Try again, or another folder.")
+            Problem("dataset", f"The folder could not be inspected: {error}.", "Try again, or another folder.")
         )
         return None
     finally:
@@ -150,7 +150,7 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
 
 def _findings(report: DatasetReport) -> list[str]:
     splits = ", ".join(
-        f"{split.images} {split.name}" + (" (drawn from the rest)" if split.made else "") for split in report.splits
+        f"{split.images} {split.name}" + (" (held out)" if split.made else "") for split in report.splits
     )
     kind = "" if report.format in ("points", "files") else f", {channels_in_words(report.channels)}"
     classes = "" if report.format == "files" else f", {len(report.classes)} classes"

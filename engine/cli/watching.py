@@ -139,7 +139,7 @@ class Watcher:
         """Follows the run by its log, until it is let in again."""
         if not self.refusal:
             self.refusal = reason
-            say(f"footplate: the run has sent this command away: {reason}. Its log is read instead.", to=sys.stderr)
+            say(f"footplate: the run has disconnected this command: {reason}. Reading its log instead.", to=sys.stderr)
         self._again_at = time.monotonic() + _AWAY_S
         self._read_file()
 
@@ -187,14 +187,16 @@ def follow(
             raise Detached
         watcher.ask_to_stop()
         if not json:
-            again = "Ctrl-C again does not wait for it." if count == 1 else "Ctrl-C again leaves it alone."
-            progress.say(f"Stopping after the step in hand. {again}" if count == 1 else f"Stopping now. {again}")
+            if count == 1:
+                progress.say("Stopping after the current step. Press Ctrl-C again to stop at once.")
+            else:
+                progress.say("Stopping now. Press Ctrl-C again to leave the run alone.")
 
     try:
         with on_interrupt(watcher):
             watcher.follow(interrupted)
     except Detached:
-        say("", f"The run goes on by itself: footplate attach {run.run_id}", to=sys.stderr)
+        say("", f"The run continues in the background: footplate attach {run.run_id}", to=sys.stderr)
         return INTERRUPTED if stop_on_interrupt else COMPLETED
     finally:
         watcher.close()
@@ -236,7 +238,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
         with on_interrupt(watcher):
             watcher.follow(leave)
     except NotRunning as error:
-        say(f"{run.run_id} does not run; it is {run.state()}. ({error})")
+        say(f"{run.run_id} is not running; it is {run.state()}. ({error})")
         return COMPLETED
     except NotAnswering as error:
         say(f"footplate: {error}", to=sys.stderr)
@@ -247,7 +249,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
     free = watcher.freed is not None and watcher.freed.verified
-    say(f"{run.run_id} is {state}; its devices {'are free' if free else 'were not seen to be free again'}.")
+    say(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
         say(f"footplate: {watcher.finished.cause}", to=sys.stderr)

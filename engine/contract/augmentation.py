@@ -31,7 +31,8 @@ KINDS: dict[str, Kind] = {
 """What is moved along with the images of a task; tasks without images have none."""
 
 CLOSING_EPOCHS = 10
-"""Mosaic ends so many epochs before the run does, as Ultralytics' `close_mosaic`, or a tenth of the run before if that is less."""
+"""Mosaic ends so many epochs before the run does, as Ultralytics' `close_mosaic`, or a tenth of the run before "
+"if that is less."""
 
 
 class _Number(NamedTuple):
@@ -47,7 +48,8 @@ class _Number(NamedTuple):
 
 
 class _Spec(NamedTuple):
-    """`only` are the kinds that a transform is for; all where it is empty. Of `ordered` ones the second is not below the first."""
+    """`only` are the kinds that a transform is for; all where it is empty. Of `ordered` ones the second is not "
+    "below the first."""
 
     numbers: tuple[_Number, ...] = ()
     only: tuple[Kind, ...] = ()
@@ -74,7 +76,7 @@ TRANSFORMS: dict[str, _Spec] = {
     "trivial": _Spec(),
     "randaugment": _Spec((_Number("operations", 1, 10, 2, True), _Number("a magnitude", 0, 30, 9, True))),
     "augmix": _Spec(
-        (_Number("a severity", 1, 10, 3, True),), ("images",), "it mixes images that are moved in different ways"
+        (_Number("a severity", 1, 10, 3, True),), ("images",), "it mixes images that are transformed in different ways"
     ),
     "blur": _Spec((_CHANCE,)),
     "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),

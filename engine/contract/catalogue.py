@@ -271,4 +271,4 @@ def did_you_mean(name: str, known: list[str]) -> str:
     if near:
         return f"Did you mean “{near[0]}”?"
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    return f"Known are: {shown}."
+    return f"Available: {shown}."

@@ -67,7 +67,7 @@ def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[
 def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
     where = f"options.{name}"
     if name not in fields:
-        remedy = f"Known are: {', '.join(fields)}." if fields else "Remove it: none of them has options."
+        remedy = f"Available: {', '.join(fields)}." if fields else "Remove it: none of them has options."
         return Problem(where, f"Neither task, model nor strategy has an option “{name}”.", remedy)
     field = fields[name]
     kind: Any = (

@@ -68,7 +68,8 @@ _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",
     re.IGNORECASE,
 )
-"""Networks of attention or of LayerNorm throughout, by a part of their name: ConvNeXt and mixers are fine-tuned as these are."""
+"""Networks of attention or of LayerNorm throughout, by a part of their name: ConvNeXt and mixers are fine-tuned "
+"as these are."""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 """Those that bear such a name and are convolutions with BatchNorm for the most part."""
 
@@ -200,7 +201,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A recipe. `id` is the name of its file without its ending; `path` is where a user's own lies, "" for those that ship."""
+    """A recipe. `id` is the name of its file without its ending; `path` is where a user's own lies, "" for those "
+    "that ship."""
 
     id: str
     path: str = ""
@@ -304,7 +306,7 @@ def load_recipes() -> Recipes:
     for path in _own_files():
         recipe, problems = read_recipe(path)
         if path.stem in taken:
-            message = f"{path.name}: “{path.stem}” is the name of one of Footplate's own recipes."
+            message = f"{path.name}: “{path.stem}” is the name of a built-in recipe."
             problems.append(Problem("recipe", message, "Give the file another name."))
         if recipe is None or problems:
             broken.append(Broken(path.stem, str(path), tuple(problems)))
@@ -372,7 +374,9 @@ class _Reader:
                     found[key] = msgspec.convert(value, types[key])
                 except msgspec.ValidationError as error:
                     self.add(
-                        named, f"“{named}” cannot be {value!r}: {_first_lower(str(error))}.", _REMEDIES.get(key, "")
+                        named,
+                        f"“{named}” cannot have the value {value!r}: {_first_lower(str(error))}.",
+                        _REMEDIES.get(key, ""),
                     )
                 else:
                     self._scaled(found[key] if key == "scale" else {}, named)
@@ -387,9 +391,7 @@ class _Reader:
 
     def _values(self, content: Any, where: str) -> dict[str, Any]:
         if not isinstance(content, dict):
-            self.add(
-                where, f"“{where}” is not a table of values.", "Write fields and values below [set] or [when.set]."
-            )
+            self.add(where, f"“{where}” is not a table.", "Write fields and values below [set] or [when.set].")
             return {}
         found = {}
         for name, value in content.items():
@@ -411,13 +413,13 @@ class _Reader:
                 numbers = [name for name in SETTABLE if FIELDS[name].kind == "float"]
                 self.add(where, f"“{where}.{name}” is not a field that can be scaled.", did_you_mean(name, numbers))
             elif scale.batch <= 0:
-                self.add(where, f"“{where}.{name}”: a batch of {scale.batch:g} is none.", "Give a number above 0.")
+                self.add(where, f"“{where}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0.")
 
 
 _RANGE = "Give { min = … }, { max = … } or both."
 _REMEDIES = {
     **dict.fromkeys(_COUNTED, _RANGE),
-    **dict.fromkeys(("title", "about", "source"), f"Give a text in quotes, of {MOST_LINE} characters at most."),
+    **dict.fromkeys(("title", "about", "source"), f"Give text in quotes, at most {MOST_LINE} characters."),
     **dict.fromkeys(("weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
@@ -432,17 +434,19 @@ def _first_lower(text: str) -> str:
 
 
 def name_of_file(title: str) -> str:
-    """The name of the file, without its ending, for a recipe called `title`; "" where the title has no letter or digit."""
+    """The name of the file, without its ending, for a recipe called `title`; "" where the title has no letter or "
+    "digit."""
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
 def title_problem(title: str, but: str = "") -> str:
-    """Why a recipe of the user's cannot be called so, "" where it can; `but` is the id of the one that is called so now."""
+    """Why a recipe of the user's cannot be called so, "" where it can; `but` is the id of the one that is called "
+    "so now."""
     name = name_of_file(title)
     if not name:
         return "Give it a name with a letter or a digit."
     if name != but and name in {recipe.id for recipe in shipped()}:
-        return f"“{title.strip()}” is one of Footplate's own recipes. Choose another name."
+        return f"“{title.strip()}” is a built-in recipe. Choose another name."
     return ""
 
 
@@ -457,7 +461,7 @@ def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) ->
         for field in SETTABLE
         if field in values and values[field] != FIELDS[field].default
     }
-    content = {"title": title.strip(), "about": about.strip() or "A recipe of my own.", "tasks": [task], "set": plain}
+    content = {"title": title.strip(), "about": about.strip() or "A custom recipe.", "tasks": [task], "set": plain}
     _write(path_of(name), tomli_w.dumps(content))
     return name
 

@@ -29,7 +29,7 @@ PROGRESS_INTERVAL_S = 0.1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m engine.data", description="Looks a dataset folder through.")
+    parser = argparse.ArgumentParser(prog="python -m engine.data", description="Inspects a dataset folder.")
     parser.add_argument("folder")
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)
     parser.add_argument("--seed", type=int, default=FIELDS["seed"].default)
@@ -82,7 +82,7 @@ def _crashed(folder: str, number: int) -> DatasetReport:
     path = LAST_OPENED.path()
     name = shown(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    problem = wrong(f"{name} makes what reads it crash ({signal_name}).", "Write it anew, or remove it.")
+    problem = wrong(f"{name} crashes the program that reads it ({signal_name}).", "Rewrite it, or remove it.")
     return brief(DatasetReport(folder=shown(folder), format="", problems=(problem,)))
 
 

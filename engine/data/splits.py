@@ -18,7 +18,7 @@ import numpy.typing as npt
 from engine.contract.problems import Problem
 from engine.data.files import Files
 
-LAYOUT = "Give a folder with one folder of images per class, or with train and val folders of such."
+LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")

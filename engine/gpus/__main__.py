@@ -50,7 +50,7 @@ def _show(sampler: Sampler, line: bytes) -> None:
     try:
         sampler.show(msgspec.json.decode(line, type=SnapshotRequest))
     except msgspec.DecodeError as error:
-        print(f"A line that is not understood was passed over: {error}", file=sys.stderr, flush=True)
+        print(f"Skipping a line that could not be parsed: {error}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="print one complete snapshot and end")
     parser.add_argument("--listen", action="store_true", help="take what is on screen from standard input")
     parser.add_argument(
-        "--only-basics", action="store_true", help="tell use, memory, power and temperature, and the processes' pids"
+        "--only-basics",
+        action="store_true",
+        help="report only utilization, memory, power, temperature and the pids of processes",
     )
     patience = Patience()
     for option, default, meaning in (

@@ -51,12 +51,12 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "memory_used_bytes", "Memory in use", "GiB",
-        "Memory that programs hold, without what the driver keeps for itself.",
+        "Memory allocated by programs, without the driver's own.",
         lambda gpu: gpu.memory_used_bytes, 1 / GIB, 1, lambda gpu: gpu.memory_total_bytes,
     ),
     Quantity(
         "power_w", "Power", "W",
-        "What the GPU draws, as an average over about a second.",
+        "The GPU's power draw, averaged over about a second.",
         lambda gpu: gpu.power_w, highest=lambda gpu: gpu.power_limit_w,
     ),
     Quantity(
@@ -66,17 +66,17 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "memory_temperature_c", "Memory temperature", "°C",
-        "The temperature of the memory, which chips with HBM and some others tell.",
+        "The temperature of the memory; only chips with HBM and some others report it.",
         lambda gpu: gpu.memory_temperature_c, highest=lambda gpu: gpu.memory_max_c,
     ),
     Quantity(
         "sm_active_percent", "SM activity", "%",
-        "The share of the multiprocessors' time in which at least one warp was on them (GPM).",
+        "The share of time in which the multiprocessors had at least one warp resident (GPM).",
         lambda gpu: gpu.sm_active_percent, highest=_percent,
     ),
     Quantity(
         "tensor_active_percent", "Tensor activity", "%",
-        "The share of time in which the tensor cores' pipes were at work (GPM).",
+        "The share of time in which the tensor cores' pipes were active (GPM).",
         lambda gpu: gpu.tensor_active_percent, highest=_percent,
     ),
     Quantity(
@@ -96,52 +96,52 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "fan_percent", "Fan", "%",
-        "The speed that the fan is set to; it may be blocked all the same.",
+        "The speed that the fan is set to, even if it is blocked.",
         lambda gpu: gpu.fan_percent, highest=_percent,
     ),
     Quantity(
         "pcie_received_bytes_per_s", "PCIe in", "GB/s",
-        "What the GPU receives from the host and from other devices through PCIe, on most chips over 20 ms at each reading.",
+        "Data received over PCIe from the host and other devices; most chips sample 20 ms per reading.",
         lambda gpu: gpu.pcie.received_bytes_per_s, 1e-9, 2,
     ),
     Quantity(
         "pcie_sent_bytes_per_s", "PCIe out", "GB/s",
-        "What the GPU sends to the host and to other devices through PCIe, on most chips over 20 ms at each reading.",
+        "Data sent over PCIe to the host and other devices; most chips sample 20 ms per reading.",
         lambda gpu: gpu.pcie.sent_bytes_per_s, 1e-9, 2,
     ),
     Quantity(
         "nvlink_received_bytes_per_s", "NVLink in", "GB/s",
-        "What the GPU receives over all its NVLinks.",
+        "Data received over all NVLinks.",
         lambda gpu: _links(gpu, "received_bytes_per_s"), 1e-9, 1,
     ),
     Quantity(
         "nvlink_sent_bytes_per_s", "NVLink out", "GB/s",
-        "What the GPU sends over all its NVLinks.",
+        "Data sent over all NVLinks.",
         lambda gpu: _links(gpu, "sent_bytes_per_s"), 1e-9, 1,
     ),
     Quantity(
         "encoder_percent", "Video encoder", "%",
-        "The share of time in which the video encoder was at work.",
+        "The share of time in which the video encoder was active.",
         lambda gpu: gpu.encoder_percent, highest=_percent,
     ),
     Quantity(
         "decoder_percent", "Video decoder", "%",
-        "The share of time in which the video decoder was at work.",
+        "The share of time in which the video decoder was active.",
         lambda gpu: gpu.decoder_percent, highest=_percent,
     ),
 )  # fmt: skip
 BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
 THROTTLE_WORDS = {
-    "idle": "resting: nothing to do",
-    "clocks_setting": "held back by a clock setting",
-    "power_cap": "held back by the power limit",
-    "hardware_slowdown": "slowed down by the hardware (heat or power)",
-    "sync_boost": "held back by sync boost with another GPU",
-    "thermal": "held back by heat",
-    "hardware_thermal": "slowed down by the hardware: too hot",
-    "power_brake": "slowed down by the power supply",
-    "display_setting": "held back by a display's clock setting",
+    "idle": "idle: nothing to do",
+    "clocks_setting": "limited by a clock setting",
+    "power_cap": "limited by the power limit",
+    "hardware_slowdown": "slowed by the hardware (heat or power)",
+    "sync_boost": "limited by sync boost with another GPU",
+    "thermal": "limited by heat",
+    "hardware_thermal": "slowed by the hardware: too hot",
+    "power_brake": "slowed by the power supply",
+    "display_setting": "limited by a display's clock setting",
 }
 """`Gpu.throttled` in plain words."""
 ALARMING = ("hardware_slowdown", "thermal", "hardware_thermal", "power_brake")

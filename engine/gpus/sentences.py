@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from engine.contract.devices import Nvml, NvmlStatus
 
-NO_LIBRARY = "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an NVIDIA GPU."
+NO_LIBRARY = (
+    "NVIDIA's library NVML was not found: install the NVIDIA driver, which brings it, if this machine has an "
+    "NVIDIA GPU."
+)
 NO_LIBRARY_IN_CONTAINER = (
-    "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start this container with it, as by “docker run "
+    "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start this container with it, as by "
+    "“docker run "
     "--gpus all …”, or else install the NVIDIA driver, which brings the library."
 )
 NO_GPUS_IN_CONTAINER = (
@@ -22,7 +26,7 @@ NO_DRIVER = "The NVIDIA driver is not loaded: restart the computer, or reinstall
 VERSION_MISMATCH = (
     "The NVIDIA driver in use and its library have different versions, as after an update: restart the computer."
 )
-DRIVER_TOO_OLD = "The NVIDIA driver is too old to be asked: install a newer one."
+DRIVER_TOO_OLD = "The NVIDIA driver is too old for Footplate: install a newer one."
 NO_PERMISSION = (
     "This user may not use the NVIDIA GPUs: ask for access to /dev/nvidia*, or in a container start it with GPUs."
 )
@@ -31,9 +35,11 @@ WRONG_MODULE = (
     "then “pip install nvidia-ml-py”."
 )
 NO_MODULE = "The module pynvml is missing: run “pip install nvidia-ml-py”."
-NO_GPU = "The NVIDIA driver answers, but lists no GPU: look whether the card is seated and powered, and see its log."
-SLEEPING = "The NVIDIA GPU is asleep and is not woken: it is listed as soon as a program uses it."
-ASKING = "NVML has been asked for the GPUs and has not answered yet."
+NO_GPU = (
+    "The NVIDIA driver answers, but lists no GPU: check that the card is seated and powered, and read the driver's log."
+)
+SLEEPING = "The NVIDIA GPU is asleep, and Footplate does not wake it: it appears as soon as a program uses it."
+ASKING = "Waiting for NVML to list the GPUs."
 
 
 def no_library(*, driver_loaded: bool, in_container: bool) -> str:
@@ -53,8 +59,8 @@ def no_permission(denied_files: Sequence[str]) -> str:
     if not denied_files:
         return NO_PERMISSION
     return (
-        f"This user may not open {', '.join(denied_files)}: ask for permission to read and write there, as by "
-        "membership of the group that “ls -l /dev/nvidia*” shows."
+        f"This user has no permission to open {', '.join(denied_files)}: get permission to read and write there, "
+        f"for example by joining the group that “ls -l /dev/nvidia*” shows."
     )
 
 
@@ -62,8 +68,8 @@ def not_answering(silent_s: float) -> Nvml:
     """NVML has been silent for `silent_s` seconds."""
     return Nvml(
         "not_answering",
-        f"NVML is not answering (for {silent_s:.0f} s): the values are the last ones known, it is asked again by itself, "
-        "and a restart of the computer helps if this lasts.",
+        f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones. Footplate keeps "
+        f"trying; if this lasts, restart the computer.",
     )
 
 
@@ -71,11 +77,11 @@ def crashed(cause: str) -> Nvml:
     """The process that asks NVML ended by itself; `cause` says how, such as "SIGABRT"."""
     return Nvml(
         "error",
-        f"NVML crashed ({cause}): the values are the last ones known, it is asked again by itself, "
-        "and a newer driver may help if this lasts.",
+        f"NVML crashed ({cause}): the values shown are the last known ones. Footplate keeps trying; if this "
+        f"lasts, a newer driver may help.",
     )
 
 
 def failed(detail: str) -> tuple[NvmlStatus, str]:
     """NVML answered with an error that has no sentence of its own; `detail` is NVML's wording."""
-    return "error", f"NVML reported an error ({detail}): it is asked again by itself; if this lasts, run nvidia-smi."
+    return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

@@ -137,7 +137,7 @@ class NvmlWatch:
         self._child = None
         cause = child.cause_of_end()
         if cause is not None or not self._answered:
-            self._tell(sentences.crashed(cause or "it ended without a word"))
+            self._tell(sentences.crashed(cause or "it exited without reporting an error"))
             self._fail(now)
         elif self.nvml.status == "ok":  # to look for a lost GPU again
             self._start_at = now + self._patience.back_off_s

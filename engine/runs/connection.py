@@ -54,9 +54,9 @@ class RunConnection:
     def __init__(self, run: RunFolder, from_n: int = 1, *, patience_s: float = CONNECT_S) -> None:
         supervisor = run.supervisor()
         if supervisor is None:
-            raise NotRunning(f"Nobody runs {run.run_id} (yet): it has no supervisor.json.")
+            raise NotRunning(f"{run.run_id} is not running (yet): it has no supervisor.json.")
         if not supervisor.alive():
-            raise NotRunning(f"{run.run_id} does not run: its supervisor (pid {supervisor.pid}) has ended.")
+            raise NotRunning(f"{run.run_id} is not running: its supervisor (pid {supervisor.pid}) has ended.")
         kind, _, place = supervisor.endpoint.partition(":")
         token = ""
         if kind == "tcp":
@@ -151,7 +151,7 @@ def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") 
     """What to tell of a supervisor that lives and says nothing."""
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
-    return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` lets it go on."
+    return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."
 
 
 def _reason(line: bytes) -> str:
@@ -178,7 +178,7 @@ def _connect(kind: str, place: str, run: RunFolder, patience_s: float) -> socket
                 time.sleep(_AGAIN_S)
     except (BlockingIOError, TimeoutError) as error:
         connection.close()
-        raise NotAnswering(silent(run, "takes no connection, and so no command")) from error
+        raise NotAnswering(silent(run, "accepts no connections, and so no commands")) from error
     except (OSError, ValueError) as error:
         connection.close()
         raise NotRunning(f"The supervisor of {run.run_id} does not answer at {kind}:{place}: {error}.") from error

@@ -29,9 +29,9 @@ def check_target(target: Path, *, replace: bool = False) -> None:
     """Raises ExportRefused where nothing can be written to `target`, as far as can be told beforehand. A file that is
     there is in the way unless it may be replaced."""
     if target.exists() and not (replace and target.is_file()):
-        raise ExportRefused(f"{target} is there already. Choose another name, or move it away.")
+        raise ExportRefused(f"{target} already exists. Choose another name, or move it away.")
     if not target.absolute().parent.is_dir():
-        raise ExportRefused(f"{target} was not written: there is no such folder. Choose another place, or make it.")
+        raise ExportRefused(f"{target} was not written: there is no such folder. Choose another folder, or create it.")
 
 
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
@@ -120,5 +120,5 @@ def _beside(target: Path) -> Path:
 def _refusal(target: Path, error: OSError) -> ExportRefused:
     place = f" ({error.filename})" if error.filename else ""
     return ExportRefused(
-        f"{target} was not written: {error.strerror or error}{place}. Choose another place, or make room there."
+        f"{target} was not written: {error.strerror or error}{place}. Choose another folder, or free some space there."
     )

@@ -27,11 +27,14 @@ def why_interrupted(run: RunFolder) -> str:
     if supervisor is None:
         return f"the run did not start. {words} See {log}."
     if started_before_this_boot(supervisor.start_time):
-        return "the machine went down, or was started anew."
+        return "the machine shut down or restarted."
     who = f"its supervisor (pid {supervisor.pid})"
     if not words or _is_older(log, run.supervisor_file):  # else it is of an execution before
-        return f"{who} ended without a word in {log.name}, as one that is killed (SIGKILL) or whose disk is full."
-    return f"{who} ended early. Its last words, in {log.name}: {words}"
+        return (
+            f"{who} ended without reporting an error in {log.name}; it may have been killed (SIGKILL), or its "
+            f"disk is full."
+        )
+    return f"{who} ended early. The end of {log.name}: {words}"
 
 
 def signal_words(number: int) -> str:
@@ -40,7 +43,7 @@ def signal_words(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    memory = "; where nobody sent it, the system was out of memory" if number == 9 else ""
+    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
     return f"{name} (signal {number}){memory}"
 
 

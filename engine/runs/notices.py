@@ -46,14 +46,14 @@ NoticeKind = Literal["ended", "failed", "stalled", "restarted"]
 VARIABLES = {
     "FOOTPLATE_NOTICE": "ended, failed, stalled or restarted",
     "FOOTPLATE_TITLE": "what has happened, in a few words",
-    "FOOTPLATE_TEXT": "the same in a sentence or two",
+    "FOOTPLATE_TEXT": "the message, in a sentence or two",
     "FOOTPLATE_RUN": "the run's id",
     "FOOTPLATE_NAME": "the run's name, or that of its dataset",
     "FOOTPLATE_FOLDER": "the run's folder",
-    "FOOTPLATE_OUTCOME": "completed or failed; empty while the run goes on",
-    "FOOTPLATE_CAUSE": "why it failed, stalls or has started again; else empty",
-    "FOOTPLATE_BEST": "its best measures, such as top1=0.941 top5=0.998; may be empty",
-    "FOOTPLATE_SECONDS": "how long it has gone on",
+    "FOOTPLATE_OUTCOME": "completed or failed; empty while the run continues",
+    "FOOTPLATE_CAUSE": "why it failed, stalled or restarted; else empty",
+    "FOOTPLATE_BEST": "its best metrics, such as top1=0.941 top5=0.998; may be empty",
+    "FOOTPLATE_SECONDS": "how long it has been running",
 }
 """What the user's command finds in its environment."""
 
@@ -85,14 +85,15 @@ class KindWords:
 
 KINDS: dict[NoticeKind, KindWords] = {
     "ended": KindWords(
-        "A run has come to its end", "All epochs are done. A run that you stop or pause is not told of."
+        "A run has come to its end", "All epochs are done. There is no notification for runs that you stop or pause."
     ),
-    "failed": KindWords("A run has failed", "It could not go on, and does not start again by itself."),
+    "failed": KindWords("A run has failed", "It could not continue, and will not restart by itself."),
     "stalled": KindWords(
-        "A run stalls", "All its workers live, and yet nothing has gone on for two minutes, or twenty usual steps."
+        "A run stalls",
+        "All of its workers are alive, but there has been no progress for two minutes, or twenty typical steps.",
     ),
     "restarted": KindWords(
-        "A run starts again", "A worker died or hung, and the run goes on by itself from its last checkpoint."
+        "A run starts again", "A worker died or hung, and the run resumes by itself from its last checkpoint."
     ),
 }
 """All there is to be told of, in the order in which it is listed."""
@@ -142,33 +143,33 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
     path = settings_file(folder)
     try:
         if not paths.is_own_word(path):
-            message = f"{path} can be written by others, whose command would run as yours."
-            return NoticeSettings(), [_wrong("", message, "The defaults hold until it is yours alone.")]
+            message = f"{path} is writable by others, whose command would run as yours."
+            return NoticeSettings(), [_wrong("", message, "The defaults apply until only you can write to it.")]
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return NoticeSettings(), []
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         return NoticeSettings(), [
-            _wrong("", f"{path} cannot be read: {why}.", "The defaults hold until that is mended.")
+            _wrong("", f"{path} cannot be read: {why}.", "The defaults apply until that is fixed.")
         ]
     except (ValueError, RecursionError) as error:
         return NoticeSettings(), [
-            _wrong("", f"{path} is not valid TOML: {error}.", "The defaults hold until that is mended.")
+            _wrong("", f"{path} is not valid TOML: {error}.", "The defaults apply until that is fixed.")
         ]
     found = NoticeSettings()
     problems = []
     for name, value in values.items():
         if name not in _TYPES:
             near = difflib.get_close_matches(name, _TYPES, n=1)
-            hint = f"Did you mean “{near[0]}”?" if near else f"Known are: {', '.join(_TYPES)}."
-            problems.append(_wrong(name, f"“{name}” in {path} is no setting of the notices.", hint))
+            hint = f"Did you mean “{near[0]}”?" if near else f"Available: {', '.join(_TYPES)}."
+            problems.append(_wrong(name, f"“{name}” in {path} is not a notification setting.", hint))
             continue
         try:
             found = msgspec.structs.replace(found, **{name: msgspec.convert(value, _TYPES[name])})
         except msgspec.ValidationError:
             hint = _WANTED.get(name, "Write true or false.")
-            problems.append(_wrong(name, f"{name} = {value!r} in {path} cannot be.", f"{hint} The default holds."))
+            problems.append(_wrong(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies."))
     return found, problems
 
 

@@ -26,7 +26,8 @@ from engine.runs.folder import RunFolder, process_alive, process_start
 PATIENCE_S = 5.0
 """How long a worker that was asked to end may take, and then one that was killed."""
 SETTLE_S = 0.3
-"""A worker counts once it has been found twice, so long apart: one whose supervisor has just been killed is about to end."""
+"""A worker counts once it has been found twice, so long apart: one whose supervisor has just been killed is "
+"about to end."""
 
 _LOOK_S = 0.02
 _NAME, _SUPERVISOR = "footplate-w", "footplate-run"
@@ -84,8 +85,8 @@ def end_orphan(orphan: Orphan, patience_s: float = PATIENCE_S) -> None:
             return
     pids = ", ".join(str(one.pid) for one in left)
     raise CannotEnd(
-        f"Process {pids} is still there {patience_s:g} s after it was killed: it waits for the driver or a disk, and ends "
-        "when that answers, at the latest with a restart of the machine."
+        f"Process {pids} is still alive {patience_s:g} s after it was killed: it is waiting for the driver or a "
+        f"disk, and ends when that answers or the machine restarts."
     )
 
 

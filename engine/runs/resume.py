@@ -69,7 +69,7 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
     epochs = changes.get("epochs", before.epochs)
     if state == "completed" and "epochs" not in bad and epochs <= before.epochs:
         done = f"{counted(before.epochs, 'epoch')}"
-        message = f"{run.run_id} is completed: all of its {done} are behind it."
+        message = f"{run.run_id} is completed: it has trained all of its {done}."
         problems.append(Problem("epochs", message, f"Set more than {before.epochs} epochs to train it further."))
     return (None if problems else job), problems
 
@@ -131,6 +131,6 @@ def _value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
 def _other_training(name: str, label: str) -> Problem:
     return Problem(
         name,
-        f"{label} cannot be changed of a run that goes on: it would be another training.",
-        "Leave it as it is, or make a new run that continues from this one's checkpoint.",
+        f"{label} cannot be changed when resuming: that would be a different training.",
+        "Leave it as it is, or fork the run: start a new one from its checkpoint.",
     )

@@ -32,11 +32,11 @@ FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
 """An address space in which PyTorch's libraries can be loaded and no more: it crashes while it is imported."""
 ANOTHER_BOOT_S = float(1 << 31)
-ENDED = "ended without a word in supervisor.log, as one that is killed (SIGKILL) or whose disk is full."
+ENDED = "exited without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 SEEN = {
-    signal.SIGSEGV: "ended early. Its last words, in supervisor.log: Fatal Python error: Segmentation fault",
+    signal.SIGSEGV: "ended early. The end of supervisor.log: Fatal Python error: Segmentation fault",
     signal.SIGKILL: (
-        "ended early. Its last words, in supervisor.log: The supervisor was ended by SIGKILL (signal 9); where "
+        "ended early. The end of supervisor.log: The supervisor was ended by SIGKILL (signal 9); if "
         "nobody sent it, the system was out of memory."
     ),
 }
@@ -76,7 +76,7 @@ def test_that_what_a_supervisor_before_has_printed_is_not_taken_for_last_words(j
     run.remove_socket()
     earlier = msgspec.structs.replace(supervisor, start_time=process_start(os.getpid()) + ANOTHER_BOOT_S)
     run.folder.write_supervisor(earlier)
-    assert why_interrupted(run.folder) == "the machine went down, or was started anew."
+    assert why_interrupted(run.folder) == "the machine shut down or restarted."
 
 
 @pytest.mark.long
@@ -91,4 +91,4 @@ def test_that_a_supervisor_without_the_memory_for_its_imports_is_told_as_that(fo
     assert trained.returncode in (FAILED, INTERRUPTED)
     said = trained.stdout + trained.stderr
     assert re.search("Fatal Python error: |PyTorch could not be imported: ", said), said
-    assert "the machine went down" not in said
+    assert "the machine shut down" not in said

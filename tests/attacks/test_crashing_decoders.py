@@ -27,7 +27,7 @@ def test_that_a_cloud_that_ends_its_decoder_is_named_among_others(tmp_path: Path
 
     looked = look_at(tmp_path, "points")
 
-    assert looked.told == "train/1.laz makes what reads it crash (SIGABRT). Write it anew, or remove it."
+    assert looked.told == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
 
 
 def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "1.laz makes what reads it crash (SIGABRT)" in done.stderr
+    assert "1.laz crashes the program that reads it (SIGABRT)" in done.stderr
 
 
 def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,4 +59,4 @@ def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatc
 
     looked = look_at(folder, "imagefolder")
 
-    assert looked.told == "dogs/torn.png makes what reads it crash (SIGABRT). Write it anew, or remove it."
+    assert looked.told == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."

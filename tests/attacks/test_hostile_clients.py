@@ -56,7 +56,7 @@ def test_that_readers_who_have_stalled_give_their_places_to_those_who_wait(serve
     clients = [served.greet() for _ in range(MAX_CLIENTS)]
     assert all(isinstance(word, Welcome) for _, word in clients)
     _, refused = served.greet()
-    assert refused == Goodbye(reason=f"{MAX_CLIENTS} clients are already connected")
+    assert refused == Goodbye(reason=f"there are {MAX_CLIENTS} clients already")
     reading = clients[0][0]
     end = time.monotonic() + 2 * STALLED_S
     while time.monotonic() < end:
@@ -143,7 +143,7 @@ def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -
         assert done.returncode == 0, done.stderr
         assert f"{supervised.run.run_id} is stopped" in done.stdout
         assert (
-            f"sent this command away: {MAX_CLIENTS} clients are already connected. Its log is read instead."
+            f"disconnected this command: there are {MAX_CLIENTS} clients already. Reading its log instead."
             in done.stderr
         )
     supervised.wait()

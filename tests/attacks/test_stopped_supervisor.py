@@ -89,8 +89,8 @@ def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_i
     with qtbot.waitSignal(store.told, timeout=20_000) as told:
         store.stop()
     text, kind = told.args
-    how = "takes no connection, and so no command" if crowded else "has not answered for 5 s"
-    remedy = f"If it was stopped, `kill -CONT {one.process.pid}` lets it go on."
+    how = "accepts no connections, and so no commands" if crowded else "has not answered for 5 s"
+    remedy = f"If it was stopped, `kill -CONT {one.process.pid}` resumes it."
     assert text == f"The supervisor of {one.run.run_id} (pid {one.process.pid}) {how}. {remedy}"
     assert kind == "warning"
     store.close()
@@ -117,7 +117,7 @@ def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_don
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == FAILED
     assert done.stdout == ""
-    assert f"(pid {one.process.pid}) takes no connection, and so no command." in done.stderr
+    assert f"(pid {one.process.pid}) accepts no connections, and so no commands." in done.stderr
     one.process.send_signal(signal.SIGCONT)
     with one.connect() as again:
         again.send(Stop())
@@ -125,7 +125,8 @@ def test_that_a_command_that_a_crowded_supervisor_never_got_is_not_taken_for_don
 
 
 def test_that_a_connection_that_cannot_say_hello_leaves_no_socket(tmp_path: Path) -> None:
-    """Its token, which stands in a file of the run's folder, is longer than what a connection holds that nobody reads."""
+    """Its token, which stands in a file of the run's folder, is longer than what a connection holds that nobody "
+    "reads."""
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

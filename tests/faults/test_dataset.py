@@ -55,8 +55,8 @@ def become_a_folder(image: Path) -> None:
 
 
 LOST = {
-    vanish: "it is not there (a broken link, or removed meanwhile)",
-    spoil: "it is not an image that can be read",
+    vanish: "it does not exist (a broken link, or removed in the meantime)",
+    spoil: "it is not a readable image",
     become_a_folder: "it is",
 }
 
@@ -122,8 +122,8 @@ def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert failed.cause == (
-        f"The dataset's folder {dataset} is not there any more: it was renamed or deleted, or its disk is gone. Put it "
-        "back, then go on with the run."
+        f"The dataset's folder {dataset} no longer exists: it was renamed or deleted, or its disk is gone. Put it "
+        f"back, then resume the run."
     )
     assert failed.kind == "error"
     assert run.all(Restarting) == []

@@ -18,13 +18,13 @@ INTERVAL_S = 1.0
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--details", action="store_true", help="show all that each GPU tells, and the topology")
-    forms.add_argument("--json", action="store_true", help="print one JSON snapshot a line, as other hosts take it")
+    forms.add_argument("--details", action="store_true", help="show everything that each GPU reports, and the topology")
+    forms.add_argument("--json", action="store_true", help="print one JSON snapshot per line, as other hosts read it")
     forms.add_argument("--csv", action="store_true", help="print a header, then one line per GPU and snapshot")
     forms.add_argument(
         "--prometheus", type=_port, metavar="PORT", help="serve the metrics at http://127.0.0.1:PORT/metrics"
     )
-    parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     parser.add_argument(
         "--interval", type=_interval, metavar="S", help=f"seconds between snapshots, {INTERVAL_S:g} by default"
     )
@@ -33,7 +33,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
 def gpus(options: argparse.Namespace) -> int:
     """Shows this machine's devices, once or until Ctrl-C."""
     if options.interval is not None and not options.watch and options.prometheus is None:
-        say("footplate: --interval says how often: add --watch, or --prometheus PORT.", to=sys.stderr)
+        say("footplate: --interval needs --watch or --prometheus PORT.", to=sys.stderr)
         return BAD_REQUEST
     try:
         if options.prometheus is not None:
@@ -141,11 +141,13 @@ def _interval(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.05 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is no interval: choose between 0.05 and 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a valid interval: choose between 0.05 and 3600 seconds")
     return value
 
 
 def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port: choose one from 1 to 65535, or 0 for any that is free")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a valid port: choose one from 1 to 65535, or 0 for any that is free"
+        )
     return int(text)

@@ -82,7 +82,7 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "ECC", _switch(ecc.enabled)
     yield "Memory errors", _joined(_told("{:,} corrected", ecc.corrected), _told("{:,} not", ecc.uncorrected))
     yield (
-        "… in its life",
+        "… lifetime",
         _joined(_told("{:,} corrected", ecc.total_corrected), _told("{:,} not", ecc.total_uncorrected)),
     )
     pages, rows = (
@@ -165,4 +165,4 @@ def _legend(topology: Topology) -> Iterator[str]:
         if path in used:
             yield f"{path}: {words}"
     if any(pair.peer_access is False for pair in topology.pairs):
-        yield "*: no peer access; what they exchange goes through the host's memory"
+        yield "*: no peer access; data between them goes through host memory"

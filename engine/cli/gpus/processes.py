@@ -35,7 +35,9 @@ def processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Ite
     yield Text()
     yield table(columns, width)
     if snapshot.foreign_pids:
-        yield Text("This is a container: the pids are the host's, and no more is known of these processes.", "dim")
+        yield Text(
+            "This is a container: the pids are the host's, and nothing else is known about these processes.", "dim"
+        )
 
 
 def _running(process: GpuProcess, now: float) -> str | None:

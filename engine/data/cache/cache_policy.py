@@ -28,7 +28,7 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
     """
     whole = images.whole(size, channels)
     if whole is not None:
-        on_chosen("file", "The images lie in one file as they are wanted, which is mapped.")
+        on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
         return Mapped(*whole)
     planes = channels + images.planes
     needed = len(images) * planes * size * size
@@ -36,7 +36,7 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
     if where in ("auto", "disk") and images.files:
 
         def fail(reason: str) -> None:
-            on_chosen("off", f"The cache takes no more images: {reason}. Those not in it are decoded in every epoch.")
+            on_chosen("off", f"No more images can be cached: {reason}. The others are decoded in every epoch.")
 
         try:
             cache = CachedImages(
@@ -50,19 +50,19 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
                 on_failure=fail,
             )
         except CacheRefused as refused:
-            refusal = f"There is no cache on disk: {refused}. "
+            refusal = f"The disk cache cannot be used: {refused}. "
         else:
             place = f"{shown_bytes(needed)} in {cache.folder.parent}"
             on_chosen("disk", f"Decoded once, for all workers and for later runs: {place}.")
             return cache
     if where == "off":
-        on_chosen("off", "Images are decoded in every epoch, as asked for.")
+        on_chosen("off", "Images are decoded in every epoch, as requested.")
         return None
     free = psutil.virtual_memory().available
     limit = free // 2 if where == "memory" else min(KEEP_LIMIT_BYTES, free // 8)
     if needed <= limit:
         on_chosen("memory", f"{refusal}Decoded once, for this run: {shown_bytes(needed)} for each worker.")
         return InMemory(len(images), size, planes)
-    too_large = f"Memory has no room for {shown_bytes(needed)} ({shown_bytes(limit)} at most)"
-    on_chosen("off", f"{refusal}{too_large}, so that images are decoded in every epoch.")
+    too_large = f"There is no room in memory for {shown_bytes(needed)} ({shown_bytes(limit)} at most)"
+    on_chosen("off", f"{refusal}{too_large}, so images are decoded in every epoch.")
     return None

@@ -60,7 +60,7 @@ def root() -> Path:
 def locked() -> Iterator[Path]:
     """Holds the folder's lock, and makes the folder if missing. Raises CacheRefused where that cannot be."""
     if sys.platform == "win32":
-        raise CacheRefused("this system has no file locks of the kind that it needs")
+        raise CacheRefused("this system lacks the file locks that it needs")
     folder = root()
     try:
         paths.private_folder(folder)
@@ -156,8 +156,8 @@ def make_room(needed: int) -> None:
         short -= one.used_bytes
     if needed and over > 0:
         raise CacheRefused(
-            f"the cache may hold {shown_bytes(limit)}, which {shown_bytes(needed)} more would exceed; "
-            "`footplate cache --limit` changes that"
+            f"{shown_bytes(needed)} more would exceed its limit of {shown_bytes(limit)}, which `footplate cache "
+            f"--limit` changes"
         )
     if short > 0:
         raise CacheRefused(f"the disk has no room for {shown_bytes(needed)} more")

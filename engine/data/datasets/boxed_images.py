@@ -112,7 +112,9 @@ class BoxedImages(_WholeImages):
     def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
-            raise Unfit(f"it has {sides[1]} x {sides[0]} pixels, and its boxes are of an image of {width} x {height}")
+            raise Unfit(
+                f"it has {sides[1]} x {sides[0]} pixels, but its boxes belong to an image of {width} x {height}"
+            )
         return image
 
 

@@ -44,7 +44,9 @@ class EdgedImages(ImageSet):
             drawn = self._drawn(index)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
-                raise Unfit(f"its edges are of another size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})")
+                raise Unfit(
+                    f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
+                )
             return torch.from_numpy(np.concatenate([_continued(image, sides), lay_edges(drawn, size)]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):

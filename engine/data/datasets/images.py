@@ -75,10 +75,12 @@ class ImageSet(ABC):
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """The image as uint8 [channels + planes, size, size]. Raises UnreadableImage; DatasetError where all are gone."""
+        """The image as uint8 [channels + planes, size, size]. Raises UnreadableImage; DatasetError where all are "
+        "gone."""
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent of them."""
+        """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent "
+        "of them."""
         return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
 
     def identity(self) -> Iterator[bytes | memoryview]:
@@ -169,7 +171,8 @@ class MaskedImages(ImageSet):
         return other
 
     def class_plane(self, index: int) -> Bytes:
-        """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder may raise."""
+        """The class of each pixel as the mask has it, [h, w]. Raises Unfit, or nearly anything that a decoder "
+        "may raise."""
         return class_plane(read_values(read_image(self.beside[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
@@ -192,7 +195,7 @@ class MaskedImages(ImageSet):
             plane = self.class_plane(index)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
-                raise Unfit(f"its mask is of another size ({mask} pixels, the image has {sides[1]} x {sides[0]})")
+                raise Unfit(f"its mask has a different size ({mask} pixels, the image has {sides[1]} x {sides[0]})")
             return torch.from_numpy(np.concatenate([image, box_plane(plane, size, NO_CLASS)[None]]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
@@ -211,10 +214,8 @@ def is_gone(folder: str) -> bool:
 
 def lost(folder: str) -> DatasetError:
     """That a dataset's folder is gone."""
-    message = (
-        f"The dataset's folder {shown(folder)} is not there any more: it was renamed or deleted, or its disk is gone."
-    )
-    return DatasetError([wrong(message, "Put it back, then go on with the run.")])
+    message = f"The dataset's folder {shown(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
+    return DatasetError([wrong(message, "Put it back, then resume the run.")])
 
 
 class IdxImages(ImageSet):

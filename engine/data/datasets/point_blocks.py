@@ -194,7 +194,7 @@ class PointBlocks(SampleSet):
         places, features, labels = read_cloud(self.split.files[cloud], self.split.features)
         classes, parts = classes_of(labels, self.code), self._parts[cloud]
         if len(places) < parts:
-            raise Unfit("nearly all of its points have no place")
+            raise Unfit("nearly all of its points lack valid coordinates")
         order = np.arange(len(places))
         _halve(places, order, parts)
         starts = (0, *np.cumsum(_even(len(places), parts)).tolist())

@@ -26,7 +26,8 @@ AGREED = 0.3
 """A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the same in
 Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
 MOST_ANNOTATORS = 8
-"""So many annotators of an image are kept apart for the measures, one bit each; of all others the share alone is kept."""
+"""So many annotators of an image are kept apart for the measures, one bit each; of all others the share alone is "
+"kept."""
 _MEANT_BLACK = 0.5
 """Edges that take more of an image than this are black on white."""
 
@@ -69,24 +70,24 @@ def _of_matlab(content: bytes) -> Drawn:
     check_mat(content)
     cells = loadmat(BytesIO(content), variable_names=["groundTruth"]).get("groundTruth")
     if cells is None or cells.dtype != object or not cells.size:
-        raise Unfit("it holds no groundTruth as BSDS500's files do")
+        raise Unfit("it has no groundTruth, unlike BSDS500's files")
     layers = []
     for cell in cells.ravel():
         if cell.dtype.names is None or "Boundaries" not in cell.dtype.names:
-            raise Unfit("its groundTruth holds no Boundaries")
+            raise Unfit("its groundTruth has no Boundaries")
         layer = cell["Boundaries"].ravel()[0]
         if len(cells.ravel()) * math.prod(layer.shape) > MAX_PIXELS:
-            raise Unfit(f"its annotators drew on too large an image ({' x '.join(map(str, layer.shape))} pixels)")
+            raise Unfit(f"its annotations are too large ({' x '.join(map(str, layer.shape))} pixels)")
         layers.append(np.asarray(layer.astype(bool).toarray() if issparse(layer) else layer) > 0)
     if len({layer.shape for layer in layers}) > 1 or layers[0].ndim != 2:
-        raise Unfit("its annotators drew on images of different sizes")
+        raise Unfit("its annotations have different sizes")
     return Drawn(np.stack(layers))
 
 
 def _of_image(content: bytes) -> Drawn:
     with decode_header(content) as image:
         if image.mode.startswith("I"):
-            raise Unfit("edges are an image of 8 bits, and this one has more")
+            raise Unfit("images of edges must have 8 bits, and this one has more")
         share = np.asarray(image.convert("L"))
     return Drawn((share > AGREED * 255)[None], share)
 
@@ -113,7 +114,8 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
 
 
 def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """[k, h, w] to the height and width that it takes within a square of `size`; the largest of the pixels that fall on one."""
+    """[k, h, w] to the height and width that it takes within a square of `size`; the largest of the pixels that "
+    "fall on one."""
     height, width = layers.shape[1:]
     _, _, tall, wide = boxed(height, width, size)
     if tall >= height and wide >= width:

@@ -77,7 +77,9 @@ def read_idx(path: str) -> Bytes:
             expected = math.prod(shape)
             if zipped:
                 if expected > MOST_UNZIPPED_BYTES:
-                    raise IdxError(f"it unpacks to {expected:,} bytes; unpack it with gunzip, to be read in parts")
+                    raise IdxError(
+                        f"it unpacks to {expected:,} bytes; unpack it with gunzip, so that it can be read in parts"
+                    )
                 # One byte more than announced, so that a longer file shows; in pieces, so as not to hold it twice.
                 content = bytearray()
                 while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
@@ -93,13 +95,11 @@ def read_idx(path: str) -> Bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise IdxError(f"its gzip stream is broken ({error})") from None
     except MemoryError:
-        raise IdxError(
-            "it takes more memory than there is for it; unpack it with gunzip, to be read in parts"
-        ) from None
+        raise IdxError("it does not fit in memory; unpack it with gunzip, so that it can be read in parts") from None
 
 
 def _check_length(found: int, expected: int) -> None:
     if found < expected:
-        raise IdxError(f"it is truncated: {expected:,} bytes announced, {found:,} there")
+        raise IdxError(f"it is truncated: {expected:,} bytes announced, {found:,} found")
     if found > expected:
         raise IdxError("it is longer than its header announces")

@@ -137,7 +137,8 @@ def _scratch(count: int) -> Bytes | None:
 
 
 def _orientation(content: bytes) -> int:
-    """Exif's orientation of a JPEG, or XMP's. Pillow, whose opening takes time, is asked only where there may be one."""
+    """Exif's orientation of a JPEG, or XMP's. Pillow, whose opening takes time, is asked only where there may be "
+    "one."""
     place = 2
     while content[place : place + 1] == b"\xff" and content[place + 1] != _APP1:
         if content[place + 1] == _START_OF_SCAN:
@@ -164,7 +165,7 @@ def _of_bands(content: bytes, channels: int, bands: Bands) -> Bytes:
         levels = read_bands(content, bands)
         return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
     if channels not in (1, 3):
-        raise Unfit(f"it is not a TIFF of {channels} bands, as most of the others are")
+        raise Unfit(f"it is not a TIFF of {channels} bands, unlike most of the others")
     return _of_any(content, channels)
 
 
@@ -184,7 +185,8 @@ def _fit(pixels: Bytes, size: int) -> Bytes:
 
 
 def _to_bytes(image: Image.Image) -> Bytes:
-    """Grey levels of more than 8 bits as uint8 [h, w]: 16 bits keep their scale, wider ones are stretched to their range."""
+    """Grey levels of more than 8 bits as uint8 [h, w]: 16 bits keep their scale, wider ones are stretched to "
+    "their range."""
     values = np.asarray(image, dtype=np.float32)
     low, high = float(values.min()), float(values.max())
     if image.mode != "F" and low >= 0 and high <= 65535:

@@ -68,14 +68,15 @@ def read_values(content: bytes) -> Values:
                 values |= pixels[..., band]
             return values
         if image.mode not in ("1", "L", "LA", "P", "I", "I;16", "I;16B", "I;16L"):
-            raise Unfit(f"a mask has a palette, grey levels or colours, and this one is of another kind ({image.mode})")
+            raise Unfit(f"a mask must have a palette, gray levels or colors, but this one has the mode {image.mode}")
         values = np.asarray(image.convert("L") if image.mode == "LA" else image)
         kind = np.uint8 if values.dtype == bool else values.dtype.newbyteorder("=")
         return values.astype(kind, copy=False)
 
 
 def class_plane(values: Values, code: MaskCode) -> Bytes:
-    """The class of each pixel as uint8 [h, w], `NO_CLASS` for those of none. Raises Unfit for a value that has no meaning."""
+    """The class of each pixel as uint8 [h, w], `NO_CLASS` for those of none. Raises Unfit for a value that has "
+    "no meaning."""
     grey = code.colours and values.max(initial=0) <= 255  # a grey mask among coloured ones
     known = np.array([*code.values, *code.ignored], np.int64)
     order = np.argsort(known)
@@ -96,7 +97,7 @@ def class_plane(values: Values, code: MaskCode) -> Bytes:
     if strange.any():
         value = int(values[strange][0]) * (0x010101 if grey else 1)
         told = f"#{value:06x}" if code.colours else str(value)
-        raise Unfit(f"its mask holds the value {told}, which is of no class")
+        raise Unfit(f"its mask contains the value {told}, which belongs to no class")
     return plane
 
 
@@ -123,7 +124,7 @@ def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, i
     there = there[there != ignored]
     if not len(there):
         return Meaning(
-            trouble="None of the masks can be read." if ignored is None else "The masks hold no other value."
+            trouble="None of the masks can be read." if ignored is None else "The masks have no other value."
         )
     return _without(_meaning(folder, places, there, colours=colours), ignored)
 
@@ -179,7 +180,7 @@ def _by_value(there: Values) -> Meaning:
     numbered = [value for value in values if value != NO_CLASS]
     if not numbered or numbered[-1] >= MOST_CLASSES:
         most = f"value {values[-1]:,}" if values else "no value"
-        return Meaning(trouble=f"The masks hold {most}; a class has a number of up to {MOST_CLASSES - 1}.")
+        return Meaning(trouble=f"The masks contain {most}; class numbers go up to {MOST_CLASSES - 1}.")
     count = max(2, numbered[-1] + 1)
     if count == len(_VOC) and NO_CLASS in values:
         return Meaning(_VOC, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
@@ -189,7 +190,7 @@ def _by_value(there: Values) -> Meaning:
 
 def _by_colour(there: Values) -> Meaning:
     if len(there) > MOST_CLASSES:
-        return Meaning(trouble=f"The masks hold {len(there):,} colours, as if they had been saved as JPEG or smoothed.")
+        return Meaning(trouble=f"The masks have {len(there):,} colors, as if they had been saved as JPEG or smoothed.")
     names = tuple(f"#{colour:06x}" for colour in there.tolist())
     return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
 
@@ -204,7 +205,9 @@ def names_by_value(place: str) -> Meaning | None:
     for name in _NAME_FILES:
         lines = _lines(os.path.join(place, name))
         if len(lines) > MOST_CLASSES:
-            return Meaning(trouble=f"{name} names {len(lines):,} classes; masks and clouds tell {MOST_CLASSES} apart.")
+            return Meaning(
+                trouble=f"{name} names {len(lines):,} classes; masks and clouds support at most {MOST_CLASSES}."
+            )
         if len(lines) >= 2:
             return Meaning(tuple(lines), MaskCode(tuple(range(len(lines))), ignored=_none_of(range(len(lines)))))
     return None
@@ -215,7 +218,8 @@ def _none_of(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there is none."""
+    """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there "
+    "is none."""
     try:
         path = os.path.join(place, _DEFINITION)
         with judged(path):
@@ -265,7 +269,5 @@ def _lines(path: str) -> list[str]:
     except OSError:
         return []
     if (count := text.count("\n")) > _MOST_LINES:
-        raise UnusableFile(
-            path, f"has {count:,} lines, which is too much for names of classes", "Keep a line for each class."
-        )
+        raise UnusableFile(path, f"has {count:,} lines, too many for class names", "Keep one line per class.")
     return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

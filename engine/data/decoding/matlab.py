@@ -24,7 +24,7 @@ _MOST_DEEP = 8
 def check_mat(content: bytes) -> None:
     """Raises Unfit for a file that announces more than it holds, or that unpacks to more than `MOST_BYTES`."""
     if len(content) < _HEADER_BYTES:
-        raise Unfit("it is not a file of Matlab's")
+        raise Unfit("it is not a MATLAB file")
     order = ">" if content[126:128] == b"MI" else "<"
     room = MOST_BYTES
     for kind, element in _elements(memoryview(content)[_HEADER_BYTES:], order):
@@ -51,12 +51,13 @@ def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
         if number == 1 and inner_kind == _DIMENSIONS:
             shape = struct.unpack(f"{order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
             if min(shape, default=0) < 0 or prod(shape) > most:
-                raise Unfit(f"it announces an array of {' x '.join(map(str, shape))}")
+                raise Unfit(f"it declares an array of {' x '.join(map(str, shape))}")
         _check(inner_kind, inner, order, depth + 1)
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """The data elements that lie behind one another: the type and the content of each. Raises Unfit where one is cut."""
+    """The data elements that lie behind one another: the type and the content of each. Raises Unfit where one is "
+    "cut."""
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}II", content, at)

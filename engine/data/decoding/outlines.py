@@ -83,7 +83,7 @@ class Outline:
             return _joined(windows)
         if self.size != (height, width):
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
-            raise OutlineError(f"an outline in it is of another size ({sizes})")
+            raise OutlineError(f"an outline in it has a different size ({sizes})")
         inside = np.repeat(np.arange(len(self.runs)) % 2 == 1, self.runs)
         return cut_out(inside.reshape(width, height).T)
 
@@ -93,19 +93,19 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
     try:
         found = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise OutlineError(f"an outline in it is not one of COCO's ({error})") from error
+        raise OutlineError(f"an outline in it is not in COCO's format ({error})") from error
     if isinstance(found, _Runs):
         counts = found.counts if isinstance(found.counts, list) else _unpacked(found.counts)
         pixels = found.size[0] * found.size[1]
         if not 0 <= pixels <= MAX_PIXELS:
-            raise OutlineError(f"an outline in it is of {pixels:,} pixels, which is too large")
+            raise OutlineError(f"an outline in it has {pixels:,} pixels, which is too many")
         if any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
             raise OutlineError("an outline in it has runs that do not fill its image")
         runs = np.array(counts, np.int64)
         return Outline(runs=runs, size=found.size)
     polygons = tuple(np.array(each[: len(each) // 2 * 2]).reshape(-1, 2) for each in found if len(each) >= 6)
     if not polygons or not all(np.isfinite(each).all() for each in polygons):
-        raise OutlineError("an outline in it has no three points")
+        raise OutlineError("an outline in it has fewer than three points")
     return Outline(polygons)
 
 
@@ -167,11 +167,11 @@ def _unpacked(text: str) -> list[int]:
     for character in text:
         bits = ord(character) - 48
         if not 0 <= bits < 64:
-            raise OutlineError("an outline in it holds text that is not of packed runs")
+            raise OutlineError("an outline in it has text that is not a run-length encoding")
         value |= (bits & 0x1F) << shift
         shift += 5
         if shift > _MOST_BITS:
-            raise OutlineError("an outline in it holds a run that is longer than any image")
+            raise OutlineError("an outline in it has a run that is longer than any image")
         if bits & 0x20:
             continue
         if bits & 0x10:

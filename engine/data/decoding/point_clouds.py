@@ -62,7 +62,8 @@ _Part = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Head(NamedTuple):
-    """What the beginning of a file tells: how many points, which of `FEATURES` they have, and whether they are labelled."""
+    """What the beginning of a file tells: how many points, which of `FEATURES` they have, and whether they are "
+    "labelled."""
 
     points: int
     features: tuple[str, ...]
@@ -144,7 +145,7 @@ def _ply_head(path: str) -> tuple[Head, bool]:
             case ["element", name, number] if number.isdecimal() and len(number) < _MOST_DIGITS:
                 elements.append((name, int(number), []))
             case ["element", *_]:
-                raise Unfit("its header counts its elements in no numbers")
+                raise Unfit("its header gives counts that are not numbers")
             case ["property", *kind, name] if elements:
                 elements[-1][2].append((kind, name))
     # A number in text has a digit and what parts it from the next; of a list nothing but its length is there for sure.
@@ -244,7 +245,7 @@ def _check_las(stream: BufferedReader) -> None:
         (count,) = struct.unpack_from("<Q", head, 247)
     zipped = kind & 0xC0
     if begin > length or _VLR_BYTES * records > begin - own or (not zipped and count * width > length - begin):
-        raise Unfit("it is truncated: its header announces more than there is")
+        raise Unfit("it is truncated: its header announces more points than there are")
     if zipped and count:
         stream.seek(begin)
         (table,) = struct.unpack("<q", stream.read(8))
@@ -254,14 +255,14 @@ def _check_las(stream: BufferedReader) -> None:
         stream.seek(max(begin, min(table, length)))
         _, chunks = struct.unpack("<II", stream.read(8))
         if chunks * width > length:  # each holds its first point as it is
-            raise Unfit("it is truncated: its header announces more than there is")
+            raise Unfit("it is truncated: its header announces more points than there are")
     stream.seek(0)
 
 
 def _need(head: Head, features: Sequence[str]) -> None:
     missing = [name for name in features if name not in head.features]
     if missing:
-        raise Unfit(f"its points have no {', '.join(missing)}, which others have")
+        raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
     if not head.labelled:
         raise Unfit("its points have no label")
 

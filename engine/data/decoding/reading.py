@@ -76,14 +76,14 @@ def read_xml(path: str) -> ElementTree.Element:
         try:
             return ElementTree.fromstring(content)
         except (ElementTree.ParseError, ValueError, LookupError) as error:
-            raise Unfit(f"it is not XML that can be read ({shown(str(error))[:200]})") from None
+            raise Unfit(f"it is not valid XML ({shown(str(error))[:200]})") from None
 
 
 def read_number(word: str, line: int) -> float:
     """The number in a line of a text file. Raises Unfit for a word that is none."""
     number = finite(word)
     if number is None:
-        raise Unfit(f"line {line} holds {shown(word)[:40]}, which is no number")
+        raise Unfit(f"line {line} contains {shown(word)[:40]}, which is not a number")
     return number
 
 
@@ -102,12 +102,12 @@ def judged(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        words, remedy = "takes more memory than there is for it", "Make it smaller, or remove it."
+        words, remedy = "does not fit in memory", "Make it smaller, or remove it."
         raise UnusableFile(path, words, remedy) from None
     except RecursionError:
-        raise UnusableFile(path, "is nested too deeply", "Write it anew, or remove it.") from None
+        raise UnusableFile(path, "is nested too deeply", "Rewrite it, or remove it.") from None
     except csv.Error as error:
-        raise UnusableFile(path, f"is not a table that can be read ({error})", "Write it anew, or remove it.") from None
+        raise UnusableFile(path, f"is not a readable table ({error})", "Rewrite it, or remove it.") from None
 
 
 @contextmanager
@@ -152,9 +152,9 @@ def is_grey(image: Image.Image) -> bool:
 
 _PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (Image.DecompressionBombError, f"it is too large (over {MAX_PIXELS:,} pixels)"),
-    (UnidentifiedImageError, "it is not an image that can be read"),
-    (PermissionError, "it may not be read (permission denied)"),
-    (FileNotFoundError, "it is not there (a broken link, or removed meanwhile)"),
+    (UnidentifiedImageError, "it is not a readable image"),
+    (PermissionError, "it cannot be read (permission denied)"),
+    (FileNotFoundError, "it does not exist (a broken link, or removed in the meantime)"),
     (MemoryError, "there is not enough memory to decode it"),
     (RecursionError, "it is nested too deeply"),
 )

@@ -40,7 +40,8 @@ CUT_PERCENT = 0.5
 """At each end so much of a band's values are taken for outliers, such as glints and clouds. Programs that show maps cut 2 %
 for people to see more (QGIS's cumulative cut); a model is left most of that."""
 DEVIATIONS = 3.0
-"""Where the values' extremes and their mean and standard deviation are known, so many of these around the mean are kept."""
+"""Where the values' extremes and their mean and standard deviation are known, so many of these around the mean "
+"are kept."""
 MAX_VALUES = 4 * MAX_PIXELS
 """A file with more values, of all of its bands, is passed over: they take gigabytes."""
 MOST_BANDS = 512
@@ -170,7 +171,7 @@ def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     more pages than a stack may have: tifffile would read all of them, which may overlap, by the hour."""
     page = file.pages.first
     if len(file.pages) > MOST_BANDS:
-        raise Unfit(f"it has {len(file.pages):,} pages, and may have {MOST_BANDS:,} at most")
+        raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")
     series = file.series[0]
     if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
         return series, "S" + series.axes[1:]
@@ -198,7 +199,7 @@ def _read(source: Any) -> tuple[Values, float | None]:
         tag = page.tags.get("GDAL_NODATA")
         values = part.asarray()
     if values.dtype.kind not in "uifb":
-        raise Unfit(f"its values are of a kind that is not read ({values.dtype})")
+        raise Unfit(f"its data type is not supported ({values.dtype})")
     if "S" not in axes:
         values = values[:, :, None]
     elif axes[0] == "S":
@@ -299,7 +300,8 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 
 
 def _told(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """What ArcGIS tells of the bands, [bands, 4] of minimum, maximum, mean and standard deviation; None where it does not."""
+    """What ArcGIS tells of the bands, [bands, 4] of minimum, maximum, mean and standard deviation; None where it "
+    "does not."""
     for place in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _of_definition), (_ACCUMULATED, _of_accumulated)):
             try:
@@ -321,7 +323,8 @@ def _of_definition(content: Any) -> npt.NDArray[np.float64]:
 
 
 def _of_accumulated(content: Any) -> npt.NDArray[np.float64]:
-    """Of the state that ArcGIS carries on while it exports: the mean (M1), and the sum of the squares around it (M2)."""
+    """Of the state that ArcGIS carries on while it exports: the mean (M1), and the sum of the squares around it "
+    "(M2)."""
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]

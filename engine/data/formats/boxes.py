@@ -154,11 +154,13 @@ class BoxFaults:
     def problems(self) -> list[Problem]:
         found = []
         if self.empty:
-            message = f"{counted(self.empty, 'box', 'boxes')} of no area, in {first(self.empty)}."
-            found.append(warn(message, "They are left out; draw them anew, or remove them from the annotations."))
+            message = f"{counted(self.empty, 'box', 'boxes')} without area, in {first(self.empty)}."
+            found.append(warn(message, "They are left out; redraw them, or remove them from the annotations."))
         if self.outside:
-            message = f"{counted(self.outside, 'box', 'boxes')} reaching out of the image, in {first(self.outside)}."
-            found.append(warn(message, "They are cut at its edges; see whether the annotations are of other images."))
+            message = f"{counted(self.outside, 'box', 'boxes')} extending beyond the image, in {first(self.outside)}."
+            found.append(
+                warn(message, "They are clipped at its edges; check that the annotations belong to these images.")
+            )
         if self.crowded:
             message = f"{counted(self.crowded, 'image')} with more than {MOST_BOXES:,} boxes: {first(self.crowded)}."
             found.append(warn(message, "The largest boxes are used; cut such images into tiles to learn from all."))

@@ -13,8 +13,8 @@ from engine.data.formats.yolo import find_yolo
 from engine.data.splits import Recognised, shown, wrong
 
 LAYOUT = (
-    "Give a folder with images and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or KITTI, as "
-    "ArcGIS and Roboflow export them, too."
+    "Choose a folder with images and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or "
+    "KITTI, including exports of ArcGIS and Roboflow."
 )
 
 
@@ -42,7 +42,7 @@ def recognise_boxes(folder: str, folders: Sequence[str], val_fraction: float, se
     splits = {name: gather(each, len(found.classes), faults) for name, each in found.splits.items() if each}
     problems += faults.problems()
     if not found.classes:
-        problems.append(wrong(f"{shown(folder)} holds annotations, but none of them tells of a box.", LAYOUT))
+        problems.append(wrong(f"{shown(folder)} holds annotations, but none of them has a box.", LAYOUT))
         return Recognised("boxes", problems=tuple(problems))
     halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
     train, val = halves or (None, None)

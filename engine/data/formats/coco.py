@@ -22,14 +22,15 @@ from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 PLACES = ("annotations", "annotation", "labels")
 LOOKED_AT = 20
-"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one an image."""
+"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one an "
+"image."""
 _FOLDERS = ("images", "data", "jpegimages", "imgs", "img")
 _KEYS = (b'"images"', b'"annotations"', b'"categories"')
 _OVERLAP = max(map(len, _KEYS))
 _PIECE_BYTES = 1 << 22
 MOST_BYTES = 4 << 30
 """Of a file with all annotations; that of LVIS, one of the largest, has 1.1 GB."""
-REMEDY = "Write the file anew, as COCO's data format has it."
+REMEDY = "Export the file again in COCO's data format."
 
 Key = int | str
 
@@ -151,8 +152,8 @@ class CocoFiles:
             message = f"{counted(missing, 'image')} named in the annotations but not in the folder: {first(missing)}."
             problems.append(warn(message, "They are left out; put them beside the annotations, or into images."))
         if lost:
-            message = f"{counted(lost, 'annotation')} of an image or a category that is not listed, in {first(lost)}."
-            problems.append(warn(message, "They are left out; write the file anew."))
+            message = f"{counted(lost, 'annotation')} with an image or a category that is not listed, in {first(lost)}."
+            problems.append(warn(message, "They are left out; export the file again."))
 
 
 def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
@@ -224,7 +225,7 @@ def _is_coco(path: str) -> bool:
         with open_regular(path) as stream:
             length = os.fstat(stream.fileno()).st_size
             if length > MOST_BYTES:
-                raise UnusableFile(path, f"has {length:,} bytes, and may have {MOST_BYTES:,} at most", "Divide it.")
+                raise UnusableFile(path, f"has {length:,} bytes; at most {MOST_BYTES:,} are supported", "Divide it.")
             missing, end = set(_KEYS), b""
             while missing and (piece := stream.read(_PIECE_BYTES)):
                 piece = end + piece
@@ -248,7 +249,8 @@ def _split_of(path: str) -> str:
 
 
 class _Finder:
-    """Finds images by the names in a file: from its folder, from the dataset's, or from where images of its split are."""
+    """Finds images by the names in a file: from its folder, from the dataset's, or from where images of its "
+    "split are."""
 
     def __init__(self, folder: str, file: str, split: str) -> None:
         beside = os.path.dirname(file)

@@ -26,8 +26,8 @@ KIND = Kind(
 _WITHIN = ("", "data", "BSDS500/data", "edges")
 """Where in the folder the images and edges may lie: BSDS500 has them in data, BIPED in edges."""
 LAYOUT = (
-    "Give a folder with images and edges (or BSDS500's groundTruth), each with train and val folders if there are such; "
-    "edges are images, white on black, or BSDS500's .mat files."
+    "Choose a folder with images and edges (or BSDS500's groundTruth), each optionally divided into train and val "
+    "folders. Edges are images, white on black, or BSDS500's .mat files."
 )
 
 
@@ -52,7 +52,7 @@ def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, se
         return None
     problems: list[Problem] = []
     splits = {name: _joined(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of images and of edges, but none of them belong together for training."
+    nothing = f"{shown(folder)} has folders of images and of edges, but no training image has edges."
     halves = train_and_val(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
     )

@@ -51,7 +51,7 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
         return Recognised("idx", classes, *halves, tuple(problems))
     for label in np.setdiff1d(val, known).tolist():
         remedy = "Use label files that belong together."
-        problems.append(wrong(f"Class {label} is in the validation labels, but training has none of it.", remedy))
+        problems.append(wrong(f"Class {label} is in the validation labels, but not in the training labels.", remedy))
     for label in np.setdiff1d(known, val).tolist():
         problems.append(warn(f"Class {label} has no images for validation, so it is never validated."))
     val_labels = np.searchsorted(known, val).astype(np.int64)
@@ -62,12 +62,14 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
     labels = _read_or_explain(path, 1, problems)
     if labels is not None and len(labels) > MOST_LABELS:
-        message = f"{shown(os.path.basename(path))} holds {len(labels):,} labels; there may be {MOST_LABELS:,} at most."
-        problems.append(wrong(message, "Divide the dataset."))
+        message = (
+            f"{shown(os.path.basename(path))} holds {len(labels):,} labels; at most {MOST_LABELS:,} are supported."
+        )
+        problems.append(wrong(message, "Split the dataset."))
         return None
     allow(OF_LABEL_BYTES * (0 if labels is None else len(labels)))
     if labels is not None and not len(labels):
-        problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Fetch the file again."))
+        problems.append(wrong(f"{shown(os.path.basename(path))} holds no labels.", "Download the file again."))
         return None
     return labels
 
@@ -81,13 +83,15 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
             shape = " x ".join(map(str, array.shape))
             raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'images x rows x columns'}")
     except IdxError as error:
-        problems.append(wrong(f"{name} cannot be used: {error}.", "Fetch the file again."))
+        problems.append(wrong(f"{name} cannot be used: {error}.", "Download the file again."))
     except UnusableFile as error:
         problems.append(wrong(f"{name} {error.words}.", error.remedy))
     except PermissionError:
-        problems.append(wrong(f"{name} may not be read.", "Give yourself permission to read it."))
+        problems.append(wrong(f"You have no permission to read {name}.", "Give yourself permission to read it."))
     except OSError as error:
-        problems.append(wrong(f"{name} cannot be read: {error.strerror}.", "Check the disk, or fetch the file again."))
+        problems.append(
+            wrong(f"{name} cannot be read: {error.strerror}.", "Check the disk, or download the file again.")
+        )
     else:
         return array
     return None

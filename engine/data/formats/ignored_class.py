@@ -19,16 +19,16 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
     meaning = learn_meaning(folder, train, places, ignored=value)
     if meaning.code is not None and len(meaning.classes) >= 2:
         return meaning
-    told = f"#{value:06x}" if value > NO_CLASS else str(value)
+    value_text = f"#{value:06x}" if value > NO_CLASS else str(value)
     why = meaning.trouble.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
-    return _nothing_left(f"Without the mask value {told} there is nothing left to tell apart: {why}.")
+    return _nothing_left(f"Without the mask value {value_text}, there are no two classes left to distinguish: {why}.")
 
 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
     """What the labels of points mean where `value` is of no class; or what is wrong with that."""
     kept = [place for place, known in enumerate(code.values) if known != value]
     if len(kept) < 2:
-        return _nothing_left(f"Without the label {value} there is nothing left to tell apart.")
+        return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
     others = tuple(known for known in code.values if known == value)
     values = tuple(code.values[place] for place in kept)
     return Meaning(
@@ -53,4 +53,4 @@ def without_class(found: Recognised, folder: str, value: int | None) -> Recognis
 
 
 def _nothing_left(message: str) -> Problem:
-    return Problem("ignore_value", message, "Give another value, or leave it empty.")
+    return Problem("ignore_value", message, "Choose another value, or leave it empty.")

@@ -78,7 +78,7 @@ def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: flo
         problems.append(
             warn(
                 f"There is no validation folder; {shown(splits['test'])} serves as one.",
-                "Add a val folder to keep the test images for a last, independent look.",
+                "Add a val folder to keep the test images for a final, independent evaluation.",
             )
         )
     name = splits.get("val") or splits["test"]
@@ -107,7 +107,7 @@ def _without_split(folder: str, folders: Sequence[str], val_fraction: float, see
         deeper = subfolders(inside)
         if len(deeper) > 1:
             remedy = f"Choose {shown(inside)} instead, which holds {len(deeper)} folders."
-            return Recognised("", problems=(wrong("The folder holds a single folder.", remedy),))
+            return Recognised("", problems=(wrong("The folder contains only one folder.", remedy),))
     problems += _judge_classes(names, [], "")
     classes = tuple(map(shown, names))
     return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
@@ -120,7 +120,7 @@ def _no_folders(folder: str) -> Problem:
     if not names:
         return wrong(f"{shown(folder)} is empty.")
     if images:
-        return wrong(f"{shown(folder)} holds images ({images}) but no folders that tell their classes.")
+        return wrong(f"{shown(folder)} holds images ({images}) but no folders for their classes.")
     return wrong(f"{shown(folder)} holds neither folders of images nor idx files.")
 
 
@@ -156,7 +156,8 @@ def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[P
     if len(names) == 1:
         found.append(
             wrong(
-                f"There is one class only ({shown(names[0])}){where}.", "Telling apart needs two or more: add a folder."
+                f"There is only one class ({shown(names[0])}){where}.",
+                "Classification needs at least two: add a folder.",
             )
         )
     return found
@@ -167,8 +168,8 @@ def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str
     found = []
     for name in val_names:
         if name not in known:
-            remedy = "Add images of it for training, or remove it."
-            found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but training has none of it.", remedy))
+            remedy = "Add training images of it, or remove it."
+            found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but has no training images.", remedy))
     for name in names:
         if name not in validated:
             found.append(warn(f"Class {shown(name)} has no images in {shown(place)}, so it is never validated."))
@@ -192,7 +193,7 @@ def _divided(
     keys = (key for listing in images for key in listing.below(folder))
     chosen = draw_validation(keys, whole.labels, val_fraction, seed)
     if len(chosen) and not chosen.any():
-        message = "With one image per class, none can be kept for validation."
+        message = "With one image per class, none can be held out for validation."
         problems = [*problems, wrong(message, "Add images, or a val folder.")]
     return Recognised(
         "imagefolder",

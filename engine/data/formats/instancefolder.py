@@ -22,8 +22,8 @@ from engine.data.formats.yolo import BOX, Row, find_yolo
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
 LAYOUT = (
-    "Give a folder with images and COCO's JSON with outlines, or YOLO's text files with them; or with images and masks, in "
-    "which each thing has a number of its own; or ArcGIS's RCNN masks."
+    "Choose a folder with images and outlines in COCO's JSON or YOLO's text files; or with images and masks in "
+    "which each object has its own number; or with ArcGIS's RCNN masks."
 )
 LOOKED_AT = 20
 """Masks that are opened to see whether they number things."""
@@ -41,7 +41,9 @@ def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float
         return None
     classes, splits, problems = found
     if len(classes) >= NO_CLASS:
-        problems.append(wrong(f"There are {len(classes):,} classes; instances can be of up to {NO_CLASS - 1}.", LAYOUT))
+        problems.append(
+            wrong(f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}.", LAYOUT)
+        )
     halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
     train, val = halves or (None, None)
     return Recognised("instances", classes, train, val, tuple(problems))
@@ -83,8 +85,8 @@ def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Fo
     if most < 2:
         problems.append(
             warn(
-                "The masks hold one value at most beside 0, so each tells of a single thing.",
-                "If they tell where something is and not how many there are, choose the task Semantic segmentation.",
+                "The masks have at most one value besides 0, so each marks a single object.",
+                "If they mark regions rather than single objects, choose the task Semantic segmentation.",
             )
         )
     classes = coco.classes if coco is not None and coco.classes else ("object",)

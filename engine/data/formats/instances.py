@@ -1,4 +1,5 @@
-"""Images in which every single thing is outlined: where the outlines come from, and how they become planes. Torch-free."""
+"""Images in which every single thing is outlined: where the outlines come from, and how they become planes. "
+"Torch-free."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ MOST_INSTANCES = 255
 
 MOST_PAINTED = 1 << 28
 MOST_LAYERS = 4
-"""So many pixels, or so many times those of the image, the rectangles around all things in it may have: each takes a byte."""
+"""So many pixels, or so many times those of the image, the rectangles around all things in it may have: each "
+"takes a byte."""
 
 MOST_NUMBERS = 0xFFFF
 """Masks with larger values are numbered anew before each value is searched for."""
@@ -53,7 +55,8 @@ class Source(Protocol):
         """The class of each, but for those that are to be ignored; without what cannot be read."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """The heights and widths of the images that they are of, as far as they tell. May raise what a decoder raises."""
+        """The heights and widths of the images that they are of, as far as they tell. May raise what a decoder "
+        "raises."""
 
     def state(self) -> bytes:
         """What changes where the instances do."""
@@ -71,7 +74,8 @@ class Outlines:
         if self._size not in (None, (height, width)):
             assert self._size is not None
             raise Unfit(
-                f"its outlines are of another size ({self._size[1]} x {self._size[0]} pixels, the image has {width} x {height})"
+                f"its outlines have a different size ({self._size[1]} x {self._size[0]} pixels, the image has "
+                f"{width} x {height})"
             )
         found = []
         painted = 0
@@ -163,7 +167,7 @@ class ClassedMask:
         found = []
         for window in numbered_windows(self._numbers, (height, width)):
             held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[1:NO_CLASS]
-            if held.any():  # else it is what VOC draws around things, which is of no class
+            if held.any():  # else it is what VOC draws around things, which belongs to no class
                 found.append(Instance(window, int(held.argmax())))
         return found
 
@@ -223,14 +227,17 @@ def _state(paths: Sequence[str]) -> bytes:
 
 
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
-    """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, width)."""
+    """The pixels of each value but 0 in the mask at `path`. Raises Unfit where it is not of that size (height, "
+    "width)."""
     from scipy.ndimage import find_objects
 
     values = _values(path, size)
     if values.max(initial=0) > MOST_NUMBERS:  # as colours are
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
         if (count := int(values.max(initial=0))) > MOST_NUMBERS:
-            raise Unfit(f"its mask {shown(os.path.basename(path))} holds {count:,} values, as an image does")
+            raise Unfit(
+                f"its mask {shown(os.path.basename(path))} holds {count:,} values, like an image rather than a mask"
+            )
     objects = find_objects(values)
     _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for found in objects if found for y, x in [found]), size)
     return [
@@ -241,9 +248,10 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
 
 
 def _check_painted(pixels: int, size: tuple[int, int]) -> None:
-    """Raises Unfit where the rectangles around the things in an image of that size have more pixels than are looked into."""
+    """Raises Unfit where the rectangles around the things in an image of that size have more pixels than are "
+    "looked into."""
     if pixels > max(MOST_PAINTED, MOST_LAYERS * size[0] * size[1]):
-        raise Unfit(f"the rectangles around its things have {pixels:,} pixels and more, which is too much")
+        raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
 
 def _values(path: str, size: tuple[int, int]) -> Values:
@@ -251,7 +259,8 @@ def _values(path: str, size: tuple[int, int]) -> Values:
     values = read_values(read_image(path))
     if values.shape != size:
         raise Unfit(
-            f"its mask {shown(os.path.basename(path))} is of another size ({values.shape[1]} x {values.shape[0]} pixels, the "
+            f"its mask {shown(os.path.basename(path))} has a different size ({values.shape[1]} x "
+            f"{values.shape[0]} pixels, the "
             f"image has {size[1]} x {size[0]})"
         )
     return values

@@ -104,7 +104,7 @@ def _parse(path: str) -> list[Row]:
         if not words:
             continue
         if len(words) not in FIELDS:
-            raise Unfit(f"line {number} has {len(words)} words; a box takes {FIELDS[0]}")
+            raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
         left, top, right, bottom = (read_number(word, number) for word in words[4:8])
         rows.append((words[0], (left, top, right, bottom)))
     return rows

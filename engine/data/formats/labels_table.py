@@ -22,8 +22,8 @@ from engine.data.formats.imagefolder import SPLIT_NAMES, is_image
 from engine.data.splits import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 
 LAYOUT = (
-    "Give a folder of images with a labels.csv (a column of file names, and one of 0 and 1 for each label or one that "
-    "lists labels) or a labels.json ({file: [labels]}), or with such a table for train and one for val."
+    "Choose a folder of images with a labels.csv (a column of file names, then a column of 0 and 1 per label or "
+    "one column that lists labels) or a labels.json ({file: [labels]}), or with one such table each for train and val."
 )
 FILE_COLUMNS = (
     "file", "filename", "file_name", "image", "image_name", "imagename", "image_file", "img", "picture", "path", "image_path",
@@ -77,7 +77,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
         return None
     problems: list[Problem] = []
     if others:
-        problems.append(warn(f"There are more tables of labels, which are not used: {first(others)}."))
+        problems.append(warn(f"These tables of labels are not used: {first(others)}."))
     there = _Images(folder)
     names: dict[str, None] = {}
     labelled: dict[str, dict[str, set[str]]] = {}
@@ -110,14 +110,14 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     largest = max(map(len, labelled.values()), default=0)
     if largest * len(classes) > MOST_CELLS:
         message = (
-            f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} images, which is too much."
+            f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} images, which is too many."
         )
-        return Recognised("labels", problems=(wrong(message, "Join labels that few images have."),))
+        return Recognised("labels", problems=(wrong(message, "Merge labels that few images have."),))
     if "val" not in labelled and "test" in labelled and "train" in labelled:
         problems.append(
             warn(
                 "There are no labels for a validation split; the test images serve as one.",
-                "Add one to keep the test images for a last, independent look.",
+                "Add one to keep the test images for a final, independent evaluation.",
             )
         )
         labelled["val"] = labelled["test"]
@@ -130,7 +130,9 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if val is None:
         train, val = _divided(train, folder, val_fraction, seed)
     if not len(val.files):
-        problems.append(wrong("With so few images none can be kept for validation.", "Add some, or a table for val."))
+        problems.append(
+            wrong("There are too few images to hold any out for validation.", "Add some, or a table for val.")
+        )
     problems += _judge(train, val, classes)
     return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems))
 
@@ -159,7 +161,7 @@ def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> 
 
 
 def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterator[Problem]:
-    for split, what in ((train, "learnt"), (val, "validated")):
+    for split, what in ((train, "learned"), (val, "validated")):
         never = [name for name, count in zip(classes, split.labels.sum(0), strict=True) if not count]
         title = "training" if split is train else "validation"
         if never and len(split.files):

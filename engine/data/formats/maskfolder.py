@@ -19,7 +19,9 @@ KIND = Kind(
     beside=("annot", "_annot", "_labels", "_masks", "_mask", "masks", "labels"),
 )
 """A split's folder of masks may also lie beside that of its images, as CamVid's trainannot."""
-LAYOUT = "Give a folder with images and masks, each with train and val folders if there are such, and masks as PNG."
+LAYOUT = (
+    "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
+)
 
 
 def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
@@ -29,7 +31,7 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
         return None
     problems: list[Problem] = []
     splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of images and of masks, but none of them belong together for training."
+    nothing = f"{shown(folder)} has folders of images and of masks, but no training image has a mask."
     halves = train_and_val(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
     )
@@ -39,7 +41,7 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
     places = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
     meaning = learn_meaning(folder, train.masks, [*places, *(pair.annotations for pair in pairs.values())])
     if meaning.trouble:
-        problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a colour, for each class."))
+        problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a color, for each class."))
     return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code)
 
 
@@ -65,7 +67,8 @@ def join_masks(pair: Pair, problems: list[Problem]) -> MaskSplit:
     if joined.spare:
         problems.append(
             warn(
-                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without an image: {first(joined.spare)}.",
+                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without an image: "
+                f"{first(joined.spare)}.",
                 "They are not used; give image and mask the same name.",
             )
         )

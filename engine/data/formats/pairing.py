@@ -1,4 +1,5 @@
-"""Which folders of images and of files about them belong together, in the spellings in which people keep them. Torch-free."""
+"""Which folders of images and of files about them belong together, in the spellings in which people keep them. "
+"Torch-free."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> li
     found = []
     if missing:
         message = f"{counted(missing, 'image')} named in a list but not in the folder: {first(missing)}."
-        found.append(warn(message, "They are left out; put them beside the others, or take them off the list."))
+        found.append(warn(message, "They are left out; add them to the folder, or remove them from the list."))
     if alone and alone_left_out:
         message = f"{counted(alone, 'image')} without an annotation: {first(alone)}."
         found.append(warn(message, "They are left out; add the files of their boxes under the same names."))
@@ -155,7 +156,7 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
     message = (
         f"{counted([path for path, _ in faults], 'annotation')} that cannot be read ({first([path])}: {why}{more})."
     )
-    return [warn(message, "Their images are left out; write the files anew.")]
+    return [warn(message, "Their images are left out; export the annotations again.")]
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -27,8 +27,8 @@ from engine.data.splits import (
 )
 
 LAYOUT = (
-    "Give a folder with train and val folders of PLY, LAS or LAZ files, or with such files, each point with its class: as a "
-    "property label in PLY, as classification in LAS."
+    "Choose a folder of PLY, LAS or LAZ files, optionally divided into train and val folders. Each point needs "
+    "its class: as a property label in PLY, as classification in LAS."
 )
 LOOKED_AT = 32
 """Clouds that are read to learn which labels there are, evenly spread."""
@@ -58,7 +58,7 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
         problems.append(
             warn(
                 f"There is no validation folder; {shown(splits['test'])} serves as one.",
-                "Add a val folder to keep the test clouds for a last, independent look.",
+                "Add a val folder to keep the test clouds for a final, independent evaluation.",
             )
         )
         listed["val"] = listed["test"]
@@ -67,7 +67,9 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
     if val is None:
         train, val = _divided(listed["train"], folder, val_fraction, seed)
     if not val.files:
-        problems.append(wrong("With a single cloud none can be kept for validation.", "Add some, or a val folder."))
+        problems.append(
+            wrong("A single cloud cannot be divided into training and validation.", "Add some, or a val folder.")
+        )
     meaning, features = _meaning(folder, train.files)
     if meaning.trouble:
         problems.append(wrong(meaning.trouble, LAYOUT))
@@ -85,14 +87,15 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
 
 
 def classes_of(labels: Labels, code: MaskCode) -> Bytes:
-    """The class of each point, uint8 [n], `NO_CLASS` for those of none. Raises Unfit for a label that has no meaning."""
+    """The class of each point, uint8 [n], `NO_CLASS` for those of none. Raises Unfit for a label that has no "
+    "meaning."""
     known = np.array([*code.values, *code.ignored], np.int64)
     order = np.argsort(known)
     place = np.minimum(np.searchsorted(known[order], labels), len(known) - 1)
     found = order[place]
     strange = known[found] != labels
     if strange.any():
-        raise Unfit(f"it holds the label {labels[strange][0]}, which is of no class")
+        raise Unfit(f"it holds the label {labels[strange][0]}, which belongs to no class")
     classes: Bytes = np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8)
     return classes
 
@@ -150,10 +153,8 @@ def _by_labels(folder: str, files: Sequence[str], there: list[int]) -> Meaning:
         ignored, values = (*ignored, NO_CLASS), [value for value in values if value != NO_CLASS]
     if len(values) < 2:
         only = f"the label {values[0]}" if values else "no label"
-        return Meaning(
-            trouble=f"All points of the clouds that were looked into have {only}; two are needed to learn from."
-        )
+        return Meaning(trouble=f"All points of the inspected clouds have {only}; at least two labels are needed.")
     if len(values) >= NO_CLASS:
-        return Meaning(trouble=f"The points have {len(values):,} different labels, as if they were no classes.")
+        return Meaning(trouble=f"The points have {len(values):,} different labels, too many for classes.")
     names = tuple(_ASPRS[value] if standard and value < len(_ASPRS) else f"class {value}" for value in values)
     return Meaning(names, MaskCode(tuple(values), ignored=ignored))

@@ -68,7 +68,7 @@ _OWN = {
     "masks": Format(recognise_masks, "images with masks", maskfolder.LAYOUT, "Semantic segmentation"),
     "boxes": Format(recognise_boxes, "images with boxes", boxfolder.LAYOUT, "Object detection"),
     "instances": Format(
-        recognise_instances, "images with outlined things", instancefolder.LAYOUT, "Instance segmentation"
+        recognise_instances, "images with outlined objects", instancefolder.LAYOUT, "Instance segmentation"
     ),
     "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
     "labels": Format(
@@ -114,8 +114,8 @@ def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem
             return wrong(f"{shown(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
         case MemoryError():
             return wrong(
-                f"Looking through {shown(folder)} takes more memory than there is for it.",
-                "Leave out files that are much larger than the others, or divide the dataset.",
+                f"Inspecting {shown(folder)} takes more memory than is available.",
+                "Remove files that are much larger than the others, or split the dataset.",
             )
         case FileNotFoundError():
             return wrong(f"There is no folder {shown(folder)}.", "Check the spelling, or browse for it.")
@@ -123,18 +123,20 @@ def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem
             return wrong(f"{shown(folder)} is a file, not a folder.", "Choose the folder that holds the images.")
         case PermissionError():
             where = shown(os.fsdecode(error.filename or folder))
-            return wrong(f"{where} may not be read.", "Give yourself permission to read it, or choose another.")
+            return wrong(
+                f"You have no permission to read {where}.", "Give yourself permission to read it, or choose another."
+            )
     return wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
 
 
 def _judged(found: Recognised) -> Recognised:
     """`found` where its classes can be shown and learnt, else what is wrong with them."""
     if len(found.classes) > MOST_CLASSES:
-        message = f"There are {len(found.classes):,} classes; there may be {MOST_CLASSES:,} at most."
-        return nothing(wrong(message, "See whether the names are those of classes, and not of images."))
+        message = f"There are {len(found.classes):,} classes; at most {MOST_CLASSES:,} are supported."
+        return nothing(wrong(message, "Check that these are the names of classes, not of images."))
     if long := [name for name in found.classes if len(name) > MOST_LETTERS]:
-        message = f"A class has a name of {len(long[0]):,} letters ({long[0][:40]}…)."
-        return nothing(wrong(message, f"Give each class a name of {MOST_LETTERS} letters at most."))
+        message = f"A class name has {len(long[0]):,} characters ({long[0][:40]}…)."
+        return nothing(wrong(message, f"Shorten the class names to at most {MOST_LETTERS} characters."))
     return found
 
 
@@ -146,7 +148,7 @@ def _with_circles(found: Recognised, folder: str) -> Recognised:
     if not links:
         return found
     are = f"{shown(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(shown, links[:3]))} are links"
-    told = warn(f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}.", "Remove what leads nowhere.")
+    told = warn(f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}.", "Remove such links.")
     return replace(found, problems=(*found.problems, told))
 
 

@@ -34,7 +34,7 @@ def train_and_val(
     val_fraction: float,
     seed: int,
     layout: str,
-    nothing: str = "There are annotations, but none that belong to images for training.",
+    nothing: str = "There are annotations, but none for training images.",
 ) -> tuple[Split, Split] | None:
     """What to train on and what to validate with, of the splits "train", "val" and "test", or "" where there are none; None
     where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`."""
@@ -43,7 +43,7 @@ def train_and_val(
         problems.append(
             warn(
                 "There is no validation split; the test images serve as one.",
-                "Add one to keep the test images for a last, independent look.",
+                "Add one to keep the test images for a final, independent evaluation.",
             )
         )
         there["val"] = there["test"]
@@ -56,5 +56,5 @@ def train_and_val(
     keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
     chosen = draw_validation(keys, np.zeros(len(whole.files), np.int64), val_fraction, seed)
     if not chosen.any():
-        problems.append(wrong("With so few images none can be kept for validation.", "Add some, or a val folder."))
+        problems.append(wrong("There are too few images to hold any out for validation.", "Add some, or a val folder."))
     return whole.select(~chosen, made=False), whole.select(chosen, made=True)

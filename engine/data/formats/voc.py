@@ -134,5 +134,5 @@ def _number(element: ElementTree.Element, path: str) -> float | None:
         return None
     number = finite(text)
     if number is None:
-        raise Unfit(f"{path} is {text.strip()[:40]}, which is no number")
+        raise Unfit(f"{path} is {text.strip()[:40]}, which is not a number")
     return number

@@ -114,8 +114,8 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
     if names is None:
         names = [f"class {number}" for number in range(most + 1)]
     elif most >= len(names):
-        message = f"The annotations hold the class {most}, but only {len(names)} classes are named."
-        problems.append(wrong(message, "Name all of them in data.yaml or classes.txt; the first has the number 0."))
+        message = f"The annotations contain class {most}, but only {len(names)} classes are named."
+        problems.append(wrong(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
     return YoloFiles(tuple(names), splits, problems)
 
 
@@ -127,7 +127,7 @@ def parse(lines: Lines) -> list[Row]:
         if len(values) == BOX + 1:
             values.pop()  # how sure a detector was
         elif len(values) != BOX and (len(values) < LEAST_OUTLINE or len(values) % 2):
-            raise Unfit(f"line {number} has {len(words)} numbers; a box takes 5")
+            raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
         rows.append(Row(label, values))
     return rows
 
@@ -135,14 +135,14 @@ def parse(lines: Lines) -> list[Row]:
 def _number(word: str, line: int) -> int:
     number = read_number(word, line)
     if not 0 <= number < MOST_CLASSES or number != int(number):
-        raise Unfit(f"line {line} begins with {word[:40]}, not with the number of a class")
+        raise Unfit(f"line {line} begins with {word[:40]}, not with a class number")
     return int(number)
 
 
 def _fraction(word: str, line: int) -> float:
     value = read_number(word, line)
     if not -1 <= value <= 2:
-        raise Unfit(f"line {line} holds {word[:40]}, which is no fraction of the image")
+        raise Unfit(f"line {line} contains {word[:40]}, which is not a fraction of the image")
     return value
 
 
@@ -223,7 +223,7 @@ def _no_node_twice(node: Any, path: str, seen: set[int]) -> None:
     if isinstance(node.value, str):
         return
     if id(node) in seen:
-        raise UnusableFile(path, "holds aliases of lists or of mappings", "Write out what they stand for.")
+        raise UnusableFile(path, "contains aliases of lists or mappings", "Write them out in full.")
     seen.add(id(node))
     for part in node.value:
         for each in part if isinstance(part, tuple) else (part,):
@@ -234,11 +234,11 @@ def _judged_names(names: Any, path: str) -> Any:
     """`names` as they are. Raises UnusableFile where one is none, or has a number beyond all classes."""
     listed = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
     if any(isinstance(each, dict | list | set) for each in listed):
-        raise UnusableFile(path, "gives a class a list for its name", "Give each class a single name.")
+        raise UnusableFile(path, "has a list as the name of a class", "Give each class a single name.")
     beyond = [key for key in names if isinstance(key, int) and key >= MOST_CLASSES] if isinstance(names, dict) else []
     if beyond:
-        words = f"names the class {max(beyond):,}; numbers of classes go up to {MOST_CLASSES - 1:,}"
-        raise UnusableFile(path, words, "Number the classes from 0 on.")
+        words = f"names the class {max(beyond):,}; class numbers go up to {MOST_CLASSES - 1:,}"
+        raise UnusableFile(path, words, "Number the classes from 0.")
     return names
 
 

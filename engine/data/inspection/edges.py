@@ -63,7 +63,7 @@ def _see(split: EdgeSplit, sampled: set[int], place: int) -> _Seen | None:
     drawn = _drawn(split, place)
     if drawn.sides != (height, width):
         sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
-        raise Unfit(f"its edges are of another size ({sizes})")
+        raise Unfit(f"its edges have a different size ({sizes})")
     return _Seen(drawn.taken, drawn.inverted)
 
 
@@ -74,18 +74,22 @@ def _drawn(split: EdgeSplit, place: int) -> Drawn:
 def _judge(name: str, read: Sequence[_Seen], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images and edges.")]
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder with readable images and edges.")]
     inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
     found = []
     if bare == len(read):
         remedy = "Edges are white on black, brighter than 30 % of white."
-        found.append(wrong(f"There is no edge in any of the {title} images.", remedy))
+        found.append(wrong(f"None of the {title} images has an edge.", remedy))
     elif bare:
-        message = f"In {bare:,} of {len(read):,} {title} images there is no edge."
-        found.append(warn(message, "Nothing is learnt from them, and every edge found in them counts as wrong."))
+        message = f"{bare:,} of {len(read):,} {title} images have no edges."
+        found.append(
+            warn(
+                message, "The model learns no edges from them, and every edge that it predicts in them counts as wrong."
+            )
+        )
     if inverted:
-        message = f"In {inverted:,} of {len(read):,} {title} images more than half of the pixels are edges."
-        found.append(warn(message, "Edges are to be white on black; invert those that are black on white."))
+        message = f"In {inverted:,} of {len(read):,} {title} images, more than half of the pixels are edges."
+        found.append(warn(message, "Edges must be white on black; invert those that are black on white."))
     return found
 
 

@@ -61,8 +61,8 @@ def look_through_files(found: Recognised, progress: Progress, leave_out: LeaveOu
     for name, split in splits:
         readable = tally.usable(split.files, look.through(split.files, threads))
         for path in split.strays:
-            ending = shown(os.path.splitext(path)[1]) or "no ending"
-            leave_out(path, f"it is not an image by its name ({ending})")
+            ending = shown(os.path.splitext(path)[1]) or "no extension"
+            leave_out(path, f"its extension is not that of an image ({ending})")
         _count(name, found.classes, split, readable, looked)
         if name == "train":
             looked.examples += _examples(name, found.classes, split, readable)
@@ -89,10 +89,10 @@ class Look:
         if not self.damaged_within or self.every == 1:
             return []
         message = (
-            f"Of {self.sampled:,} images that were decoded as a sample, {self.damaged_within:,} begin and end as "
-            "they should but are damaged within; more of the others may be."
+            f"Of {self.sampled:,} images decoded as a sample, {self.damaged_within:,} are damaged within, "
+            f"although their beginning and end are intact; more of the others may be."
         )
-        return [warn(message, "Training passes over such images and names them.")]
+        return [warn(message, "Training skips such images and names them.")]
 
     def through(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
         """Why each file cannot be read, None where nothing is known against it."""
@@ -169,7 +169,7 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
     title = "training" if name == "train" else "validation"
     if there.sum() and not counts.sum():
         looked.problems.append(
-            wrong(f"None of the {there.sum():,} {title} images can be read.", "Choose a folder of whole images.")
+            wrong(f"None of the {there.sum():,} {title} images can be read.", "Choose a folder with readable images.")
         )
         return
     for class_name, had, left in zip(classes, there, counts, strict=True):

@@ -21,13 +21,14 @@ def imbalance(train: SplitReport) -> list[Problem]:
     rare = sorted((name for name in counts if counts[largest] >= STRONG * counts[name]), key=lambda name: counts[name])
     if not rare:
         return []
-    told = ", ".join(f"{name} ({counts[name]:,})" for name in rare[:5])
-    told += f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+    listed = ", ".join(f"{name} ({counts[name]:,})" for name in rare[:5])
+    listed += f" and {len(rare) - 5} more" if len(rare) > 5 else ""
     message = (
-        f"Class {largest} has {counts[largest]:,} training samples, {STRONG} times as many, or more, as {told}: a model that "
-        "ignores these looks accurate all the same."
+        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG} times as many as {listed}: "
+        f"a model that ignores the rare classes still looks accurate."
     )
     remedy = (
-        "Add samples of the rare classes, balance the class weights, or oversample; and look at each class's measures."
+        "Add samples of the rare classes, balance the class weights, or oversample; and check the metrics of each "
+        "class."
     )
     return [warn(message, remedy)]

@@ -78,7 +78,7 @@ class _LeftOut:
         more = f"; and {count - 3:,} more" if count > 3 else ""
         files = "1 file is" if count == 1 else f"{count:,} files are"
         message = f"{files} left out ({named}{more})."
-        return [warn(message, "Replace or remove what should not be there; training goes on without.")]
+        return [warn(message, "Repair or remove them; training continues without them.")]
 
 
 def inspect(

@@ -23,8 +23,8 @@ do not; counting their pieces would take minutes."""
 NEARLY_ALL = 0.9
 """Things overlap, and what shows of one may be in two pieces."""
 REMEDY = (
-    "Choose the task Instance segmentation to find them one by one; to learn where they are and not how many, give all of "
-    "them one value."
+    "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
+    "them the same value."
 )
 
 
@@ -79,6 +79,7 @@ def told_of_numbers(masks: Sequence[str]) -> list[Problem]:
     if not most:
         return []
     message = (
-        f"The masks seem to number things, {most:,} or more in one of them; here each number is taken for a class."
+        f"The masks seem to number objects, {most:,} or more in one of them, but this task takes each number for "
+        f"a class."
     )
     return [warn(message, REMEDY)]

@@ -1,4 +1,4 @@
-"""Looks folders of images with outlined things through: which images cannot be used, how many things of each class there
+"""Looks folders of images with outlined objects through: which images cannot be used, how many things of each class there
 are and how large, and what the images look like with them. Torch-free."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
         objects = _objects(into)
         of_split = report(name, found.classes, objects, len(usable), made=split.made)
         looked.splits.append(of_split)
-        looked.problems += judge(name, of_split, objects, len(into), "outlined things")
+        looked.problems += judge(name, of_split, objects, len(into), "outlined objects")
         if name == "train":
             looked.examples += _examples(name, found.classes, split, example_places(objects.images, list(usable)))
     looked.problems += too_many(crowded)
@@ -65,7 +65,8 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
 
 
 def _see(split: InstanceSplit, sampled: set[int], place: int) -> _Seen | None:
-    """What is in an image, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be used."""
+    """What is in an image, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be "
+    "used."""
     path, source = split.files[place], split.sources[place]
     decode = needs_decoding(path, place, len(split.files), sampled)
     height, width = look_at(path, source.sizes(), "outlines", decode=decode)

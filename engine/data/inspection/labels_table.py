@@ -36,7 +36,7 @@ def look_through_labels(found: Recognised, progress: Progress, leave_out: LeaveO
         looked.splits.append(SplitReport(name, counts, split.made, total=len(readable)))
         if len(split.files) and not readable:
             title = "training" if name == "train" else "validation"
-            remedy = "Choose a folder of whole images."
+            remedy = "Choose a folder with readable images."
             looked.problems.append(wrong(f"None of the {len(split.files):,} {title} images can be read.", remedy))
         if name == "train":
             looked.examples += _examples(name, found.classes, split, readable)

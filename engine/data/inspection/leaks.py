@@ -29,7 +29,8 @@ Pair = tuple[str, str]
 
 
 def leaks(found: Recognised, folder: str) -> list[Problem]:
-    """Says which samples of the dataset in `folder` are in both of its splits; nothing of splits that are not of files."""
+    """Says which samples of the dataset in `folder` are in both of its splits; nothing of splits that are not of "
+    "files."""
     train, val = found.train, found.val
     if isinstance(train, IdxSplit) and isinstance(val, IdxSplit):
         noun, count, copies = "images", len(val.labels), same_rows(train, val)
@@ -39,12 +40,12 @@ def leaks(found: Recognised, folder: str) -> list[Problem]:
     if not copies:
         return []
     named = "; ".join(f"{one} of {other}" for one, other in copies[:NAMED]) + ("; …" if len(copies) > NAMED else "")
-    are = "1 is a copy of a training one" if len(copies) == 1 else f"{len(copies):,} are copies of training ones"
-    message = f"Of the {count:,} validation {noun} {are} ({named}): validation looks better than the model is."
+    are_copies = "1 is a copy of a training one" if len(copies) == 1 else f"{len(copies):,} are copies of training ones"
+    message = f"Of the {count:,} validation {noun}, {are_copies} ({named}), so validation overrates the model."
     if getattr(val, "made", False):
-        remedy = "Remove the copies: the division takes some of them for training and some for validation."
+        remedy = "Remove the copies: the random split puts some of them into training and some into validation."
     else:
-        remedy = "Remove the copies from one of the two."
+        remedy = "Remove the copies from one of the two splits."
     return [warn(message, remedy)]
 
 

@@ -29,7 +29,8 @@ from engine.data.inspection.base import (
 from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
 
 DECODED = 512
-"""About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the sizes are read."""
+"""About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the "
+"sizes are read."""
 RARE = 0.001
 """A class with a smaller share of the pixels is told of: cross entropy learns it late or never."""
 
@@ -61,7 +62,7 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Lab
     with open_image(split.masks[place]) as mask:
         wide, high = mask.size
     if (width, height) != (wide, high):
-        raise Unfit(f"its mask is of another size ({wide} x {high} pixels, the image has {width} x {height})")
+        raise Unfit(f"its mask has a different size ({wide} x {high} pixels, the image has {width} x {height})")
     if place not in sampled:
         return None
     plane = class_plane(read_values(read_image(split.masks[place])), code)
@@ -71,18 +72,18 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Lab
 def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images and masks.")]
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")]
     never = [class_name for class_name, share in shares.items() if not share]
     rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
-        what = "never learnt" if name == "train" else "never validated"
-        found.append(warn(f"{_listed(never)} do not occur in the {title} masks, and are {what}."))
+        what = "never learned" if name == "train" else "never validated"
+        found.append(warn(f"{_listed(never)} do not occur in the {title} masks, so they are {what}."))
     if rare and name == "train":
         found.append(
             warn(
-                f"{_listed(rare)} take less than {100 * RARE:.1f} % of the pixels.",
-                "Choose the loss Cross entropy and Dice, or Focal, for which that matters less.",
+                f"{_listed(rare)} cover less than {100 * RARE:.1f} % of the pixels.",
+                "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
             )
         )
     return found

@@ -1,4 +1,4 @@
-"""What the looks through images with boxes and through images with outlined things have in common. Torch-free."""
+"""What the looks through images with boxes and through images with outlined objects have in common. Torch-free."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bo
         size = size_upright(image)
     for height, width in told:
         if (height, width) != size:
-            raise Unfit(f"it has {size[1]} x {size[0]} pixels, and its {what} are of an image of {width} x {height}")
+            raise Unfit(f"it has {size[1]} x {size[0]} pixels, but its {what} belong to an image of {width} x {height}")
     if decode:
         with open_to_show(path) as image:
             image.draft(image.mode, (1, 1))
@@ -87,23 +87,23 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
     `noun` in the plural."""
     title = "training" if name == "train" else "validation"
     if not split.images:
-        return [wrong(f"None of the {title} images can be used.", "Choose a folder of whole images.")]
+        return [wrong(f"None of the {title} images can be used.", "Choose a folder with readable images.")]
     if not len(objects.labels):
-        return [wrong(f"None of the {title} images has any {noun}.", "Mark some, or choose another folder.")]
+        return [wrong(f"None of the {title} images has any {noun}.", "Annotate some, or choose another folder.")]
     found = []
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
-        what = "never learnt" if name == "train" else "never validated"
+        what = "never learned" if name == "train" else "never validated"
         names = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-        found.append(warn(f"There are no {noun} of {names} in the {title} images; that is {what}."))
+        found.append(warn(f"The {title} images have no {noun} of {names}; this is {what}."))
     empty = looked_into - len(np.unique(objects.images))
     if empty:
-        of = f"{empty:,} of the {looked_into:,} {title} images" + (" looked into" if looked_into < split.images else "")
+        of = f"{empty:,} of the {looked_into:,} {title} images" + (" inspected" if looked_into < split.images else "")
         message = f"{of} {'has' if empty == 1 else 'have'} no {noun}."
-        found.append(warn(message, "They are kept as background; mark what is in them, if anything is."))
+        found.append(warn(message, "They are kept as background. If they show objects, annotate them."))
     if name == "train" and float(np.median(objects.shares)) < SMALL:
         share = float(np.median(objects.shares))
-        message = f"Half of the {noun} have sides of less than {100 * share:.1f} % of their image's."
+        message = f"Half of the {noun} are smaller than {100 * share:.1f} % of their image's longer side."
         found.append(warn(message, "Choose a larger image size, or cut the images into tiles."))
     return found
 

@@ -28,7 +28,8 @@ from engine.data.point_drawing import draw_points
 from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
 
 READ = 64
-"""About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others their heads."""
+"""About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others "
+"their heads."""
 DRAWN_POINTS = 20_000
 """Of a cloud with more points, so many are drawn, evenly spread."""
 
@@ -67,13 +68,13 @@ def _see(split: PointSplit, code: MaskCode, read: set[int], place: int) -> Label
 def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
     title = "training" if name == "train" else "validation"
     if not usable:
-        return [wrong(f"None of the {title} clouds can be used.", "Choose a folder of whole point clouds.")]
+        return [wrong(f"None of the {title} clouds can be used.", "Choose a folder with readable point clouds.")]
     never = [class_name for class_name, share in shares.items() if not share]
     if not never:
         return []
-    what = "never learnt" if name == "train" else "never validated"
+    what = "never learned" if name == "train" else "never validated"
     named = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-    return [warn(f"No point of the {title} clouds is of {named}: that is {what}.")]
+    return [warn(f"The {title} clouds have no points of {named}; this is {what}.")]
 
 
 def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:

@@ -19,7 +19,9 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.splits import shown, wrong
 
-REMEDY = "Let whatever changes the folder finish, see that every rank reads the same copy of it, and train again."
+REMEDY = (
+    "Wait until the folder no longer changes, make sure that every rank reads the same copy of it, and train again."
+)
 
 ReduceMax = Callable[[Sequence[int]], list[int]]
 GatherRows = Callable[[Tensor], Tensor]
@@ -47,7 +49,7 @@ def check_alike(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gath
     told = next(
         (text for which, half in halves if (text := _difference(half, which, all_reduce_max, all_gather_rows))), ""
     )
-    told = told or "they find the same names, but other classes or other annotations."
+    told = told or "the file names are the same, but the classes or annotations differ."
     raise DatasetError([wrong(f"The ranks do not see the same dataset in {shown(folder)}: {told}", REMEDY)])
 
 

@@ -197,4 +197,6 @@ class ImageSource:
                 self._decode(np.array([place], np.int64))
                 if self._state[place] != _BAD:
                     return place
-        raise DatasetError([wrong("No image of the training set can be read.", "Choose a folder of whole images.")])
+        raise DatasetError(
+            [wrong("No image of the training set can be read.", "Choose a folder with readable images.")]
+        )

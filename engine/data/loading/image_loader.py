@@ -160,7 +160,7 @@ class BatchLoader(Loader[Slot]):
             assert slot is not None
             self._stored = resident.bring(self._source, count, slot, self._device)
             self._slots.give(slot)
-            self._on_chosen("device", f"They are few enough to lie on the GPU whole: {shown_bytes(needed)}.")
+            self._on_chosen("device", f"All of them fit on the GPU: {shown_bytes(needed)}.")
 
     def _make_slot(self) -> Slot:
         columns = self._augmentation.columns if self._augmentation is not None else 0

@@ -156,7 +156,9 @@ class SampleLoader(Loader["_Arriving"]):
                 loaded[place] = self._load(place, epoch)
             if loaded[place] is not None:
                 return place
-        raise DatasetError([wrong("No sample of the training set can be read.", "Choose a folder of whole samples.")])
+        raise DatasetError(
+            [wrong("No sample of the training set can be read.", "Choose a folder with readable samples.")]
+        )
 
     def _stacked(self, parts: list[Tensor], numbers: list[int], what: str) -> Tensor:
         """One tensor [n, ...], floating-point ones as float32. Raises DatasetError where they cannot be one."""
@@ -166,7 +168,7 @@ class SampleLoader(Loader["_Arriving"]):
                     f"The {what} of {self.samples.path(number)} have the shape {list(part.shape)}, those of "
                     f"{self.samples.path(numbers[0])} {list(parts[0].shape)}."
                 )
-                raise DatasetError([wrong(message, "Give all samples one shape, so that they fit into a batch.")])
+                raise DatasetError([wrong(message, "Give all samples the same shape, so that they can form a batch.")])
         stacked = torch.stack(parts) if parts else torch.empty(0)
         return stacked.float() if stacked.is_floating_point() else stacked
 

@@ -131,5 +131,5 @@ class Line:
             self._unseen_since = time.monotonic()
         if time.monotonic() < self._unseen_since + UNSEEN_S:
             return False
-        self.warning = " ".join((*others.unseen, "The run has not waited for other people."))
+        self.warning = " ".join((*others.unseen, "The run starts without waiting for other users."))
         return True

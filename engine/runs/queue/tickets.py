@@ -94,7 +94,8 @@ class Table:
         return sorted((name for name in self.tickets if name not in waiting), key=lambda name: self.tickets[name].since)
 
     def behind(self, name: str) -> tuple[str, ...]:
-        """The runs that a waiting one waits for: those that have one of its devices, and those before it that want one."""
+        """The runs that a waiting one waits for: those that have one of its devices, and those before it that "
+        "want one."""
         before = [other for other in self.order[: self.order.index(name)] if other not in self.held]
         wanted = set(self.tickets[name].devices)
         found = (self.tickets[other] for other in (*self.running(), *before))
@@ -123,7 +124,7 @@ def table(patience_s: float = PATIENCE_S) -> Iterator[Table]:
         with locked(folder / "mutex", patience_s):
             yield Table(folder)
     except (TimeoutError, FileNotFoundError) as error:  # the latter where the folder is removed meanwhile
-        raise Busy(f"Another process of Footplate keeps the queue ({folder}) and does not go on. Try again.") from error
+        raise Busy(f"Another Footplate process is blocking the queue ({folder}). Try again.") from error
     except OSError as error:
         raise CannotQueue(_why(error, folder)) from error
 
@@ -145,7 +146,7 @@ def write_ticket(path: Path, ticket: Ticket) -> int:
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not take(descriptor):
-            raise BlockingIOError(errno.EAGAIN, "a new file is locked by somebody else")
+            raise BlockingIOError(errno.EAGAIN, "a new file is locked by another process")
         content = msgspec.json.encode(ticket)
         if os.write(descriptor, content) < len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -251,8 +252,8 @@ def _read_order(folder: Path) -> _Order:
 def _why(error: OSError, folder: Path | None) -> str:
     if error.errno in NOT_OFFERED and folder is not None:
         return (
-            f"{folder} is on a file system without file locks, by which runs wait for each other. Set XDG_RUNTIME_DIR "
-            "to a folder of your own on a local disk, or have the run start at once."
+            f"{folder} is on a file system without file locks, which the queue needs. Set XDG_RUNTIME_DIR "
+            "to a folder of your own on a local disk, or start the run at once."
         )
     why = str(error) if error.strerror is None else f"{error.strerror} ({error.filename or folder})"
-    return f"Runs cannot wait for each other: {why}. Put that right, or have the run start at once."
+    return f"The queue cannot be used: {why}. Fix that, or start the run at once."

@@ -71,7 +71,7 @@ def test_that_instances_are_visible_by_their_own_names_and_by_their_gpus() -> No
 def test_that_hidden_gpus_are_told_with_those_that_are_not_and_what_to_unset() -> None:
     (problem,) = problems(machine(*THREE), environment={"CUDA_VISIBLE_DEVICES": "1"})
     assert problem.message == (
-        "CUDA_VISIBLE_DEVICES is set to “1” where Footplate was started, which hides GPU 2 and GPU 0."
+        "Footplate was started with CUDA_VISIBLE_DEVICES set to “1”, which hides GPU 2 and GPU 0."
     )
     assert problem.remedy == "Choose GPU 1, or start Footplate again without it: unset CUDA_VISIBLE_DEVICES"
     (problem,) = problems(machine(*THREE), environment={"CUDA_VISIBLE_DEVICES": ""})
@@ -80,7 +80,7 @@ def test_that_hidden_gpus_are_told_with_those_that_are_not_and_what_to_unset() -
 
 def test_that_a_prohibited_gpu_is_told_with_the_command_that_opens_it() -> None:
     (problem,) = problems(machine(gpu(0), gpu(1, compute_mode="prohibited"), gpu(2, compute_mode="prohibited")))
-    assert problem.message == "The compute mode “prohibited” lets no process compute on GPU 1 and GPU 2."
+    assert problem.message == "The compute mode “prohibited” keeps every process off GPU 1 and GPU 2."
     assert problem.remedy == "Choose other devices, or change the mode: sudo nvidia-smi -i 1,2 -c DEFAULT"
     whole = gpu(compute_mode="prohibited", mig_enabled=True)
     assert problems(machine(whole, instance(7, whole)), instance(7, whole))
@@ -121,7 +121,9 @@ def test_that_an_exclusive_gpu_is_free_for_a_run_that_waits(
 def test_that_files_which_cuda_needs_and_may_not_open_are_named() -> None:
     denied = Nvml("ok", denied_files=("/dev/nvidia-uvm", "/dev/nvidia3", "/dev/nvidiactl"))
     (problem,) = problems(machine(nvml=denied))
-    assert problem.message == "This user may not open /dev/nvidia-uvm and /dev/nvidiactl, as CUDA must."
+    assert (
+        problem.message == "CUDA needs /dev/nvidia-uvm and /dev/nvidiactl, which this user has no permission to open."
+    )
     assert "ls -l /dev/nvidia*" in problem.remedy
     assert problems(machine(nvml=Nvml("ok", denied_files=("/dev/nvidia3",)))) == []
 
@@ -129,7 +131,7 @@ def test_that_files_which_cuda_needs_and_may_not_open_are_named() -> None:
 def test_that_a_gpu_with_mig_on_is_refused_and_one_of_its_instances_is_not() -> None:
     seen = machine(WHOLE, ONE, TWO, gpu(1))
     (problem,) = problems(seen, WHOLE)
-    assert problem.message == "MIG is on for GPU 0 (MIG), and CUDA computes on MIG instances alone then."
+    assert problem.message == "MIG is on for GPU 0 (MIG), so CUDA can use only MIG instances there."
     assert problem.remedy == "Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i 0 -mig 0"
     assert problems(seen, ONE) == problems(seen, gpu(1)) == []
 

@@ -57,7 +57,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
         ({"task": "clasification"}, "task", "Did you mean “classification”?"),
         ({"model": "mnist_cn"}, "model", "Did you mean “mnist_cnn”?"),
         ({"strategy": "dpp"}, "strategy", "Did you mean"),
-        ({"best_by": "top7"}, "best_by", "not a measure"),
+        ({"best_by": "top7"}, "best_by", "not a metric"),
         ({"loss": "dice"}, "loss", "Choose cross_entropy or bce."),
         ({"devices": ()}, "devices", "No device"),
         ({"devices": (A, "cpu"), "strategy": "ddp"}, "devices", "either GPUs or the CPU"),
@@ -67,7 +67,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
         ({"strategy": "ddp"}, "strategy", "at least 2 devices"),
         ({"strategy": "dp", "devices": ("cpu", "cpu")}, "strategy", "CUDA GPUs only"),
         ({"strategy": "ddp", "devices": ("cpu",) * 3, "batch_size": 2}, "batch_size", "among 3 devices"),
-        ({"strategy": "pipeline", "devices": ("cpu",) * 64}, "devices", "stages at most"),
+        ({"strategy": "pipeline", "devices": ("cpu",) * 64}, "devices", "at most "),
         (
             {"strategy": "pipeline", "devices": ("cpu",) * 2, "batch_size": 32, "microbatches": 5},
             "microbatches",
@@ -85,7 +85,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
         ),
         ({"precision": "fp16"}, "precision", "needs a GPU"),
         ({"image_size": 8}, "image_size", "at least"),
-        ({"pretrained": True}, "pretrained", "no pretrained weights"),
+        ({"pretrained": True}, "pretrained", "no known pretrained weights"),
         ({"weights_file": "/nowhere.pt"}, "weights_file", "no file"),
         ({"model": "/nowhere.py"}, "model", "cannot be read"),
     ],
@@ -110,9 +110,9 @@ def test_that_consent_to_a_model_file_ends_when_it_changes(good: Job, tmp_path: 
     file = tmp_path / "net.py"
     file.write_text("one")
     asked = msgspec.structs.replace(good, model=str(file))
-    assert "not been allowed to run yet" in str(found(asked)[0])
+    assert "not allowed to run yet" in str(found(asked)[0])
     copied = msgspec.structs.replace(asked, model_file_sha256=model_file_sha256(str(file)))
-    assert "not been allowed to run yet" in str(found(copied)[0]), "what a job says is not the user's word"
+    assert "not allowed to run yet" in str(found(copied)[0]), "what a job says is not the user's word"
     allowed = msgspec.structs.replace(asked, model_file_sha256=agreed(file))
     assert found(allowed) == []
     file.write_text("two")
@@ -133,7 +133,7 @@ def test_that_masks_of_more_classes_than_a_task_tells_apart_are_told_at_the_fold
     known = load_catalogue()
     three = DatasetReport(folder=good.dataset, format="masks", classes=("a", "b", "c"))
     (text,) = told("road_extraction", three)
-    assert "The masks have 3 classes; roads and lines are told from a background alone." in text
+    assert "The masks have 3 classes; the task Roads and lines distinguishes only lines and background." in text
     assert "ignore a third, or choose the task Semantic segmentation" in text
     assert told("segmentation", three) == []
     assert told("road_extraction", msgspec.structs.replace(three, classes=("a", "b"))) == []

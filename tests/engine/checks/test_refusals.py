@@ -1,4 +1,5 @@
-"""Doctor, the terminal and the engine before machines whose GPUs cannot be trained on: the same sentences everywhere."""
+"""Doctor, the terminal and the engine before machines whose GPUs cannot be trained on: the same sentences "
+"everywhere."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_that_doctor_ends_badly_where_the_driver_is_too_old(stubbed: NvmlStub) -
     (line,) = of_training(answer)
     assert line == f"BAD   Training: {told(children.snapshot(), Job(devices=(uuid_of(0),)))}"
     assert "driver 570.86.15 is too old. Update the driver to 580.65.06" in line
-    assert answer.out.endswith("Training works on the CPU alone; see BAD above.\n")
+    assert answer.out.endswith("Training works on the CPU only; see BAD above.\n")
 
 
 CASES: dict[str, tuple[list[Profile], dict[str, str], str]] = {

@@ -67,7 +67,7 @@ def test_that_where_a_models_weights_come_from_is_known_without_torch(
 ) -> None:
     weights = weights_of(job(**fields), CATALOGUE)
     assert (weights.title if weights is not None else None) == source
-    unknown = [problem for problem in told(job(**fields)) if "knows no pretrained weights" in problem.message]
+    unknown = [problem for problem in told(job(**fields)) if "no known pretrained weights" in problem.message]
     assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
 
 
@@ -85,7 +85,7 @@ def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkey
     lite = job(model="timm:tf_efficientnet_lite0")
     with server.serving():
         line = weights_line(lite, CATALOGUE, RealDisk())
-    assert line == "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be fetched"
+    assert line == "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be downloaded"
     line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
     assert line == (
         "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
@@ -98,7 +98,7 @@ def test_that_a_non_commercial_licence_is_a_warning() -> None:
     put(given)
     (problem,) = told(given)
     assert (problem.field, problem.severity) == ("pretrained", "warning")
-    assert "non-commercial use alone (CC-BY-NC-4.0)" in problem.message
+    assert "non-commercial use only (CC-BY-NC-4.0)" in problem.message
     assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's of SWAG
 
 
@@ -121,7 +121,7 @@ def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monke
     (problem,) = told(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
     assert "HF_HUB_OFFLINE forbids" in problem.message
-    assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, out of reach")
+    assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
     put(given)
     assert told(given) == []
 

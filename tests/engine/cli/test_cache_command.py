@@ -43,7 +43,7 @@ def test_that_what_is_kept_is_listed(kept: CachedImages, tmp_path: Path) -> None
 
 def test_that_clearing_leaves_what_is_in_use(kept: CachedImages) -> None:
     answer = footplate("cache", "--clear")
-    assert answer.err == "Removed 0. 1 in use by runs are left.\n"
+    assert answer.err == "Removed 0. 1 remain, in use by runs.\n"
     assert kept.find(0)
     kept.close()
     assert footplate("cache", "--clear").err == "Removed 1.\n"

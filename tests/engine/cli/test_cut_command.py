@@ -22,7 +22,7 @@ def test_that_the_stages_are_shown_as_a_table() -> None:
     assert last.split()[0] == "1"
     assert "%" in first
     assert "iB" in first
-    assert words.startswith("Cut by measuring, for 8 microbatches of 2. To keep it: --cuts ")
+    assert words.startswith("Cut by measurement, for 8 microbatches of 2. To keep it: --cuts ")
     assert list_runs() == []
 
 

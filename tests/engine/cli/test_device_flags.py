@@ -32,7 +32,7 @@ def test_that_indices_are_cudas_and_not_nvmls() -> None:
 def test_that_an_index_that_cuda_does_not_know_is_told_with_those_it_knows() -> None:
     values: dict[str, Any] = {"devices": ["2", "1"]}
     problems = resolve_devices(values, MACHINE)
-    assert [str(problem) for problem in problems] == ["CUDA knows no GPU 2 on this machine. Known are 0, 1."]
+    assert [str(problem) for problem in problems] == ["CUDA finds no GPU 2 on this machine. Available: 0, 1."]
 
 
 def test_that_the_cpu_needs_no_look_at_the_gpus() -> None:

@@ -175,10 +175,10 @@ def test_that_tables_follow_one_another_where_no_terminal_is(nvml_stub: NvmlStub
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--interval", "2"), "add --watch"),
+        (("--interval", "2"), "--interval needs --watch"),
         (("--watch", "--interval", "0"), "between 0.05 and 3600 seconds"),
-        (("--watch", "--interval", "soon"), "soon is no interval"),
-        (("--prometheus", "http"), "http is no port"),
+        (("--watch", "--interval", "soon"), "soon is not a valid interval"),
+        (("--prometheus", "http"), "http is not a valid port"),
         (("--prometheus", "70000"), "from 1 to 65535"),
         (("--json", "--csv"), "not allowed with"),
         (("--json", "--details"), "not allowed with"),

@@ -133,8 +133,8 @@ def test_that_a_sleeping_gpu_is_told_as_such() -> None:
 @pytest.mark.parametrize(
     ("changes", "words", "tone"),
     [
-        ({"throttled": ("power_cap",)}, "held back by the power limit", "dim"),
-        ({"throttled": ("hardware_thermal",)}, "slowed down by the hardware: too hot", "warning"),
+        ({"throttled": ("power_cap",)}, "limited by the power limit", "dim"),
+        ({"throttled": ("hardware_thermal",)}, "slowed by the hardware: too hot", "warning"),
         ({"ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
         ({"retired": Retired(rows_failed=True)}, "have the GPU replaced", "warning"),
         ({"retired": Retired(rows_pending=True)}, "restart the computer", "warning"),
@@ -199,10 +199,14 @@ def test_that_details_tell_all_that_a_gpu_tells() -> None:
     text = "\n".join(table(machine(telling_gpu(0)), details=True))
     for words in (
         "Utilization         87 %", "Memory in use       41.0 GiB of 140.0 GiB", "Memory reserved     0.5 GiB",
-        "Power               640 W of 700 W", "Slows down from     89 °C", "Energy              2.00 kWh since driver load",
-        "Tensor activity     40 %", "SM clock            1,980 MHz of 1,980 MHz", "PCIe                gen 4 of 5, x16 of x16",
-        "PCIe in             2.50 GB/s", "NVLinks             1 of 2 up; down: 1", "NVLink 0            12.5 in, 11.5 out GB/s",
-        "ECC                 on", "Memory errors       4 corrected, 0 not", "Retired pages       11", "Remapped rows       8",
+        "Power               640 W of 700 W", "Slows down from     89 °C", "Energy              2.00 kWh since "
+        "driver load",
+        "Tensor activity     40 %", "SM clock            1,980 MHz of 1,980 MHz", "PCIe                gen 4 of "
+        "5, x16 of x16",
+        "PCIe in             2.50 GB/s", "NVLinks             1 of 2 up; down: 1", "NVLink 0            12.5 in, "
+        "11.5 out GB/s",
+        "ECC                 on", "Memory errors       4 corrected, 0 not", "Retired pages       11", "Remapped "
+        "rows       8",
         "Compute mode        exclusive process", "Persistence mode    on", "MIG                 off",
         "PCI bus id          00000000:0A:00.0", "Numbers             CUDA 0, NVML 0", f"79 ({clock(NOON - 5)})",
     ):  # fmt: skip

@@ -111,7 +111,7 @@ def test_that_doctor_tells_what_is_wrong_with_a_gpu_and_what_is_not() -> None:
     assert "2 uncorrected memory errors" in found["GPU 0"].text
     assert "too hot" in found["GPU 0"].text
     assert found["GPU 1"].grade == "fine"
-    assert "held back by the power limit" in found["GPU 1"].text
+    assert "limited by the power limit" in found["GPU 1"].text
     assert "Container" not in found
 
 

@@ -57,7 +57,7 @@ def order() -> list[str]:
 def test_that_nobody_in_line_is_told(stand: Stand, ask: Ask) -> None:
     stand("runs")
     answer = ask("queue")
-    assert (answer.code, answer.out) == (0, "No run waits for its devices.\n")
+    assert (answer.code, answer.out) == (0, "The queue is empty.\n")
     assert ask("queue", "--json").out == ""
 
 
@@ -88,9 +88,9 @@ def test_that_runs_are_moved_held_and_released(stand: Stand, ask: Ask) -> None:
     stand("first")
     a, b, c = (stand(name).run_id for name in "abc")
     answer = ask("queue", "up", c)
-    assert (answer.code, answer.out) == (0, f"{c} is at place 2 of 3.\n")
+    assert (answer.code, answer.out) == (0, f"{c} is at position 2 of 3.\n")
     assert order() == [a, c, b]
-    assert ask("queue", "down", "a").out == f"{a} is at place 2 of 3.\n", "a run's name will do"
+    assert ask("queue", "down", "a").out == f"{a} is at position 2 of 3.\n", "a run's name will do"
     assert order() == [c, a, b]
     assert ask("queue", "first", b).out == f"{b} is at place 1 of 3.\n"
     assert order() == [b, c, a]

@@ -73,15 +73,15 @@ def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() ->
 
     out = io.StringIO()
     progress = Progress(create_run(Job()), out, io.StringIO())
-    lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, most=3)
+    lost = Restarting(cause="Rank 1 was ended by SIGKILL.", rank=1, attempt=2, most=3)
     full = Restarting(cause="Out of memory.", kind="out_of_memory", attempt=1, most=4, changes={"accumulation": 2})
     for event in (planned(0), lost, planned(7), full, PhaseChanged(phase="pausing")):
         progress.show(event)
     assert out.getvalue().splitlines()[1:] == [
-        "Rank 1 was killed by SIGKILL.",
-        "Starting again from the last checkpoint (2 of 3 in a row).",
-        "Training goes on after step 7.",
+        "Rank 1 was ended by SIGKILL.",
+        "Restarting from the last checkpoint (2 of 3 in a row).",
+        "Training resumes after step 7.",
         "Out of memory.",
-        "Starting again from the last checkpoint with Gradient accumulation 2.",
+        "Restarting from the last checkpoint with Gradient accumulation 2.",
         "Pausing.",
     ]

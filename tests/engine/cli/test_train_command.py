@@ -110,7 +110,7 @@ def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images:
     assert answer.code == 0
     assert "stopped; its devices are free" in answer.out
     assert run.state() == "stopped"
-    assert "does not run; it is stopped" in footplate("stop", run_id).out
+    assert "is not running; it is stopped" in footplate("stop", run_id).out
     assert footplate("attach", run_id).code == 130
 
 

@@ -33,11 +33,11 @@ def test_that_images_grow_by_steps_over_two_thirds_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"progressive_from": 224}, "cannot begin with 224"),
+        ({"progressive_from": 224}, "; 224 px is not"),
         ({"progressive_from": 16}, "Set 32 or more"),
-        ({"progressive_from": 128, "image_size": 128}, "cannot begin with 128"),
-        ({"progressive_from": 128, "strategy": "pipeline"}, "buffers of one size"),
-        ({"progressive_from": 128, "compile": "on"}, "compiled anew"),
+        ({"progressive_from": 128, "image_size": 128}, "; 128 px is not"),
+        ({"progressive_from": 128, "strategy": "pipeline"}, "buffers of a fixed size"),
+        ({"progressive_from": 128, "compile": "on"}, "recompiled for every image size"),
         ({"progressive_from": 128}, ""),
         ({"progressive_from": 16, "task": "point_segmentation", "model": "pointcnn"}, ""),
     ],

@@ -100,9 +100,9 @@ def test_that_all_that_is_wrong_is_told_each_at_its_option() -> None:
         "options.slope": "Slope: 'steep' is not a number. Give a number of at least 0.",
         "options.pooling": "Pooling: 'min' is not one of its choices. Choose mean, max.",
         "options.bias": "Bias: 1 is not true or false. Give true or false.",
-        "options.note": "Note: 3 is not a text. Give a text.",
+        "options.note": "Note: 3 is not text. Give text.",
         "options.widht": "Neither task, model nor strategy has an option “widht”. "
-        "Known are: width, slope, pooling, bias, note.",
+        "Available: width, slope, pooling, bias, note.",
     }
 
 

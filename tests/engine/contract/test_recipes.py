@@ -201,7 +201,7 @@ def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_r
     told = [str(problem) for problem in wrong]
     for part in (
         "“title” is missing. Add title",
-        "“about” cannot be 3",
+        "“about” cannot have the value 3",
         "“taks” is not known. Did you mean “tasks”?",
         "“set.learning_rat” is not a field of a job. Did you mean “learning_rate”?",
         "“set.epochs”: Epochs: 'many' is not a whole number",
@@ -258,7 +258,7 @@ def test_that_a_saved_recipe_gives_back_its_values_and_may_be_renamed_and_delete
 
 def test_that_names_are_refused_that_no_file_or_only_footplates_own_can_have() -> None:
     assert recipes.title_problem("…") != ""
-    assert "Footplate's own" in recipes.title_problem("Fine tune")
+    assert "built-in" in recipes.title_problem("Fine tune")
     assert recipes.title_problem("Überprüfung 2") == ""
 
 

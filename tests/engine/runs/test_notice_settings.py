@@ -40,7 +40,7 @@ def test_that_what_was_saved_is_read_again_and_is_for_its_user_alone() -> None:
         ("least_minutes = 'soon'", "Write a number from 0 to 10,080."),
         ("command = ['a', 'b']", "Write one line in quotes"),
         ("faild = true", "Did you mean “failed”?"),
-        ("x = 1", "Known are: ended, failed, stalled, restarted, least_minutes, desktop, command."),
+        ("x = 1", "Available: ended, failed, stalled, restarted, least_minutes, desktop, command."),
     ],
 )
 def test_that_a_wrong_line_is_told_with_its_remedy_and_the_others_hold(line: str, said: str) -> None:

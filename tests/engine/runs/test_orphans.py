@@ -167,5 +167,5 @@ def test_that_doctor_names_them_and_what_to_do(run: RunFolder, left: Callable[..
     orphan = left(1)
     (finding,) = left_over()
     assert finding.grade == "limited"
-    assert finding.text.startswith(f"rank 1 of {run.run_id} (pid {orphan.pid}) is left without its supervisor")
+    assert finding.text.startswith(f"rank 1 of {run.run_id} (pid {orphan.pid}) has lost its supervisor")
     assert f"`kill {orphan.pid}`" in finding.text

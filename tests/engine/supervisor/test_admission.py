@@ -142,7 +142,7 @@ def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_
     wait_until(lambda: psutil.Process(pid).children() == [], "the sampler to be let go")
     assert psutil.Process(pid).num_threads() == 1
     assert main(["queue", "remove", run.run_id]) == 0
-    assert capsys.readouterr().out == f"{run.run_id} is out of the line; it is stopped.\n"
+    assert capsys.readouterr().out == f"{run.run_id} is no longer in the queue; it is stopped.\n"
     wait_until(lambda: not psutil.pid_exists(pid), "the supervisor to go")
     assert not run.worker_log(0).exists()
     assert waiting() == []

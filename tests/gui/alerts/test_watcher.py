@@ -145,7 +145,7 @@ def test_that_only_heat_and_hardware_are_faults_of_the_clocks(watched: Watched) 
     watched.feed(gpu(0, throttled=("idle", "power_cap", "sync_boost", "clocks_setting")), seconds=60)
     assert watched.raised == []
     watched.feed(gpu(0, throttled=("power_cap", "thermal", "power_brake")), seconds=11)
-    assert [alert.text for alert in watched.raised] == ["Held back by heat; slowed down by the power supply for 10 s."]
+    assert [alert.text for alert in watched.raised] == ["Limited by heat; slowed by the power supply for 10 s."]
 
 
 def test_that_an_xid_is_told_at_once_and_stays_until_it_is_acknowledged(watched: Watched) -> None:

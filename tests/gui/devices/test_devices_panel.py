@@ -130,7 +130,7 @@ def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
 
 def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> None:
     panel.update_snapshot(snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
-    assert "⚠ Held back by heat" in texts(panel)
+    assert "⚠ Limited by heat" in texts(panel)
     assert "power limit" not in texts(panel)
     assert "Asleep, not woken" in texts(panel)
     told = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]

@@ -200,7 +200,7 @@ def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(wa
     assert tile.state.text() == "⚠ NVML does not answer: old numbers"
     watching.see(full_gpu(0), at=10)
     assert watching.page.troubles.isHidden()
-    assert tile.state.text() == "Held back by the power limit"
+    assert tile.state.text() == "Limited by the power limit"
 
 
 def test_that_a_machine_without_gpus_says_so_and_what_can_be_done(watching: Watching) -> None:

@@ -200,7 +200,7 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     )
     assert status.text == "Restarting · attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"
     line = starting.lines[-2 if starting.lines[-1].text == "Starting" else -1]
-    assert (line.kind, line.text) == ("warning", f"Starting again from the last checkpoint (attempt 1 of 3): {KILLED}")
+    assert (line.kind, line.text) == ("warning", f"Restarting from the last checkpoint (attempt 1 of 3): {KILLED}")
     data = told(first(25), begins, steps(range(21, 31), at + 1))
     assert data.failure is None
     assert data.steps.step.values.tolist() == list(range(1, 31))

@@ -21,7 +21,7 @@ from tests.gui.sources.written_runs import a_run, job
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({}, "epochs", "all of its 4 epochs are behind it"),
+        ({}, "epochs", "it has trained all of its 4 epochs"),
         ({"epochs": 9, "seed": 3}, "seed", "another training"),
         ({"epochs": 0}, "epochs", "out of range"),
     ],

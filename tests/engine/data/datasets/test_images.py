@@ -110,7 +110,7 @@ def test_that_a_truncated_image_is_told_by_name(tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "it is empty"), (b"hello, I am a text", "it is not an image that can be read")],
+    [(b"", "it is empty"), (b"hello, I am a text", "it is not a readable image")],
 )
 def test_that_what_is_no_image_is_told_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "set/a/bad.jpg"

@@ -110,5 +110,5 @@ def test_that_a_mask_that_is_wrong_is_told_with_its_images_name(tmp_path: Path) 
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/001.png")
     images = OrientedImages(opened(folder).train)
     assert images.path(1).endswith("001.png")
-    with pytest.raises(UnreadableImage, match=r"001\.png.*its mask is of another size"):
+    with pytest.raises(UnreadableImage, match=r"001\.png.*its mask has a different size"):
         images.load(1, SIDE, 3)

@@ -53,7 +53,7 @@ def test_that_a_palettes_numbers_count_and_not_its_colours() -> None:
 def test_that_values_become_classes_and_ignored_ones_none() -> None:
     code = MaskCode((0, 7, 3), ignored=(255,))
     assert class_plane(read_values(png(GREY)), code).tolist() == [[0, 2], [1, NO_CLASS]]
-    with pytest.raises(Unfit, match="holds the value 7, which is of no class"):
+    with pytest.raises(Unfit, match="contains the value 7, which belongs to no class"):
         class_plane(read_values(png(GREY)), MaskCode((0, 3), ignored=(255,)))
 
 
@@ -129,8 +129,8 @@ def test_that_a_mask_of_another_size_or_with_a_strange_value_is_named(tmp_path: 
     Image.fromarray(np.zeros((8, 32), np.uint8)).save(folder / "masks/train/001.png")
     Image.fromarray(np.full((32, 32), 9, np.uint8)).save(folder / "masks/train/002.png")
     with pytest.raises(
-        UnreadableImage, match=r"001.png: its mask is of another size \(32 x 8 pixels, the image has 32 x 32\)"
+        UnreadableImage, match=r"001.png: its mask has a different size \(32 x 8 pixels, the image has 32 x 32\)"
     ):
         splits.train.load(1, 16, 3)
-    with pytest.raises(UnreadableImage, match=r"002.png: its mask holds the value 9, which is of no class"):
+    with pytest.raises(UnreadableImage, match=r"002.png: its mask contains the value 9, which belongs to no class"):
         splits.train.load(2, 16, 3)

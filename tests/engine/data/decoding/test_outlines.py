@@ -79,12 +79,12 @@ def test_that_what_lies_outside_or_between_middles_has_no_pixels() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ([[1, 2, 3, 4]], "no three points"),
+        ([[1, 2, 3, 4]], "fewer than three points"),
         ({"size": [4, 4], "counts": [3, 4]}, "do not fill"),
         ({"size": [4, 4], "counts": [20, -4]}, "do not fill"),
-        ({"size": [4, 4], "counts": "\u007f\u007f"}, "not of packed runs"),
-        ({"counts": [16]}, "not one of COCO's"),
-        ("circle", "not one of COCO's"),
+        ({"size": [4, 4], "counts": "\u007f\u007f"}, "not a run-length encoding"),
+        ({"counts": [16]}, "not in COCO's format"),
+        ("circle", "not in COCO's format"),
     ],
 )
 def test_that_an_outline_that_is_none_says_why(content: object, reason: str) -> None:

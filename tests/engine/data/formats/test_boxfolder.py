@@ -90,8 +90,8 @@ def test_that_boxes_that_cannot_be_are_left_out_or_cut_and_told_once(tmp_path: P
     assert rows(recognised, recognised.train)["odd"] == expected
     empty, outside = recognised.problems
     assert (empty.severity, outside.severity) == ("warning", "warning")
-    assert "3 boxes of no area, in odd.png" in empty.message
-    assert "1 box reaching out of the image, in odd.png" in outside.message
+    assert "3 boxes without area, in odd.png" in empty.message
+    assert "1 box extending beyond the image, in odd.png" in outside.message
 
 
 def test_that_what_is_difficult_or_a_crowd_is_kept_to_be_ignored(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     text(root / "labels/train/b.txt", "1 200 300 50 60")
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "b.txt: line 1 holds 200, which is no fraction of the image" in told(recognised)
+    assert "b.txt: line 1 holds 200, which is not a fraction of the image" in told(recognised)
 
 
 def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
     for number in ("1e30", "0.5"):
         text(root / "labels/train/b.txt", f"{number} 0.5 0.5 0.1 0.1")
-        assert f"begins with {number}, not with the number of a class" in told(found(root))
+        assert f"begins with {number}, not with a class number" in told(found(root))
 
 
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:

@@ -182,7 +182,9 @@ def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) 
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES)
-    with pytest.raises(UnreadableImage, match=r"its edges are of another size \(9 x 8 pixels, the image has 32 x 32\)"):
+    with pytest.raises(
+        UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
+    ):
         splits.train.load(0, 32, 3)
     with pytest.raises(UnreadableImage, match=r"001\.png"):
         splits.train.load(1, 32, 3)
@@ -202,7 +204,7 @@ def test_that_the_look_tells_how_much_is_an_edge_and_shows_it(tmp_path: Path) ->
     assert (train.images, train.counts) == (5, {"edge": 4})
     assert train.shares["edge"] == pytest.approx(np.mean([rim(disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8)
     (problem,) = report.problems
-    assert "In 1 of 5 training images there is no edge" in problem.message
+    assert "1 of 5 training images have no edges" in problem.message
     assert [example.sample for example in report.examples] == list(range(5))
 
 

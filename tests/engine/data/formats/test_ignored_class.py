@@ -38,7 +38,7 @@ def test_that_two_classes_are_to_be_left(tmp_path: Path) -> None:
             Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(tmp_path / kind / f"{number}.png")
     (problem,) = errors(look(tmp_path, 255, "masks").problems)
     assert problem.field == "ignore_value"
-    assert "Without the mask value 255 there is nothing left to tell apart" in problem.message
+    assert "Without the mask value 255, there are no two classes left to distinguish" in problem.message
 
 
 def test_that_the_inspector_is_told_all_that_its_findings_depend_on() -> None:

@@ -156,7 +156,7 @@ def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
     assert "Object detection or Instance segmentation" in problem.remedy
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes).problems
-    assert "not images with outlined things" in problem.message
+    assert "not images with outlined objects" in problem.message
 
 
 def test_that_objects_without_an_outline_are_told_and_left_out(tmp_path: Path) -> None:

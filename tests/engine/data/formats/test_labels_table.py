@@ -103,7 +103,7 @@ def test_that_splits_are_read_of_two_tables_of_folders_and_of_a_column(tmp_path:
         assert not found.val.made
         messages = [problem.message for problem in found.problems]
         assert messages == [
-            "No training image has the label tree, which is never learnt.",
+            "No training image has the label tree, which is never learned.",
             "No validation image has the label sea, which is never validated.",
         ]
 
@@ -147,7 +147,7 @@ def test_that_of_several_tables_the_one_called_labels_is_used_and_the_others_are
     found = recognised(tmp_path)
     assert found is not None
     assert found.classes == CLASSES
-    assert found.problems[0].message == "There are more tables of labels, which are not used: cameras.csv."
+    assert found.problems[0].message == "These tables of labels are not used: cameras.csv."
 
 
 def test_that_rare_labels_are_in_both_parts(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_that_where_there_is_nothing_to_train_on_that_alone_is_told(tmp_path: Pa
     recognised = found(tmp_path)
     assert recognised.train is None
     (problem,) = recognised.problems
-    assert "none of them belong together for training" in problem.message
+    assert "no training image has a mask" in problem.message
 
 
 def test_that_of_several_folders_that_may_hold_masks_the_first_that_does_is_taken(tmp_path: Path) -> None:

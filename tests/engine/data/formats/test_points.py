@@ -123,7 +123,7 @@ def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
         write_ply(tmp_path / "bare" / split / "a.ply", places)
     (tmp_path / "images/cat").mkdir(parents=True)
     (tmp_path / "images/cat/a.png").write_bytes(b"")
-    assert "have the label 0; two are needed" in str(found(tmp_path / "alike").problems[0])
+    assert "have the label 0; at least two labels are needed" in str(found(tmp_path / "alike").problems[0])
     assert "have no labels" in str(found(tmp_path / "bare").problems[0])
     assert "does not hold point clouds" in str(found(tmp_path / "images").problems[0])
     told = recognise(str(tmp_path / "alike"), val_fraction=0.2, seed=0)

@@ -1,4 +1,4 @@
-"""Looking folders of boxes and of outlined things through: what is counted, told and shown."""
+"""Looking folders of boxes and of outlined objects through: what is counted, told and shown."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_that_images_without_anything_are_kept_and_told(tmp_path: Path) -> None:
 
 def test_that_classes_that_never_occur_are_told_for_each_split(tmp_path: Path) -> None:
     report = look(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
-    assert "There are no outlined things of dog in the training images; that is never learnt." in told(report)
+    assert "The training images have no outlined objects of dog; this is never learned." in told(report)
     assert "validation" not in told(report)
 
 
@@ -104,14 +104,14 @@ def test_that_images_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: 
         report = look(root, format_)
         assert report.splits[0].images == 2
         reasons = {Path(each.path).name: each.reason for each in report.unreadable}
-        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} are of an image of 80 x 60"
+        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} belong to an image of 80 x 60"
         assert "truncated or damaged" in reasons["b.png"]
 
 
 def test_that_things_too_small_to_be_found_are_told(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
-    assert "Half of the boxes have sides of less than 1.1 % of their image's. Choose a larger image size" in told(
+    assert "Half of the boxes are smaller than 1.1 % of their image's longer side. Choose a larger image size" in told(
         report
     )
 
@@ -146,7 +146,7 @@ def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
     report = look(folder)
-    assert "8 boxes of no area, in " in told(report)
+    assert "8 boxes without area, in " in told(report)
     assert [split.images for split in report.splits] == [16, 2]
     assert report.splits[0].objects == {"cat": 16, "dog": 8}
     assert report.unreadable_count == 0
@@ -173,7 +173,7 @@ def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_coun
 def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
     folder = str(dataset("bccd"))
     (problem,) = recognise(folder, val_fraction=0.2, seed=0, formats=("boxes",)).problems
-    assert "2 boxes of no area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
+    assert "2 boxes without area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
     splits = open_splits(folder, val_fraction=0.2, seed=0, formats=("boxes",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("Platelets", "RBC", "WBC"), 205, 87)
     assert splits.train.class_counts(3) == [209, 2381, 214]

@@ -166,7 +166,7 @@ def test_that_a_large_folder_is_decoded_in_part_and_the_report_says_what_that_me
         )
     report = look(tmp_path / "set")
     assert report.unreadable_count == 10
-    assert "Of 10 images that were decoded as a sample, 10 begin and end as they should" in texts(report, "warning")
+    assert "Of 10 images decoded as a sample, 10 are damaged within" in texts(report, "warning")
 
 
 def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
@@ -181,7 +181,7 @@ def test_that_so_many_odd_files_are_decoded_and_of_more_the_header_is_read(
     report = look(tmp_path / "set")
     reasons = [item.reason for item in report.unreadable]
     assert reasons.count("it is truncated or damaged") == 4
-    assert reasons.count("it is not an image that can be read") == 2
+    assert reasons.count("it is not a readable image") == 2
 
 
 def test_that_a_split_without_a_readable_image_is_an_error(tree: Tree) -> None:
@@ -387,7 +387,7 @@ def test_that_a_folder_that_may_not_be_read_is_said(tree: Tree) -> None:
         finally:
             os.seteuid(0)
     assert [(item.path, item.reason) for item in single.unreadable] == [
-        ("val/a/1.png", "it may not be read (permission denied)")
+        ("val/a/1.png", "it cannot be read (permission denied)")
     ]
     assert not errors(single.problems)
     assert "train/b may not be read" in texts(whole, "error")

@@ -47,7 +47,7 @@ def test_that_copies_in_one_folder_are_told_where_its_division_parts_them(tmp_pa
         noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
     (problem,) = told(tmp_path)
     assert "are copies of training ones" in problem.message
-    assert "the division takes some of them" in problem.remedy
+    assert "the random split puts some of them" in problem.remedy
 
 
 def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(

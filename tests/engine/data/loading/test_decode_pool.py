@@ -112,14 +112,14 @@ def test_that_memory_serves_where_the_disk_refuses_and_nothing_where_it_has_no_r
     read(source, EVERY)
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "memory"
-    assert "the cache may hold 0 MiB" in why
+    assert "its limit of 0 MiB" in why
     assert "footplate cache --limit" in why
     monkeypatch.setattr(cache_policy, "KEEP_LIMIT_BYTES", 0)
     source = make(images)
     assert np.array_equal(read(source, EVERY), plain(images))
     [(choice, why)] = source.chosen  # type: ignore[attr-defined]
     assert choice == "off"
-    assert "Memory has no room" in why
+    assert "There is no room in memory" in why
 
 
 def test_that_a_cache_that_fails_midway_is_told_once_and_images_go_on(

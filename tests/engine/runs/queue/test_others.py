@@ -112,14 +112,17 @@ def test_that_in_a_container_every_process_outside_of_it_is_waited_for(line: Lin
 @pytest.mark.parametrize(
     ("snapshot", "words"),
     [
-        (lambda: None, "Who uses GPU-0 cannot be seen."),
-        (lambda: seen(ADAS, time=time.time() - 60), "Who uses GPU-0 cannot be seen."),
-        (lambda: seen(ADAS, nvml=Nvml("not_answering", "NVML is not answering.")), "Who uses GPU-0 cannot be seen."),
-        (lambda: machine(time=time.time()), "Who uses GPU-0 cannot be seen."),
-        (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 cannot be seen."),
+        (lambda: None, "Who uses GPU-0 cannot be determined."),
+        (lambda: seen(ADAS, time=time.time() - 60), "Who uses GPU-0 cannot be determined."),
+        (
+            lambda: seen(ADAS, nvml=Nvml("not_answering", "NVML is not answering.")),
+            "Who uses GPU-0 cannot be determined.",
+        ),
+        (lambda: machine(time=time.time()), "Who uses GPU-0 cannot be determined."),
+        (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 cannot be determined."),
         (
             lambda: seen(GpuProcess(123, None, user="ada", name="python")),
-            "How much of GPU 3 ada: python (pid 123) uses cannot be seen.",
+            "How much of GPU 3 ada: python (pid 123) uses cannot be determined.",
         ),
     ],
     ids=["no snapshot", "an old one", "NVML hangs", "GPU missing", "no processes", "no memory"],
@@ -133,7 +136,7 @@ def test_that_what_cannot_be_seen_is_said_and_not_waited_for_without_end(
     monkeypatch.setattr(line_module, "UNSEEN_S", 0.0)
     line.step(snapshot())
     assert line.turn
-    assert line.warning == f"{words} The run has not waited for other people."
+    assert line.warning == f"{words} The run starts without waiting for other users."
 
 
 def test_that_a_run_that_waits_for_others_keeps_its_place_in_line(line: Line) -> None:

@@ -81,7 +81,7 @@ def test_that_compact_shows_sixteen_gpus_a_line_each(watching: Watching, qtbot: 
     assert first.accessibleName() == "GPU 0, NVIDIA H200"
     for part in ("Use 87 %", "Memory 41.0 of 141.0 GiB", "Power 512 of 700 W", "Core 61 °C"):
         assert part in first.accessibleDescription()
-    assert "held back by the power limit" in first.accessibleDescription().lower()
+    assert "limited by the power limit" in first.accessibleDescription().lower()
 
 
 def test_that_a_line_leaves_out_what_its_gpu_does_not_tell(watching: Watching) -> None:

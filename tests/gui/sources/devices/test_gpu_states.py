@@ -14,11 +14,11 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
     [
         (plain_gpu(), ""),
         (plain_gpu(throttled=()), ""),
-        (plain_gpu(throttled=("power_cap",)), "Held back by the power limit"),
-        (plain_gpu(throttled=("thermal",)), "⚠ Held back by heat"),
+        (plain_gpu(throttled=("power_cap",)), "Limited by the power limit"),
+        (plain_gpu(throttled=("thermal",)), "⚠ Limited by heat"),
         (
             plain_gpu(throttled=("power_cap", "hardware_thermal")),
-            "⚠ Slowed down by the hardware: too hot · held back by the power limit",
+            "⚠ Slowed by the hardware: too hot · limited by the power limit",
         ),
         (plain_gpu(asleep=True), "Asleep, not woken"),
         (plain_gpu(ecc=Ecc(corrected=2, uncorrected=0)), "2 corrected memory errors"),
