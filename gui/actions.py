@@ -98,8 +98,8 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
     return button
 
 
-def leaving(page: QWidget, name: str, tip: str = "Back to the page before") -> Action:
-    """What leads back from a page that has no tab."""
+def leaving(page: QWidget, name: str, tip: str = "Back to the previous page") -> Action:
+    """The action that leads back from a page without a tab."""
     return Action(page, name, "← Back", tip, "Esc", context=WITHIN)
 
 
@@ -121,12 +121,12 @@ class Actions(QObject):
         self.devices_panel = self._panel("devices_panel", "Devices panel", "left-panel", "F7")
         self.job_panel = self._panel("job_panel", "Job panel", "right-panel", "F8")
         self.help = Action(window, "help", "Help", "Opens the user's guide", "F1", icon="help", color="muted")
-        self.quit = Action(window, "quit", "Quit", "Closes the window; runs go on", "Ctrl+Q")
-        self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a dialog of folders", "Ctrl+O")
+        self.quit = Action(window, "quit", "Quit", "Closes the window; runs keep running", "Ctrl+Q")
+        self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a folder dialog", "Ctrl+O")
         self.train = Action(window, "train", "Train", "", "Ctrl+Return", "Ctrl+Enter", insists=True)
-        at_once = "Starts beside the runs that are on the devices; all of them get slower"
+        at_once = "Starts now and shares the devices with other runs, which slows all of them down"
         self.start_at_once = Action(window, "start_at_once", "Start at once", at_once)
-        copy = "Puts the footplate command for this job on the clipboard"
+        copy = "Copies the footplate command for this job to the clipboard"
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
         self.pause = Action(window, "pause", "Pause", "", "Ctrl+P", icon="pause")
         self.stop = Action(window, "stop", "Stop", "", "Ctrl+.", icon="stop", color="error")

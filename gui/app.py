@@ -7,13 +7,13 @@ import locale
 import os
 import sys
 
-NO_DISPLAY = "There is no display to open a window on; use `footplate train` in a terminal instead."
-NO_ANSWER = "The display {display} does not answer; use `footplate train` in a terminal instead."
+NO_DISPLAY = "No display to open a window on; use `footplate train` in a terminal instead."
+NO_ANSWER = "The display {display} does not respond; use `footplate train` in a terminal instead."
 NO_LIBRARY = (
-    "The window needs {library}, which is missing here; run\n"
+    "The window needs {library}, which is not installed. Run\n"
     "  sudo apt install --no-install-recommends libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 "
     "libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0\n"
-    "(or your system's like), or use `footplate train` in a terminal instead."
+    "(or your system's equivalent), or use `footplate train` in a terminal instead."
 )
 X_LIBRARIES = (
     "libxcb-cursor.so.0",
@@ -28,7 +28,7 @@ X_LIBRARIES = (
     "libxcb-xkb.so.1",
     "libxkbcommon-x11.so.0",
 )
-"""What Qt's plugin for X loads beyond what comes with it, and a bare Debian or Ubuntu lacks."""
+"""Libraries that Qt's xcb plugin loads and a minimal Debian or Ubuntu lacks."""
 
 
 def why_no_window() -> str | None:

@@ -285,7 +285,7 @@ class MainWindow(QMainWindow):
             if self.form.prefill_mode.own_job is not None:
                 self.settings.remember_job(self.form.prefill_mode.own_job)
         except OSError as error:
-            self.show_message(f"The job cannot be kept for the next time: {error.strerror} ({error.filename}).")
+            self.show_message(f"Could not save the form for next time: {error.strerror} ({error.filename}).")
 
 
 def _dropped(event: QDropEvent) -> list[str]:

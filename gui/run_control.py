@@ -74,7 +74,7 @@ class RunControl(QObject):
         if self._workspace.has_run and (self._store.active or not self._form.checking):
             self._status.show_run(self._store.status)
         elif self._form.checking:
-            self._status.show_idle("Checking · looking through the dataset folder")
+            self._status.show_idle("Checking · inspecting the dataset folder")
         else:
             self._status.show_idle(
                 f"Idle · {'ready to train' if self._acts.train.ready else 'the job is not ready yet'}"
@@ -108,7 +108,7 @@ class RunControl(QObject):
         if self._launcher.busy:
             return None
         self._form.set_starting(True)
-        self._status.show_idle("Starting · making the run ready")
+        self._status.show_idle("Starting · preparing the run")
         return self._launcher
 
     def _started(self, run: RunFolder) -> None:
@@ -137,8 +137,8 @@ class RunControl(QObject):
         in_background(
             lambda: ask_to_stop(run_id),
             self,
-            lambda run: self.told.emit(f"{run.run_id} stops after the step in hand.", "info"),
-            lambda error: self.told.emit(f"{run_id} could not be asked to stop: {error}", "warning"),
+            lambda run: self.told.emit(f"{run.run_id} stops after the current step.", "info"),
+            lambda error: self.told.emit(f"Could not stop {run_id}: {error}", "warning"),
         )
 
     # What is put into the form

@@ -12,10 +12,10 @@ from gui.actions import Actions, bind
 if TYPE_CHECKING:
     from gui.sources.run_status import RunStatus
 
-_PAUSE = "Saves the run and gives its devices back after the step in hand (Ctrl+P)"
-_RESUME = "Goes on with the run from its last checkpoint (Ctrl+P)"
-_STOP = "Ends the run after the step in hand and keeps its last state (Ctrl+.)"
-_LEAVE = "Takes the run out of the line (Ctrl+.)"
+_PAUSE = "Saves the run and frees its devices after the current step (Ctrl+P)"
+_RESUME = "Resumes the run from its last checkpoint (Ctrl+P)"
+_STOP = "Ends the run after the current step and saves its state (Ctrl+.)"
+_LEAVE = "Removes the run from the queue (Ctrl+.)"
 
 
 class StatusBar(QWidget):

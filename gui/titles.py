@@ -50,7 +50,7 @@ CHOICES = {
     "light": "Light",
     "medium": "Medium",
     "strong": "Strong",
-    "own": "Own",
+    "own": "Custom",
     "auto": "Auto",
     "on": "On",
     "off": "Off",
@@ -67,15 +67,15 @@ CHOICES = {
 """The titles of what fields of a job may be set to; a value that is not here is its own title."""
 
 EMPTY = {
-    "image_size": "the model's own",
+    "image_size": "model default",
     "stages_per_device": "two",
     "clip_norm": "no limit",
     "ema_decay": "none",
     "patience": "trains all epochs",
     "progressive_from": "one size throughout",
-    "dropout": "the model's own",
-    "stochastic_depth": "the model's own",
-    "ignore_value": "as the folder says",
+    "dropout": "model default",
+    "stochastic_depth": "model default",
+    "ignore_value": "as found in the folder",
 }
 """What an empty field means, where it is not "automatic"."""
 
@@ -154,7 +154,7 @@ def model_title(model: str) -> str:
     return entry.title if entry is not None else Path(model).name
 
 
-def title(run: RunSummary) -> str:
+def run_title(run: RunSummary) -> str:
     """The run's own name, else the dataset's with enough of the run's id to tell runs apart."""
     return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
 
@@ -162,7 +162,7 @@ def title(run: RunSummary) -> str:
 def title_of(run: RunFolder) -> str:
     """The title of the run in a folder; its id where its job is gone, not ours to read, or damaged. Raises OSError."""
     try:
-        return title(run.summary())
+        return run_title(run.summary())
     except (FileNotFoundError, PermissionError, UnreadableJob):
         return run.run_id
 

@@ -24,7 +24,7 @@ class AlertBanner(Banner):
         show.setAccessibleName("Show all alerts")
         show.clicked.connect(self.show_wanted)
         dismiss.setAccessibleName("Dismiss the alerts")
-        dismiss.setToolTip("Acknowledges what is in force now; it stays in the list of alerts.")
+        dismiss.setToolTip("Acknowledges the active alerts; they stay in the list.")
         dismiss.clicked.connect(alerts.acknowledge_all)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()

@@ -26,7 +26,7 @@ class AlertCard(QFrame):
         self._text = _label("")
         self._remedy = _label("muted")
         self.acknowledge = QPushButton("Acknowledge")
-        self.acknowledge.setToolTip("Takes it out of the line at the top of the page; it stays here while it lasts.")
+        self.acknowledge.setToolTip("Removes it from the banner; it stays here while it is active.")
         self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
         for label in (self._text, self._remedy):
             label.setWordWrap(True)
@@ -64,7 +64,7 @@ class AlertCards(QWidget):
         self._alerts = alerts
         self._cards: dict[int, AlertCard] = {}
         self._none = _label("muted")
-        self._none.setText("No alert is in force.")
+        self._none.setText("No active alerts")
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(6)

@@ -1,4 +1,4 @@
-"""What a way to the desktop is, and the one through the system tray."""
+"""The interface of a desktop notification channel, and the channel through the system tray."""
 
 from __future__ import annotations
 

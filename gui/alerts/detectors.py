@@ -1,4 +1,4 @@
-"""What a rule finds on a GPU at one moment. Nothing here remembers anything but `News`, what had been seen before."""
+"""Evaluates alert rules on one snapshot of a GPU. Stateless except for `News`, which remembers reported events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     Nothing is found where the GPU does not tell, nor by the last values of one that is lost or asleep.
     """
     if rule.kind == "lost":
-        return Finding("The driver does not reach it any more; its last values are shown.") if gpu.lost else None
+        return Finding("The driver can no longer reach it; the values shown are its last.") if gpu.lost else None
     if gpu.lost or gpu.asleep:
         return None
     if rule.kind == "throttled":
@@ -60,7 +60,7 @@ def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Fi
         return None
     full = away > 0 if threshold.below else away >= 0
     if rule.kind == "idle":
-        words = f"held by {run} and {threshold.write(value)} in use, below {threshold.write(limit)}"
+        words = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:
         words = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
     return Finding(_sentence(words, rule), full)
@@ -100,10 +100,10 @@ class News:
             if before is not None and now > before:
                 count = now - before
                 noun = "error" if count == 1 else "errors"
-                events.append(Event(f"{count} new {noun} that ECC could not correct.", time, "error"))
+                events.append(Event(f"{count} new {noun} ECC could not correct.", time, "error"))
             self._uncorrected = now
         failed = gpu.retired.rows_failed is True
         if failed and not self._failed:
-            events.append(Event("A faulty row of the memory could not be replaced.", time, "error"))
+            events.append(Event("A faulty memory row could not be remapped.", time, "error"))
         self._failed = failed
         return events

@@ -13,7 +13,7 @@ from gui.alerts.channels import Channel
 SERVICE = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
 PATIENCE_MS = 3000
-"""How long the desktop may take to answer."""
+"""Timeout of the desktop's answer."""
 _PRESSED = "default"
 """The specification's name for a press on the notification itself."""
 
@@ -90,4 +90,4 @@ class FreedesktopChannel(Channel):
 
 
 def _why(error: QDBusError) -> str:
-    return f"The desktop shows no notifications: {error.message()}"
+    return f"The desktop's notification service failed: {error.message()}"

@@ -29,9 +29,9 @@ class _Column:
 
 
 def _lasted(alert: Alert) -> str:
-    """ "3:12 min", "in force", or "–" for something that happened and was over at once."""
+    """ "3:12 min", "active", or "–" for something that happened and was over at once."""
     if alert.ended is None:
-        return "in force"
+        return "active"
     return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
 
 

@@ -13,12 +13,12 @@ from gui.alerts.channels import Channel, TrayChannel
 from gui.alerts.watcher import Alert, Alerts
 
 TOGETHER_MS = 1000
-"""Alerts that come within so long of one another (eight GPUs in the same heat) are one notification."""
+"""Alerts within this time of each other (eight hot GPUs, say) are combined into one notification."""
 AT_MOST_EVERY_MS = 20_000
-"""No two notifications come closer than this; what is raised meanwhile goes together into the next."""
+"""The shortest time between notifications; alerts raised meanwhile are combined into the next."""
 LINES = 4
-NOWHERE = "This desktop has neither a notification service nor a system tray; alerts are shown in the window alone."
-SENT = "Sent. Where nothing appears, look whether the desktop is set to “do not disturb”."
+NOWHERE = "This desktop has no notification service and no system tray; alerts appear only in the window."
+SENT = "Sent. If nothing appears, check whether the desktop is set to “do not disturb”."
 
 
 def find_channel(parent: QObject) -> Channel | None:
@@ -72,7 +72,7 @@ class DesktopNotices(QObject):
 
     def send_test(self, answer: Callable[[str], None]) -> None:
         """Sends a notification at once, and answers in words how that went."""
-        self._send("Footplate", "This is what an alert looks like on this desktop.", lambda why: answer(why or SENT))
+        self._send("Footplate", "This is what an alert looks like.", lambda why: answer(why or SENT))
 
     def _raised(self, alert: Alert) -> None:
         if not self._alerts.rules[alert.kind].notify:

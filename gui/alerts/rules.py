@@ -1,4 +1,4 @@
-"""What there is to be warned of, and the rules by which a user is."""
+"""The kinds of alerts, and the rules that raise them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KindId = Literal[
     "not_answering",
 ]  # fmt: skip
 LONGEST_S = 86_400.0
-"""The longest time that a rule may ask for: a day, as far as the history goes."""
+"""The longest duration of a rule: one day, the length of the history."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,16 +83,14 @@ def memory_full_percent(gpu: Gpu) -> float | None:
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
 
 
-_COOLING = (
-    "Look for dust, a blocked fan or warm air around the machine; a lower power limit (nvidia-smi -pl) cools too."
-)
+_COOLING = "Check for dust, a blocked fan or warm intake air; a lower power limit (nvidia-smi -pl) also helps."
 
 KINDS: dict[KindId, Kind] = {
     kind.id: kind
     for kind in (
         Kind(
             "temperature", "Temperature",
-            "The chip is hot. At its own slowdown temperature a GPU lowers its clocks.",
+            "The core is hot. At its slowdown temperature, the GPU lowers its clocks.",
             _COOLING, "warning", Rule(kind="temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
@@ -101,7 +99,7 @@ KINDS: dict[KindId, Kind] = {
         ),
         Kind(
             "memory_temperature", "Memory temperature",
-            "The memory is hot, on GPUs that tell its temperature.",
+            "The memory is hot (on GPUs that report its temperature).",
             _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
@@ -110,20 +108,21 @@ KINDS: dict[KindId, Kind] = {
         ),
         Kind(
             "throttled", "Slowed down",
-            "The GPU lowers its clocks because of heat or of its power supply. Its power limit alone is no fault.",
+            "The GPU lowers its clocks because of heat or its power supply. Reaching the power limit is normal and "
+            "does not count.",
             _COOLING, "warning", Rule(kind="throttled", for_s=10),
         ),
         Kind(
             "memory", "Memory nearly full",
-            "A program that asks for more memory than is left fails.",
-            "A smaller batch or smaller images need less; another program may be on the GPU (see Processes).",
+            "A program that allocates more memory than is free fails.",
+            "Use a smaller batch size or image size, or check Processes for other programs on the GPU.",
             "warning", Rule(kind="memory", threshold=97, for_s=60, notify=False),
             Threshold("%", memory_full_percent, 1, 100, 2),
         ),
         Kind(
             "power", "Power",
-            "The GPU draws a lot. At its limit it lowers its clocks, which is usual under full load.",
-            "A lower power limit (nvidia-smi -pl) draws less.",
+            "The GPU draws a lot of power. At its limit it lowers its clocks, which is normal under full load.",
+            "Set a lower power limit (nvidia-smi -pl).",
             "warning", Rule(kind="power", on=False, for_s=60, notify=False),
             Threshold(
                 "W", lambda gpu: gpu.power_w, 1, 5000, 5,
@@ -132,45 +131,45 @@ KINDS: dict[KindId, Kind] = {
         ),
         Kind(
             "idle", "Idle while a run holds it",
-            "A run of this machine holds the GPU and hardly uses it.",
-            "The run may hang or wait for its data: look at its page, or stop it to free the GPU.",
+            "A run on this machine holds the GPU but hardly uses it.",
+            "The run may be stuck or waiting for data: check its page, or stop it to free the GPU.",
             "warning", Rule(kind="idle", threshold=5, for_s=600),
             Threshold("%", lambda gpu: gpu.utilization_percent, 1, 100, 5, below=True),
         ),
         Kind(
             "xid", "Xid error",
-            "The driver reported an error of the GPU or of a program on it, by a number of NVIDIA's list.",
-            "NVIDIA's list says what to do: docs.nvidia.com/deploy/xid-errors.",
+            "The driver reported an error of the GPU or of a program on it, as a numbered Xid.",
+            "See what the number means and what to do: docs.nvidia.com/deploy/xid-errors.",
             "error", Rule(kind="xid"), event=True,
         ),
         Kind(
             "memory_errors", "Memory errors",
-            "The memory had an error that ECC could not correct, or a faulty row of it could not be replaced.",
-            "Restart the program that met it. Where it comes again, reset the GPU; one that cannot replace a row any "
-            "more should be exchanged (nvidia-smi -q -d ECC,ROW_REMAPPER).",
+            "ECC could not correct a memory error, or a faulty memory row could not be remapped.",
+            "Restart the affected program. If it happens again, reset the GPU; replace a GPU that can no longer remap "
+            "rows (nvidia-smi -q -d ECC,ROW_REMAPPER).",
             "error", Rule(kind="memory_errors"), event=True,
         ),
         Kind(
             "lost", "GPU lost",
-            "The driver does not reach the GPU any more.",
-            "The kernel's log (sudo dmesg) says why; mostly only a restart of the machine brings it back.",
+            "The driver can no longer reach the GPU.",
+            "Check the kernel log (sudo dmesg) for the cause; usually only a reboot brings the GPU back.",
             "error", Rule(kind="lost"),
         ),
         Kind(
             "not_answering", "No answer",
-            "NVML, or another host that is watched, does not answer.",
-            "It is tried again without end; where it stays away, look at that machine.",
+            "NVML or a watched host does not respond.",
+            "Footplate keeps retrying; if it stays silent, check that machine.",
             "error", Rule(kind="not_answering", for_s=15),
         ),
     )
 }  # fmt: skip
-"""All there is to be warned of, in the order in which it is listed."""
+"""All kinds of alerts, in the order in which they are listed."""
 
 DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()}
 
 
 def problems(rule: Rule) -> tuple[Problem, ...]:
-    """What is wrong with a rule, by its fields `threshold`, `for_s` and `devices`."""
+    """The problems of a rule, by its fields `threshold`, `for_s` and `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
     if threshold is not None and (rule.threshold is not None or threshold.own is None):
@@ -179,11 +178,11 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
             own = threshold.own_words.replace("its own", "the GPU's own")
             either = f", or nothing for {own}" if own else ""
             range_words = f"from {threshold.lowest:g} to {threshold.highest:,.0f} {threshold.unit}"
-            found.append(Problem("threshold", "That is no threshold.", f"Write a number {range_words}{either}."))
+            found.append(Problem("threshold", "Invalid threshold.", f"Enter a number {range_words}{either}."))
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
-        found.append(Problem("for_s", "That is no length of time.", "Write a number from 0 to a day."))
+        found.append(Problem("for_s", "Invalid duration.", "Enter a duration from 0 to one day."))
     if rule.devices is not None and not rule.devices:
-        found.append(Problem("devices", "The rule is for no device.", "Choose one at least, or turn the rule off."))
+        found.append(Problem("devices", "The rule covers no device.", "Choose at least one, or turn the rule off."))
     return tuple(found)
 
 

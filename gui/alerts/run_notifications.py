@@ -1,4 +1,4 @@
-"""What a user wants to be told of runs, and how: the supervisors of the runs tell it, whether or not a window is open."""
+"""Settings of the notifications about runs, which the runs' supervisors send even when no window is open."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MINUTES_WIDTH = 70
 _MOST_MINUTES = 10_080
 _MOST_COMMAND = 4096
 
-_TITLE = "night shift has come to its end"
+_TITLE = "night shift has completed"
 _TEXT = "Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all."
 
 
@@ -116,7 +116,7 @@ class RunNotices(QWidget):
         self.command = TextEditor('curl -d "$FOOTPLATE_TITLE: $FOOTPLATE_TEXT" ntfy.sh/my-topic')
         self.test = QPushButton("Test")
         self.test.setAccessibleName("Test the notices of runs")
-        self.test.setToolTip("Sends one now, with made-up values, as it is set here")
+        self.test.setToolTip("Sends a test notification with made-up values")
         self.trial = Trial(self)
         self._kept = ProblemLabel()
         self._wrong = {"least_minutes": ProblemLabel(), "command": ProblemLabel()}
@@ -137,7 +137,7 @@ class RunNotices(QWidget):
             self._show()
 
     def result(self) -> str:
-        """What became of the last trial."""
+        """The result of the last test."""
         return "\n".join(filter(None, (self._result.text(), self._failed.text())))
 
     def close_work(self) -> None:
@@ -167,7 +167,7 @@ class RunNotices(QWidget):
         self.command.control.setAccessibleName("Command for notices of runs")
         self.command.control.setToolTip("\n".join(f"{name}: {meaning}" for name, meaning in VARIABLES.items()))
         about = QLabel(
-            f"The system's shell runs it in the run's folder, for {COMMAND_S:.0f} s at most; what is to be told stands in "
+            f"The system's shell runs it in the run's folder, for at most {COMMAND_S:.0f} s, with the message in "
             f"{', '.join(list(VARIABLES)[1:3])} and others (see the tool tip).",
             wordWrap=True,
         )
@@ -176,7 +176,7 @@ class RunNotices(QWidget):
             label.setBuddy(editor.control)
             grid.addWidget(label, row, 0)
             grid.addWidget(editor, row, 1, 1, 1 if editor is self.minutes else 2)
-        grid.addWidget(_muted(QLabel("min, their waiting included")), 0, 2)
+        grid.addWidget(_muted(QLabel("min, including time in the queue")), 0, 2)
         grid.addWidget(self._wrong["least_minutes"], 1, 1, 1, 2)
         grid.addWidget(self.desktop, 2, 1, 1, 2)
         grid.addWidget(self._wrong["command"], 4, 1, 1, 2)
@@ -230,11 +230,11 @@ class RunNotices(QWidget):
         """Says what is wrong with what is typed; whether nothing is."""
         minutes = self.minutes.value()
         good = isinstance(minutes, float) and math.isfinite(minutes) and 0 <= minutes <= _MOST_MINUTES
-        wrong = (
-            [] if good else [Problem("least_minutes", "That is no length of time.", "Write a number from 0 to 10,080.")]
-        )
+        wrong = [] if good else [Problem("least_minutes", "Invalid duration.", "Enter a number from 0 to 10,080.")]
         if len(self.command.value()) > _MOST_COMMAND:
-            wrong.append(Problem("command", "That is too long.", "Put it into a script, and write that one's name."))
+            wrong.append(
+                Problem("command", "The command is too long.", "Put it into a script and enter the script's name.")
+            )
         for field, editor in (("least_minutes", self.minutes), ("command", self.command)):
             found = tuple(problem for problem in wrong if problem.field == field)
             self._wrong[field].show_problems(found)
@@ -265,8 +265,8 @@ class RunNotices(QWidget):
         try:
             save_notices(settings, self._folder)
         except OSError as error:
-            why = f"This could not be kept: {error.strerror} ({error.filename})."
-            self._kept.show_problems((Problem("", why, "Runs go by what was kept before.", "warning"),))
+            why = f"Could not save this setting: {error.strerror} ({error.filename})."
+            self._kept.show_problems((Problem("", why, "Runs use the previously saved settings.", "warning"),))
         else:
             self._kept.show_problems(())
 
@@ -276,7 +276,7 @@ class RunNotices(QWidget):
         self._commit()
         settings = self._settings
         if not settings.desktop and not settings.command.strip():
-            self._say("There is nothing to try: neither a desktop notification nor a command is wanted.")
+            self._say("Nothing to test: turn on the desktop notification or enter a command first.")
             return
         self.trial.start(sample(settings))
         self.test.setEnabled(False)
@@ -293,16 +293,16 @@ class RunNotices(QWidget):
 
 
 def what_came(sent: NoticeSent) -> list[str]:
-    """What went well of a notice, a line for each thing."""
+    """The successful deliveries of a notice, one line each."""
     lines = []
     if sent.desktop_by:
         lines.append(
-            f"The desktop was given a notification (by {sent.desktop_by}). Where nothing appears, look whether it is set "
+            f"Sent a desktop notification ({sent.desktop_by}). If nothing appears, check whether the desktop is set "
             "to “do not disturb”."
         )
     if sent.command_code == 0:
-        said = f" It said: {sent.said}" if sent.said else ""
-        lines.append(f"The command ended well after {sent.command_s:.1f} s.{said}")
+        said = f" Output: {sent.said}" if sent.said else ""
+        lines.append(f"The command succeeded after {sent.command_s:.1f} s.{said}")
     return lines
 
 

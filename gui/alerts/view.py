@@ -77,7 +77,7 @@ class AlertsView(QWidget):
     def _lay_out(self) -> None:
         alerts = QVBoxLayout()
         alerts.setSpacing(8)
-        alerts.addLayout(_heading("In force", self._count, self.acknowledge_all))
+        alerts.addLayout(_heading("Active", self._count, self.acknowledge_all))
         alerts.addWidget(AlertCards(self._alerts))
         alerts.addSpacing(6)
         alerts.addLayout(_heading("History", self._kept))
@@ -96,7 +96,7 @@ class AlertsView(QWidget):
             row.on.setFixedWidth(titles)
         rules.addSpacing(10)
         about = _muted()
-        about.setText("told whether or not a window is open")
+        about.setText("sent even when no window is open")
         rules.addLayout(_heading("Runs", about, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
@@ -125,7 +125,7 @@ class AlertsView(QWidget):
         self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
         past = self._alerts.history
-        self._kept.setText(counted(len(past), "alert") if past else "No alert since this window was opened.")
+        self._kept.setText(counted(len(past), "alert") if past else "No alerts since this window was opened")
         self.table.setVisible(bool(past))
         self._share_room()
         self.history.show_alerts(past)

@@ -19,11 +19,11 @@ from gui.alerts.rules import KINDS, KindId, Rule
 from gui.sources.devices.history import device_key
 
 CALM_S = 10.0
-"""An alert in force ends once nothing has been found for so long, so that it does not come and go."""
+"""An active alert ends after this time without a finding, so that it does not flicker."""
 GAP_S = 60.0
-"""After a silence of so long (a laptop that slept, a clock that was set) nothing is known to have lasted."""
+"""After a gap of this length (a suspended laptop, a changed clock), conditions count as new."""
 KEPT = 200
-"""Alerts that the history holds."""
+"""Capacity of the alert history."""
 
 
 @dataclass(frozen=True)

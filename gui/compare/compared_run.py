@@ -13,7 +13,7 @@ from engine.runs.metrics import find_measure
 from gui.sources.columns import Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_series import Steps, Validations
-from gui.titles import title
+from gui.titles import run_title
 
 Over = Literal["step", "epoch", "time"]
 
@@ -34,12 +34,12 @@ class ComparedRun:
 
     @property
     def number(self) -> str:
-        """What it is called where there is no room for its name."""
+        """A short label for where the name does not fit."""
         return str(self.place + 1)
 
     @property
     def title(self) -> str:
-        return f"{self.number} · {title(self.summary)}"
+        return f"{self.number} · {run_title(self.summary)}"
 
     def places(self, of: Steps | Validations, over: Over) -> Floats:
         """Where its points lie: steps, epochs (with fractions), or seconds since its start. Empty where not known."""

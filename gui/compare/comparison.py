@@ -1,4 +1,4 @@
-"""What the table of compared runs says: their results, and what differs in their jobs."""
+"""The rows of the comparison table: the runs' results, and the differences between their jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
     if not runs:
         return []
     differing = differences(runs)
-    heading = Row("What differs in the jobs" if differing else "The jobs are the same" if len(runs) > 1 else "")
+    heading = Row("Differences between the jobs" if differing else "The jobs are identical" if len(runs) > 1 else "")
     return [Row("Results"), *results(runs), *([heading] if heading.title else []), *differing]
 
 
@@ -51,22 +51,22 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
             tuple(run.summary.state.capitalize() for run in runs),
             tips=tuple(run.summary.cause for run in runs),
         ),
-        Row("Steps", tuple(_steps(run) for run in runs), help="Steps done, and how many the run was to do"),
+        Row("Steps", tuple(_steps(run) for run in runs), help="Completed and planned steps"),
         *(_measure_row(runs, name) for name in measures(runs)),
         _figures(
             "Images per second",
             [run.images_per_second for run in runs],
             lambda value: f"{value:,.0f}" if value >= 10 else f"{value:.2g}",
             higher=True,
-            help_text="Median over the run, on all of its devices together",
+            help_text="Median over the run, summed over its devices",
         ),
-        _figures("Duration", seconds, duration, among=ended, help_text="The best of those that completed is marked"),
+        _figures("Duration", seconds, duration, among=ended, help_text="The best of the completed runs is marked"),
         _figures(
             "Energy",
             energy,
             lambda value: f"{value:,.2f} Wh" if value < 100 else f"{value:,.0f} Wh",
             among=ended,
-            help_text="Of the devices that tell their power, while the run went on; the best of those that completed is marked",
+            help_text="Energy used during the run by the devices that report power; the best of the completed runs is marked",
         ),
     ]
 
@@ -95,7 +95,7 @@ def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
 
 
 def field_words(run: ComparedRun, name: str) -> str:
-    """What the run's job has in that field, as the form would write it."""
+    """The field's value in the run's job, written as in the form."""
     if run.job is None:
         return NOT_KNOWN
     value: Any = getattr(run.job, name)
@@ -130,7 +130,7 @@ def _measure_row(runs: Sequence[ComparedRun], name: str) -> Row:
         [best[0] if best is not None else None for best in found],
         lambda value: f"{100 * value:.2f} %" if percent else f"{value:.4f}",
         higher=higher,
-        help_text="Over all validations of the run, and the epoch in which it was",
+        help_text="Best value over all validations, with its epoch",
     )
     texts = tuple(f"{text}  (epoch {epoch})" if epoch else text for text, epoch in zip(row.texts, epochs, strict=True))
     return Row(row.title, texts, row.best, row.help)

@@ -23,7 +23,7 @@ class CompareControls(CurveControls):
         self.axis_chosen.connect(curves.set_over)
         self.smoothed.connect(curves.set_smoothing)
         self.log_toggled.connect(curves.set_log)
-        tip = "Shows the curves from their beginning to their end again (Home)"
+        tip = "Zooms out to the whole runs (Home)"
         self._show_whole = Action(self, "show_whole_runs", "Show whole runs", tip)
         self._show_whole.does(curves.group.follow)
         self.whole = bind(QPushButton(), self._show_whole)
@@ -47,4 +47,4 @@ class CompareControls(CurveControls):
         return button
 
     def _follow(self, following: bool) -> None:
-        self._show_whole.allow("The runs are shown whole" if following else "")
+        self._show_whole.allow("The whole runs are shown" if following else "")

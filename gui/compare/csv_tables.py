@@ -1,4 +1,4 @@
-"""What is compared, as tables and as an image."""
+"""Exports of a comparison: CSV tables and an image."""
 
 from __future__ import annotations
 

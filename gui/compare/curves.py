@@ -151,7 +151,7 @@ class CompareCurves(QWidget):
         plot.setParent(self)  # shown without a parent, it would be a window for a moment, and hidden as it gets one
         plot.setMinimumHeight(_LEAST_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
-        plot.set_empty_text("Nothing of this was logged")
+        plot.set_empty_text("Not logged")
 
     def _place(self, anew: bool = False) -> None:
         """Lays the plots in as many columns as have room."""

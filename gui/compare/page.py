@@ -37,10 +37,10 @@ from gui.titles import unread_words
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.tab_order import order_tabs
 
-_EMPTY = "Nothing to compare yet.\n\nUnder Runs, choose two runs or more and press Compare."
+_EMPTY = "Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare."
 _LOOK_EVERY_MS = 5000
 _SHARE_OF_TIME = 20
-"""Runs that go on are read again after so many times as long as reading them took."""
+"""Active runs are reread after this multiple of the time that reading them took."""
 _PADDING = 6
 _WIDEST = 260
 """Pixels that a column of the table has at first at most."""
@@ -261,7 +261,7 @@ class ComparePage(QWidget):
     def _tell(self) -> None:
         count = len(self._wanted)
         self._title.setText(f"Compare {count:,} runs" if count != 1 else "Compare 1 run")
-        gone = [f"{run_id} cannot be read any more." for run_id, why in self._unread.items() if not why]
+        gone = [f"{run_id} can no longer be read." for run_id, why in self._unread.items() if not why]
         unread = {run_id: why for run_id, why in self._unread.items() if why}
         left = [
             place for place, run in self._wanted.items() if place not in self.runs and run.run_id not in self._unread

@@ -59,7 +59,7 @@ def describe_stage(number: int, held: Sequence[Stage], cut: Cut, title: str) -> 
     stage = held[number]
     on = travels(held, number)
     sent = f", sends {size(on)} of each microbatch on" if on else ""
-    over = " This is more than its device has." if stage.over_memory else ""
+    over = " This exceeds its device's memory." if stage.over_memory else ""
     return (
         f"Stage {number} on {title}: {span_words(stage)}, {stage.layers} layers, "
         f"{count_words(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({share_words(stage)}), "
@@ -91,4 +91,4 @@ def balance_words(cut: Cut, held: Sequence[Stage]) -> str:
 
 def whose_words(cut: Cut) -> str:
     """Who chose the cuts."""
-    return "Automatic: found by measuring" if cut.chosen else "Moved by hand"
+    return "Automatic, from measurements" if cut.chosen else "Moved by hand"

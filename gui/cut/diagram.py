@@ -244,10 +244,10 @@ class CutDiagram(QWidget):
         before, after = self._bar.stages[number], self._bar.stages[number + 1]
         here, there = self._titles[before.place], self._titles[after.place]
         sent = size(cut_format.travels(self._bar.stages, number))
-        journey = f"{sent} of each microbatch travel from {here} to {there}, and as much comes back."
+        journey = f"Each microbatch sends {sent} from {here} to {there}, and gradients of the same size come back."
         if before.place == after.place:
-            journey = f"Nothing travels, since both stages are on {here}."
+            journey = f"Nothing is sent, since both stages are on {here}."
         return (
-            f"After {before.last_module}, before {after.first_module}. {journey} Left and Right move the cut to the next place; "
-            "Home goes back to the automatic cut."
+            f"After {before.last_module}, before {after.first_module}. {journey} Left and Right move the cut by one "
+            "position; Home resets it to the automatic cut."
         )

@@ -22,7 +22,7 @@ from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No cut to show yet.\n\n"
-    "Choose a model, devices and a strategy that cuts the model (a pipeline, say),\n"
+    "Choose a model, devices and a strategy that cuts the model (such as a pipeline),\n"
     "then press Show the cut… under Strategy options."
 )
 MEASURED_BY = (
@@ -33,13 +33,13 @@ MEASURED_BY = (
 """The fields on which the measured figures depend."""
 STALE = Problem(
     "cuts",
-    "The job has changed since this was measured, so that these figures, and places, may not be its own.",
+    "The job has changed since it was measured; these figures and cuts may be out of date.",
     "Press Measure again.",
     "warning",
 )
 NOT_ITS_PLACES = Problem(
     "cuts",
-    "The job's cuts are not places where this model can be cut into these stages; shown is the automatic cut.",
+    "The job's cuts do not fit this model and these stages. The automatic cut is shown instead.",
     "Use this cut, or reset Cuts in the form.",
     "warning",
 )
@@ -95,7 +95,7 @@ class CutPage(QWidget):
         wrong = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
         if job is None or wrong:
             self.planner.cancel()
-            self._show_fault(wrong or [Problem("", "The job cannot be read.", "Correct the fields marked in it.")])
+            self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
         elif self.cut is not None and not self._stale():
             self._show_cut(self._as_in_the_job(self.cut, job))
             self._focus_first_cut()
@@ -133,7 +133,7 @@ class CutPage(QWidget):
         self.planner.done.connect(self._done)
         self.planner.refused.connect(lambda problem: self._show_fault([problem]))
         self.planner.failed.connect(
-            lambda text: self._show_fault([Problem("", text, "Measure again, or let the run choose by itself.")])
+            lambda text: self._show_fault([Problem("", text, "Measure again, or let the run choose the cut.")])
         )
 
     # What happens

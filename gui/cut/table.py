@@ -46,18 +46,19 @@ COLUMNS: tuple[_Column, ...] = (
     _Column(
         "Time",
         lambda row: cut_format.milliseconds(row.stage.seconds),
-        "Of one microbatch, forward and backward, with what arrives",
+        "Forward and backward of one microbatch, including the received activations",
     ),
-    _Column("Share", lambda row: cut_format.share_words(row.stage), "Of the time of all stages"),
+    _Column("Share", lambda row: cut_format.share_words(row.stage), "Share of the total time of all stages"),
     _Column(
         "Memory",
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
-        "Parameters' state and the activations of the microbatches in flight; ⚠ where the device has less",
+        "Parameters with gradients and optimizer state, and activations of the microbatches in flight; ⚠ if the "
+        "device has less",
     ),
     _Column(
         "Sent",
         lambda row: cut_format.sent_words(row.held, row.number),
-        "To the next stage, of each microbatch; as much comes back as its gradient",
+        "Activations that each microbatch sends to the next stage; gradients of the same size come back",
     ),
 )
 MODULES = 2

@@ -24,8 +24,8 @@ from gui.cut.table import MODULES, StageTable
 from gui.style import theme
 
 HELP = (
-    "The bar is one microbatch, forward and backward, and as wide as its time. Drag a cut, or Tab to it and press "
-    "Left or Right; Home goes back to the automatic cut. Under each cut: what travels there."
+    "The bar shows the time of one microbatch, forward and backward. Drag a cut, or Tab to it and press Left or "
+    "Right; Home resets to the automatic cut. Below each cut is the data sent there."
 )
 
 LEAST_TABLE_HEIGHT, FRAME = 110, 2
@@ -45,12 +45,12 @@ class CutView(QWidget):
         self.table = QTableView()
         self.automatic = QPushButton("Automatic")
         self.automatic.setAccessibleName("Automatic cut")
-        self.automatic.setToolTip("Back to the cut that was found by measuring (Home)")
+        self.automatic.setToolTip("Back to the measured automatic cut (Home)")
         self.measure_again = QPushButton("Measure again")
         self.measure_again.setAccessibleName("Measure the cut again")
         self.use = QPushButton("Use this cut")
         self.use.setObjectName("primary")
-        self.use.setToolTip("Trains with this cut; the form's Cuts row leads back to automatic")
+        self.use.setToolTip("Trains with this cut; reset Cuts in the form to return to automatic")
         self._prepare_table()
         self._lay_out()
 
@@ -62,7 +62,7 @@ class CutView(QWidget):
         self.model.show_cut(cut, titles)
         self.balance.setText(cut_format.balance_words(cut, held))
         over = sorted({titles[stage.place] for stage in held if stage.over_memory})
-        self.say(f"⚠ Over the memory of {', '.join(over)}." if over else cut_format.whose_words(cut), bool(over))
+        self.say(f"⚠ Exceeds the memory of {', '.join(over)}." if over else cut_format.whose_words(cut), bool(over))
         self.automatic.setEnabled(not cut.chosen)
         if before != len(self.image.handles):
             self._fit_table()

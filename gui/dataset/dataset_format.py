@@ -1,4 +1,4 @@
-"""What was found in a dataset folder, in words."""
+"""Texts that describe the contents of a dataset folder."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from engine.contract.dataset import DatasetReport, ImageSizes, SplitReport, chan
 
 FORMATS = {
     "imagefolder": "folders of images",
-    "idx": "MNIST's idx files",
+    "idx": "MNIST idx files",
     "masks": "images and masks",
     "boxes": "images with boxes",
-    "instances": "images with outlined things",
+    "instances": "images with instance masks",
     "edges": "images with edges",
     "points": "point clouds",
-    "labels": "images with any number of labels",
-    "files": "files for your own task",
+    "labels": "images with multiple labels",
+    "files": "files for a custom task",
 }
 _SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
-"""What one sample is called and what several are, where they are no images."""
+"""Singular and plural names of samples that are not images."""
 NAMED_UNREADABLE = 200
 
 
@@ -44,7 +44,7 @@ def describe(report: DatasetReport) -> str:
         text += f"\n{sizes(report.sizes)}"
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"
-        text += f"\n{report.unreadable_count:,} {files} unreadable and left out: {_names(report)}"
+        text += f"\n{report.unreadable_count:,} {files} unreadable and skipped: {_names(report)}"
     return text
 
 
@@ -55,7 +55,7 @@ def sizes(told: ImageSizes) -> str:
     )
     if smallest == largest:
         return f"{smallest} pixels"
-    return f"From {smallest} to {largest} pixels, {middle} in the middle"
+    return f"{smallest} to {largest} pixels, median {middle}"
 
 
 def objects(split: SplitReport) -> str:
@@ -65,7 +65,7 @@ def objects(split: SplitReport) -> str:
     text = f"{split.name}: {sum(split.objects.values()):,} marked"
     if split.object_sides is not None:
         small, middle, large = (f"{side:.0f}" for side in split.object_sides)
-        text += f", {middle} pixels across in the middle, nine of ten between {small} and {large}"
+        text += f", median size {middle} pixels, 90 % between {small} and {large}"
     return text
 
 

@@ -113,7 +113,7 @@ class ExampleList(QListWidget):
     def _describe(self, place: int) -> None:
         words, shown = describe(self.examples[place]), self._shown(place)
         if isinstance(shown, PreviewImage):
-            words += f", as given in epoch {shown.epoch} at {shown.size} px"
+            words += f", as augmented in epoch {shown.epoch} at {shown.size} px"
         self.item(place).setToolTip(words)
         self.item(place).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
 

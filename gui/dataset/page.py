@@ -31,7 +31,7 @@ from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
 from gui.widgets.problem_label import ProblemLabel
 
-EMPTY = "No dataset to look at.\n\nChoose a folder in the form; what is found there appears here."
+EMPTY = "No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here."
 SIDE = 160
 """The least side of an example, in pixels."""
 ALL = "All classes"
@@ -77,7 +77,7 @@ class DatasetPage(QWidget):
         self.shown_as = QComboBox()
         self.shown_as.setAccessibleName("Shown as")
         self.shown_as.setToolTip(
-            "Training images exactly as an epoch is given them by the form's augmentation and seed"
+            "The training images of an epoch, exactly as the form's augmentation and seed produce them"
         )
         self.state = ProblemLabel()
         self.progress = QLabel()
@@ -153,7 +153,7 @@ class DatasetPage(QWidget):
             self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
             place = self.shown_as.currentIndex()
             self.shown_as.clear()
-            given = [f"as given in epoch {n}" for n in range(1, epochs + 1)]
+            given = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
             self.shown_as.addItems(["as they are", *given])
             self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
         for widget in (self._class_label, self.classes):
@@ -174,11 +174,11 @@ class DatasetPage(QWidget):
         self.examples.setVisible(bool(shown))
         if epoch and not self._asked:
             self._asked = True
-            self._say("Rendering what training is given …")
+            self._say("Rendering the augmented images …")
             self._soon.start()
         for widget in (self.state, self.progress):
             widget.setVisible(bool(epoch) and bool(widget.text()))
-        self.none.setText("" if shown else "There are no examples to show of this folder.")
+        self.none.setText("" if shown else "This folder has no examples to show.")
         self.none.setVisible(not shown)
 
     # Rendering
@@ -210,7 +210,7 @@ class DatasetPage(QWidget):
         if not self.isVisible():
             self._asked = False
         elif self._job is None:
-            self._refused(Problem("", "The form's job is not right yet.", "Correct the fields that it marks."))
+            self._refused(Problem("", "The form has errors.", "Correct the marked fields."))
         else:
             self.renderer.start(self._job, self._training_samples())
 
@@ -223,9 +223,9 @@ class DatasetPage(QWidget):
         job = self._job
         if job is None:
             return
-        words = {"none": "Not augmented", "light": "Cropped out of larger images"}
+        words = {"none": "Not augmented", "light": "Cropped from larger images"}
         text = words.get(job.augmentation) or f"Transforms: {augmentation.in_words(job)}"
-        kept = "" if mirrored or job.augmentation == "none" else "; not mirrored, which would change what they show"
+        kept = "" if mirrored or job.augmentation == "none" else "; not flipped, as that would change their meaning"
         self._say(f"{text}{kept}.")
 
     def _refused(self, problem: Problem) -> None:

@@ -64,10 +64,12 @@ class GpuCard(QFrame):
         self._note.setObjectName("warning")
         self._memory_bar = MemoryBar(color)
         self._graphs = {
-            "utilization_percent": MiniGraph("Utilization", color, "Share of time in which any kernel ran."),
-            "memory_used_bytes": MiniGraph("Memory", color, "Memory in use, of all programs together."),
-            "power_w": MiniGraph("Power", color, "Power drawn, averaged by the GPU over about a second."),
-            "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU's chip."),
+            "utilization_percent": MiniGraph(
+                "Utilization", color, "Fraction of time in which at least one kernel ran."
+            ),
+            "memory_used_bytes": MiniGraph("Memory", color, "Memory used by all programs."),
+            "power_w": MiniGraph("Power", color, "Power draw, averaged by the GPU over about a second."),
+            "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU core."),
         }
         self._told: tuple[str, ...] = ()
         self._body = QWidget()
@@ -109,7 +111,7 @@ class GpuCard(QFrame):
         self._show_figures(gpu, title, history)
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """What somebody who is about to use the GPU should know."""
+        """Warnings for someone about to use the GPU."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.own_user())
         self._note.setText("\n".join(filter(None, (joined(found), used[:1].upper() + used[1:]))))
@@ -162,7 +164,7 @@ class CpuCard(QFrame):
         self.check.toggled.connect(self._changed)
         self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
         self.workers.setAccessibleName("CPU workers")
-        self.workers.setAccessibleDescription("How many worker processes share the CPU; each counts as a device")
+        self.workers.setAccessibleDescription("Number of worker processes on the CPU; each counts as a device")
         self.workers.setToolTip("Worker processes on the CPU; each counts as a device")
         self.workers.valueChanged.connect(self._changed)
         label = QLabel("&workers")
@@ -171,8 +173,8 @@ class CpuCard(QFrame):
         self._name = ElidedLabel()
         _muted(self._name)
         self._bars = CoreBars(color)
-        self._load = MiniGraph("Load", color, "Load of all cores together.")
-        self._memory = MiniGraph("Memory", color, "Memory of this machine that is in use.")
+        self._load = MiniGraph("Load", color, "Average load of all cores.")
+        self._memory = MiniGraph("Memory", color, "Memory of this machine in use.")
         self._memory_bar = MemoryBar(color)
         self._cores = _muted(QLabel("Each core"))
         layout = _card_layout(self)

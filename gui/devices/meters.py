@@ -40,7 +40,7 @@ class _Bar(QWidget):
 
 
 class MemoryBar(QWidget):
-    """How much of a device's memory is in use, as a bar and in words."""
+    """A device's memory usage, as a bar and in numbers."""
 
     def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -49,7 +49,7 @@ class Sparkline(QWidget):
         self.update()
 
     def set_words(self, name: str, latest: str) -> None:
-        """What screen readers are told: the graph's name, its latest value and its range."""
+        """Updates the text for screen readers: the graph's name, its latest value and its range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
         over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"

@@ -26,8 +26,8 @@ from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No batch size found yet.\n\n"
-    "Press the magnifying glass beside Batch size in the form: a few steps at one size after\n"
-    "another show which is the largest that fits, and which is fast enough."
+    "Press the magnifying glass beside Batch size in the form: a few steps at each of several\nsizes show the largest "
+    "that fits and the smallest that is fast enough."
 )
 HEAD = ("Batch size", "Memory", "Images/s", "")
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
@@ -133,15 +133,15 @@ class BatchPage(FinderPage):
 
 
 def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
-    """What is usual for the learning rate when batches grow from `before` to `size`."""
+    """The usual learning rate scaling when the batch size changes from `before` to `size`."""
     if size == before:
         return ""
     root = optimizer in ADAPTIVE
     scaled = rate * (math.sqrt(size / before) if root else size / before)
-    how = "with its square root" if root else "in proportion to it"
+    how = "with the square root of the batch size" if root else "linearly with the batch size"
     return (
-        f"The learning rate usually goes with the batch size, here {how}: {rate:.2g} for batches of {before:,} would become "
-        f"{scaled:.2g}. It stays as it is unless you change it."
+        f"The learning rate usually scales {how}: {rate:.2g} at batch size {before:,} would become {scaled:.2g}. It "
+        "stays unchanged unless you change it."
     )
 
 

@@ -18,13 +18,13 @@ from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = (
     "No learning rate found yet.\n\n"
-    "Press the magnifying glass beside Learning rate in the form: a short training with\n"
-    "a rate that rises shows where the loss falls, and leaves nothing behind."
+    "Press the magnifying glass beside Learning rate in the form: a short training with a\nrising rate shows where "
+    "the loss falls fastest. It saves nothing."
 )
 STEP = 0.05
-"""What an arrow key moves the chosen rate by, in decades."""
+"""Step of the arrow keys, in decades."""
 HEADROOM = 1.3
-"""The axis ends at so many times the first smoothed loss, above which a curve only says that it diverges."""
+"""The loss axis ends at this multiple of the first smoothed loss; above it, training diverges."""
 
 MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai's valley"}
 
@@ -122,7 +122,7 @@ class RatePage(FinderPage):
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
         self.legend = QLabel(
-            "Thick: the loss smoothed. Thin: each batch's. Dashed: the marks below. A click chooses any rate.",
+            "Thick: smoothed loss. Thin: loss of each batch. Dashed: the suggestions below. Click to choose any rate.",
             wordWrap=True,
         )
         self.legend.setObjectName("muted")

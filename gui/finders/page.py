@@ -1,4 +1,4 @@
-"""What the pages of the finders have in common: a job is tried with progress, then what was found is shown."""
+"""The base of the finder pages: tries a job with progress, then shows the results."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ WITHOUT_EFFECT = frozenset(
     | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults") and name != "resume_from"}
     | {name for name in FIELDS if name.startswith("warmup")}
 )
-"""The fields by which a trial goes the same whatever they are."""
-STALE = Problem(
-    "", "The job has changed since it was tried, so that this may not hold for it.", "Try again.", "warning"
-)
+"""Fields that do not affect a trial."""
+STALE = Problem("", "The job has changed since this trial; the result may be out of date.", "Try again.", "warning")
 NOTHING_CHOSEN = "Choose a value"
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
@@ -78,7 +76,7 @@ class FinderPage(QWidget):
         wrong = [problem for problem in problems if problem.severity == "error"]
         if job is None or wrong:
             self.child.cancel()
-            self._show_fault(wrong or [Problem("", "The job cannot be read.", "Correct the fields marked in it.")])
+            self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
         elif self.found is not None and not self._stale:
             self._stack.setCurrentIndex(FOUND)
             self.use.setFocus()

@@ -71,7 +71,7 @@ class CollapsibleSection(QWidget):
         count = sum(row.changed for row in self.rows)
         self.mark.setText(f"● {count} changed" if count else "")
         self.reset.setVisible(count > 0)
-        said = f"{count} changed" if count else "nothing changed"
+        said = f"{count} changed" if count else "no changes"
         # Not the title alone: there are fields called Model, Strategy and Precision.
         self.button.setAccessibleName(f"{self.title} options")
         self.button.setAccessibleDescription(f"{'Open' if self.button.isChecked() else 'Folded'}, {said}")

@@ -20,7 +20,7 @@ from gui.sources.background import in_background, raise_again
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
-"""What ends a line for Python (the Python language reference, 2.1.2)."""
+"""Python's line terminators (the Python language reference, 2.1.2)."""
 
 
 class _Program(NamedTuple):
@@ -86,9 +86,9 @@ class ConsentBar(QFrame):
         if path != self._path:
             self._path = path
             self._show.setChecked(False)
-            self._question.setText(f"Run this file? {Path(path).name} is a program and can do whatever you can do.")
+            self._question.setText(f"Run this file? {Path(path).name} is a program and can do anything that you can.")
         elif sha256 != self._sha256:
-            self._question.setText(f"{Path(path).name} has just been changed. Run it as it is now?")
+            self._question.setText(f"{Path(path).name} has just changed. Run the new version?")
             self._show_text(self._show.isChecked())
         self._sha256 = sha256
         self.show()
@@ -133,7 +133,11 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
         try:
             agree(path, sha256)
         except OSError as error:
-            return path, sha256, f"Your consent cannot be noted: {error}. Set FOOTPLATE_HOME to a folder of your own."
+            return (
+                path,
+                sha256,
+                f"Your consent cannot be saved: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
+            )
     return path, sha256, ""
 
 

@@ -29,7 +29,7 @@ class CutsEditor(Editor):
         super().__init__(self.line)
         self._cuts: tuple[str, ...] = ()
         self.show_button = QPushButton("Show the cut…")
-        self.show_button.setToolTip("Measures the model and shows where it is cut; the cuts can be moved there")
+        self.show_button.setToolTip("Measures the model and shows its cuts, which you can move")
         self.show_button.clicked.connect(self.wanted)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)

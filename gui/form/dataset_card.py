@@ -1,4 +1,4 @@
-"""What was found in the dataset folder: format, splits, classes, unreadable files and some images."""
+"""The card of the dataset folder: format, splits, classes, unreadable files and some images."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DatasetCard(QFrame):
         self.open = QToolButton()
         self.open.setObjectName("flat")
         self.open.setText("Look closer …")
-        self.open.setToolTip("Examples, large and as the augmentation makes them, and how often each class occurs")
+        self.open.setToolTip("Shows examples, with and without augmentation, and the class balance")
         self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
         self._more = QToolButton()
         self._more.setObjectName("fold")
@@ -83,7 +83,7 @@ class DatasetCard(QFrame):
     def show_progress(self, done: int, total: int) -> None:
         """Tells how far looking through has come; `total` is 0 while it is not known."""
         if self._progress.isHidden():
-            self._fill("Looking through the folder …", "", None)
+            self._fill("Inspecting the folder …", "", None)
             self._progress.show()
             self._cancel.show()
         self._progress.setRange(0, total)
@@ -93,7 +93,7 @@ class DatasetCard(QFrame):
 
     def show_report(self, report: DatasetReport) -> None:
         if not report.format:
-            self._fill("No dataset was recognised here.", "", None)
+            self._fill("No dataset recognised in this folder.", "", None)
             return
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 

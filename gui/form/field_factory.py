@@ -72,5 +72,5 @@ def measure_choices(
     is learnt, or the measures of all tasks."""
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
     known = task is not None and (not task.file or of_file)
-    own = f"The task's own ({listed[0].title})" if known else "The task's own"
+    own = f"Task default ({listed[0].title})" if known else "Task default"
     return [("", own, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]

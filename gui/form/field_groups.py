@@ -26,7 +26,7 @@ FOLDS: dict[str, tuple[str, ...]] = {
 def devices_in_words(devices: tuple[str, ...], names: dict[str, str]) -> str:
     """ "GPU 0, GPU 1" or "CPU, 2 workers"; `names` are what GPUs are called, by UUID."""
     if not devices:
-        return "None chosen; check one in Devices."
+        return "None selected; check one under Devices."
     gpus = [names.get(device, device) for device in devices if is_gpu(device)]
     workers = sum(device == CPU for device in devices)
     cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]

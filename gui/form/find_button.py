@@ -9,8 +9,8 @@ from gui.form.field_row import FieldRow
 from gui.style import icons
 
 FOUND = {
-    "batch_size": "Finds the largest batch size that fits, and how fast sizes are",
-    "learning_rate": "Finds a learning rate by a short training with a rising one",
+    "batch_size": "Finds the largest batch size that fits and measures the speed of each size",
+    "learning_rate": "Finds a learning rate with a short training at a rising rate",
 }
 """The fields that have a finder, with what it does."""
 

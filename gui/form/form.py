@@ -135,7 +135,7 @@ class JobForm(QWidget):
         self.set_value("dataset", folder)
 
     def set_value(self, name: str, value: Any) -> None:
-        """Sets a field; a guest that does not let it be changed leaves for that."""
+        """Sets a field; a prefill that locks the field ends first."""
         self._free(name)
         self.rows[name].set_value(value)
 
@@ -181,7 +181,7 @@ class JobForm(QWidget):
         self.judge()
 
     def set_started(self) -> None:
-        """A run has been started; a guest that was asked for here has done its part."""
+        """Called once a run has started; ends the prefill that was submitted here."""
         asked, self.asked = self.asked, False
         self.set_starting(False)
         if asked:
@@ -507,14 +507,14 @@ class JobForm(QWidget):
         wrong = errors(self.problems)
         action = self.prefill_mode.action
         if self._starting:
-            why = "The run is being started."
+            why = "Starting the run."
         elif wrong:
             fields = dict.fromkeys(map(self._label, wrong))
-            why = f"{action} is off until these are right: {', '.join(fields)}."
+            why = f"Correct these fields to enable {action}: {', '.join(fields)}."
         elif self.disk.unanswered:
-            why = f"The disk has not answered yet: {self.disk.unanswered[0]}."
+            why = f"Waiting for the disk: {self.disk.unanswered[0]}."
         elif self.checking:
-            why = "The folder is still being looked through."
+            why = "The folder is still being inspected."
         else:
             why = ""
         shown = list(elsewhere)
@@ -522,7 +522,7 @@ class JobForm(QWidget):
             shown.append(Problem("", why, "", "error"))
         self.foot.show_action(action)
         self.foot.show_ready(why, tuple(shown))
-        self.acts.copy_command.allow("" if self.job is not None else "What is on screen makes no job yet.")
+        self.acts.copy_command.allow("" if self.job is not None else "The form is not complete yet.")
 
 
 def _hardware(snapshot: Snapshot) -> tuple[Any, ...]:

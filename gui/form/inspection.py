@@ -95,5 +95,5 @@ class Inspection(QObject):
     def _cancel(self) -> None:
         self.checking = self._unsure = False
         self.wanted.emit(None)
-        self._card.clear("Not looked through. Training can start, but problems with the images show only then.")
+        self._card.clear("Not inspected. Training can start, but problems with the images will appear only then.")
         self.changed.emit()

@@ -51,7 +51,7 @@ class ModelPicker(Editor):
     def set_models(self, models: tuple[ModelEntry, ...], of_file: bool = False) -> None:
         """Offers these models; what is typed stays. `of_file`: there are none, a Python file says what is learnt."""
         self._wanted = (
-            "Choose the Python file of your task" if of_file else "Choose a Python file with build_model(num_classes)"
+            "Choose your task's Python file" if of_file else "Choose a Python file with build_model(num_classes)"
         )
         by_name = any(model.id.startswith(TIMM) for model in models)
         search = f"Type to search, or {TIMM}NAME" if by_name else "Type to search, e.g. resnet"

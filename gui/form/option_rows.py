@@ -15,7 +15,7 @@ from gui.form.field_factory import make_row
 from gui.form.field_row import FieldRow
 
 PREFIX = "options."
-"""What stands before an option's name where problems name it."""
+"""Prefix of an option's name in problems."""
 
 
 class OptionRows(QWidget):

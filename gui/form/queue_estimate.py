@@ -1,4 +1,4 @@
-"""Who is on the devices before a run that is about to start, in words."""
+"""Tells which runs hold or wait for the devices of a job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from engine.contract.devices import CPU
 
 Ahead = Mapping[str, tuple[str, ...]]
-"""The titles of the runs that hold a device or stand in line for it, in that order, by the device."""
+"""Maps each device to the titles of the runs that hold it or wait for it, in that order."""
 
 _NAMED = 2
-"""So many runs are named; the rest is counted."""
+"""The most runs named; the others are counted."""
 
 
 def words(found: Ahead, devices: Sequence[str], names: Mapping[str, str], at_once: bool, action: str) -> str:
@@ -24,7 +24,7 @@ def words(found: Ahead, devices: Sequence[str], names: Mapping[str, str], at_onc
     if at_once:
         on = "is" if len(runs) == 1 else "are"
         return f"{_runs(runs)} {on} on {where} too: side by side, each is slower."
-    begins = "Starts" if action == "Train" else "Goes on"
+    begins = "Starts" if action == "Train" else "Resumes"
     return f"{begins} when {where} {'is' if len(busy) == 1 else 'are'} free: behind {_runs(runs)}."
 
 

@@ -30,7 +30,7 @@ class RecipeDialog(QDialog):
         self.about.setMaxLength(MOST_LINE)
         self.name.setAccessibleName("Name of the recipe")
         self.about.setAccessibleName("About the recipe")
-        self.about.setPlaceholderText("When to choose it, in a line")
+        self.about.setPlaceholderText("When to use it, in one line")
         self.problem = QLabel(wordWrap=True)
         self.problem.setObjectName("error")
         self.problem.setTextFormat(Qt.TextFormat.PlainText)
@@ -65,7 +65,7 @@ class RecipeDialog(QDialog):
         if not problem and name not in (self._but, self._replaces) and path_of(name).exists():
             self._replaces = name
             self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Replace")
-            problem = f"There is a recipe “{name}” of yours already. Replace it, or choose another name."
+            problem = f"You already have a recipe “{name}”. Replace it, or choose another name."
         if not problem:
             try:
                 self._save(title, self.about.text())

@@ -30,7 +30,7 @@ from gui.form.field_row import FieldRow
 from gui.form.recipe_dialog import RecipeDialog
 from gui.widgets.editors import ChoiceEditor
 
-_NONE = "No recipe: the fields are compared with the plain defaults."
+_NONE = "No recipe: changes are shown against the built-in defaults."
 
 
 class RecipeEditor(ChoiceEditor):
@@ -44,7 +44,7 @@ class RecipeEditor(ChoiceEditor):
         self.more = QToolButton()
         self.more.setText("…")
         self.more.setAccessibleName("Save, rename or delete recipes")
-        self.more.setToolTip("Save the fields as a recipe, rename or delete one of your own")
+        self.more.setToolTip("Save the fields as a recipe, or rename or delete one of yours")
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(self.more)
         menu.addActions([self.save, self.rename, self.delete])
@@ -185,7 +185,7 @@ class RecipeFollower(QObject):
         if not self._chosen or (recipe is not None and not recipe.is_for(seen.task)):
             self._chosen = False
             self._recipe, recipe = fits, self.known.get(fits)
-        self._row.set_standard(fits, "Back to the recipe that fits")
+        self._row.set_standard(fits, "Back to the matching recipe")
         given = recipe.values(seen) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
@@ -221,7 +221,7 @@ class RecipeFollower(QObject):
 
     def _show_about(self, recipe: Recipe | None) -> None:
         broken = self._broken()
-        gone = f"There is no recipe “{self._shown}” here. The fields are compared with the plain defaults."
+        gone = f"There is no recipe “{self._shown}” here. Changes are shown against the built-in defaults."
         if recipe is not None:
             text = recipe.about
         elif broken is not None:
@@ -277,7 +277,7 @@ class RecipeFollower(QObject):
 
     def _ask_to_delete(self) -> None:
         title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()
-        text = f"Delete the recipe “{title}”? Runs made with it stay as they are."
+        text = f"Delete the recipe “{title}”? Existing runs are not affected."
         box = QMessageBox(QMessageBox.Icon.Warning, "Delete recipe", text, QMessageBox.StandardButton.Cancel, self._row)
         box.addButton("Delete", QMessageBox.ButtonRole.AcceptRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

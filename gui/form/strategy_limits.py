@@ -1,4 +1,4 @@
-"""What stands against each strategy, as the form's list of them says it."""
+"""Reasons why strategies are unavailable, as the form lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kind_marks(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
 
 
 def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
-    """What stands against each strategy for now: kinds and number of the devices, or the model."""
+    """The reason why each strategy is unavailable: the devices' kind or number, or the model."""
     found = {}
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:

@@ -12,8 +12,8 @@ from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
     "Train": "Starts the training (Ctrl+Return)",
-    "Resume": "Goes on with the run, with these changes (Ctrl+Return)",
-    "Train further": "Goes on with the run, for more epochs (Ctrl+Return)",
+    "Resume": "Resumes the run with these changes (Ctrl+Return)",
+    "Train further": "Trains the run for more epochs (Ctrl+Return)",
 }
 
 

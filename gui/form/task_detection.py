@@ -42,7 +42,7 @@ class TaskDetection(QObject):
         if task is None:
             return False
         self._rows["task"].set_value(task.id)
-        self._rows["task"].set_note("Recognised in the folder")
+        self._rows["task"].set_note("Detected from the folder")
         return True
 
     def _folder_edited(self) -> None:

@@ -26,7 +26,7 @@ from gui.widgets.flow_layout import FlowLayout
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
 """The graphs that are shown until the user chooses."""
 ACTIVITY = ("sm_active_percent", "tensor_active_percent")
-"""Quantities that are told only while they are asked for."""
+"""Quantities that the sampler reports only on request."""
 LEAST_HEIGHT = 120
 _HIGHEST = {"%": 100, "°C": 110}
 """Where vertical axes end, by unit; the others follow the data. Limits of temperatures are always in sight."""

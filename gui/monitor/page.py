@@ -32,8 +32,8 @@ from gui.widgets.banner import Banner
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
 _LOOKING = "Looking for GPUs …"
-_NONE_SEEN = "No GPU of this machine can be watched."
-_ELSEWHERE = "The processor is under Graphs. Other machines can be watched with “Hosts …”."
+_NONE_SEEN = "No GPU of this machine can be monitored."
+_ELSEWHERE = "The CPU is under Graphs. Use “Hosts …” to monitor other machines."
 
 
 class MonitorPage(QWidget):

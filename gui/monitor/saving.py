@@ -45,7 +45,7 @@ class Saving(QObject):
             low=low,
             high=high,
             parent=self,
-            done=lambda written: self.told.emit(f"The numbers on screen were saved to {written}.", "info"),
+            done=lambda written: self.told.emit(f"The displayed values were saved to {written}.", "info"),
             failed=lambda why: self.told.emit(why, "warning"),
         )
 

@@ -12,7 +12,7 @@ VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
 
 SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
-"""How much of the history is shown, in seconds."""
+"""The choices of the time range, in seconds."""
 
 
 class Bar(QWidget):
@@ -42,19 +42,19 @@ class Bar(QWidget):
         self.span = QComboBox()
         self._span_label.setBuddy(self.span)
         self.span.setAccessibleName("Time shown")
-        self.span.setToolTip("How far back the graphs reach; wheel or + and − zoom, drag or Shift+arrows pan")
+        self.span.setToolTip("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan")
         for title, seconds in SPANS:
             self.span.addItem(title, seconds)
         self.span.activated.connect(lambda _place: self.span_chosen.emit(self.span.currentData()))
-        self.compact = _toggle("Compact", "A line for each GPU")
+        self.compact = _toggle("Compact", "One row per GPU")
         self.compact.toggled.connect(self.compact_toggled)
-        self.load = _toggle("Sort by load", "The GPUs with the most to do first")
+        self.load = _toggle("Sort by load", "Shows the busiest GPUs first")
         self.load.toggled.connect(self.load_toggled)
         self.acts = {
-            "hosts": Action(self, "watch_hosts", "Hosts …", "Watch other machines over ssh"),
+            "hosts": Action(self, "watch_hosts", "Hosts …", "Monitor other machines over ssh"),
             "csv": Action(self, "save_monitor_csv", "Save numbers as CSV …"),
             "png": Action(self, "save_monitor_png", "Save image as PNG …"),
-            "energy": Action(self, "count_energy", "Count energy from now on"),
+            "energy": Action(self, "count_energy", "Reset energy counters"),
             "newest": Action(self, "follow_monitor", "Back to newest", "Follows the newest data again (Home)"),
         }
         self.hosts = bind(QPushButton(), self.acts["hosts"])
@@ -79,7 +79,7 @@ class Bar(QWidget):
 
     def show_following(self, following: bool) -> None:
         """Whether the graphs follow the newest data."""
-        self.acts["newest"].allow("The newest data are in sight" if following else "")
+        self.acts["newest"].allow("The newest data is in view" if following else "")
 
     def _changed(self, view: int) -> None:
         self._offer(view)
@@ -101,7 +101,7 @@ class Bar(QWidget):
         button = QToolButton()
         button.setText("More ▾")
         button.setAccessibleName("More")
-        button.setToolTip("Save what is on screen, or count energy anew")
+        button.setToolTip("Save the displayed data, or reset the energy counters")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
         menu.addActions([self.acts["csv"], self.acts["png"]])

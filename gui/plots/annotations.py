@@ -1,4 +1,4 @@
-"""What is written across a plot: thresholds as horizontal lines, and marks in time as vertical ones."""
+"""Annotations of a plot: thresholds as horizontal lines, and marks in time as vertical lines."""
 
 from __future__ import annotations
 

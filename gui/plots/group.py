@@ -1,4 +1,4 @@
-"""What plots under one another share: the horizontal range, the crosshair, and the timer that redraws them."""
+"""The state that stacked plots share: the horizontal range, the crosshair and the redraw timer."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _RAW_SHARE = 0.4
 """How much of a line's colour the unsmoothed curve behind the smoothed one keeps."""
 
 _LATEST_WITHIN = 100
-"""A value older than so many points is not the latest any more."""
+"""Values older than this many points no longer count as the latest."""
 
 
 @dataclass(frozen=True)

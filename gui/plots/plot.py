@@ -57,7 +57,7 @@ class LinePlot(QWidget):
         self._log = False
         self._lines: dict[str, Line] = {}
         self._span: tuple[float, float] | None = None
-        self._empty_text = "Nothing to show yet"
+        self._empty_text = "No data yet"
         self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
         self._dense = dense
         self._build_view()

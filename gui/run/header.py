@@ -40,7 +40,7 @@ _MARKS: dict[StatusWord, str] = {
     "Starting": "…",
     "Waiting": "…",
 }
-_AXIS = "Time counts while the run is at work; pauses and waiting in line are left out"
+_AXIS = "Only time at work counts; pauses and time in the queue are left out"
 
 VIEWS = ("Curves", "Classes", "Predictions")
 CURVES, CLASSES, PREDICTIONS = range(len(VIEWS))
@@ -69,10 +69,10 @@ class RunHeader(QWidget):
         self._state.setAccessibleName("State of the run on screen")
         self.remarks = RemarksView()
         self.elsewhere = QPushButton("Save elsewhere…")
-        self.elsewhere.setAccessibleDescription("Chooses another folder for the state that the disk does not take")
+        self.elsewhere.setAccessibleDescription("Chooses another folder for the state that could not be saved")
         self.elsewhere.hide()
         self.newest = QPushButton("Back to newest")
-        self.newest.setAccessibleDescription("Shows the whole run and keeps the newest data in sight")
+        self.newest.setAccessibleDescription("Shows the whole run and follows the newest data")
         self.newest.setEnabled(False)
         self.tabs = _tabs()
         self.controls = CurveControls(_AXES, self.newest)

@@ -1,4 +1,4 @@
-"""What a run says in words, newest at the bottom."""
+"""A run's log, newest line at the bottom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 20_000
 """Lines that are kept on screen; the files in the run's folder keep all."""
 
 _AT_ONCE = 400
-"""Lines that are added in one go; more wait for the next, so that the window stays quick."""
+"""Lines added per update, so that the window stays responsive."""
 
 _WORDS: dict[LineKind, str] = {"warning": "Warning: ", "error": "Error: "}
 
@@ -31,7 +31,7 @@ class LogView(QWidget):
         self.text.setAccessibleName("Log")
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(LONGEST)
-        self.text.setPlaceholderText("What the run says appears here.")
+        self.text.setPlaceholderText("The run's log appears here.")
         self.text.setTabChangesFocus(True)
         self.text.setUndoRedoEnabled(False)
         heading.setBuddy(self.text)

@@ -174,7 +174,7 @@ class RunPage(QWidget):
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Writes `run` to one zip file; what came of it is told."""
-        self.told.emit(f"Exporting {run.run_id}; looking at this machine takes some seconds …", "info")
+        self.told.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
         self.exporter.start(run, path)
 
     def _give_room_to_curves(self) -> None:

@@ -1,44 +1,44 @@
-"""What the user should know of a run besides its state: that it went on or started again, and what it warned of."""
+"""Notes on a run besides its state: when it was resumed or restarted, and its warnings."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Literal
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.events import RunStarted
+from gui.format import clock
 from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
 from gui.widgets.elided_label import ElidedLabel
 
 _WARNINGS = 3
-"""So many kinds of warnings are shown; the log has all."""
+"""The most kinds of warnings shown; the log has all."""
 
 _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
-"""Kinds that change what is trained or how; of the others the newest are shown where there is room."""
+"""Warnings about changes to the training itself, shown first; the newest of the others fill the rest."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """One line."""
+    """One line of the header."""
 
     kind: Literal["muted", "warning"]
     text: str
 
 
 def remarks(data: RunData) -> list[Remark]:
-    """All that there is to remark of a run that has said `data`."""
-    found = [Remark("muted", text) for text in (_went_on(data), _restarted(data)) if text]
+    """All remarks on a run with these events."""
+    found = [Remark("muted", text) for text in (_resumed(data), _restarted(data)) if text]
     newest_first = reversed(data.warnings.values())
     shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_WARNINGS]
     return found + [Remark("warning", _warned(each)) for each in shown]
 
 
 class RemarksView(QWidget):
-    """A quiet line for each remark; hidden where there are none."""
+    """One muted line per remark; hidden without any."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -50,7 +50,7 @@ class RemarksView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Shows what is to be remarked of a run now."""
+        """Shows the remarks on a run."""
         found = remarks(data)
         if found == self._shown:
             return
@@ -68,19 +68,19 @@ class RemarksView(QWidget):
         self.setVisible(bool(found))
 
 
-def _went_on(data: RunData) -> str:
+def _resumed(data: RunData) -> str:
     if data.executions < 2 or data.started is None:
         return ""
     times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
-    return f"Went on{times} at {_clock(data.started.time)} on {_devices(data.started)}"
+    return f"Resumed{times} at {clock(data.started.time)} on {_devices(data.started)}"
 
 
 def _restarted(data: RunData) -> str:
-    if not data.restarts or data.restarting is not None:  # of which the state tells already
+    if not data.restarts or data.restarting is not None:  # the status line already says it
         return ""
     newest = data.restarts[-1]
     often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" ({attempt_words(newest)} from then on)" if newest.changes else ""
+    changed = f" (since then {attempt_words(newest)})" if newest.changes else ""
     return f"Restarted {often} at step {newest.step:,}{changed}: {first_sentence(newest.cause)}"
 
 
@@ -91,10 +91,3 @@ def _warned(warnings: Warnings) -> str:
 
 def _devices(started: RunStarted) -> str:
     return devices_words(started.job.devices, {device.id: device.name for device in started.devices})
-
-
-def _clock(seconds: float) -> str:
-    """The time of day, with the date where that is another."""
-    then, now = time.localtime(seconds), time.localtime()
-    today = then[:3] == now[:3]
-    return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)

@@ -1,4 +1,4 @@
-"""What came of a run: its best measure, where its checkpoints are, and how to load them."""
+"""A finished run's result: its best metric, its checkpoints, and the code that loads them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ class ResultCard(QFrame):
         self._open.setAccessibleDescription("Opens the run's folder in the file manager")
         self._open.clicked.connect(self._open_folder)
         self._copy = QPushButton("Copy loading code")
-        self._copy.setAccessibleDescription("Copies the lines of PyTorch that load the best checkpoint")
+        self._copy.setAccessibleDescription("Copies the PyTorch code that loads the best checkpoint")
         self._copy.clicked.connect(self._copy_code)
         self.export = QPushButton("Export …")
-        self.export.setToolTip("One zip file for a bug report: the job, the logs and this machine, without checkpoints")
+        self.export.setToolTip(
+            "Saves a zip file for bug reports with the job, logs and machine information, without checkpoints"
+        )
         self.export.clicked.connect(self.export_wanted)
         hide = QToolButton()
         hide.setObjectName("flat")
@@ -102,7 +104,7 @@ def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[
         files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
         facts.append(f"{' and '.join(files)} in {run.checkpoints}")
     if data.failure is not None and data.failure.traceback_file:
-        facts.append(f"The full report: {run.path / data.failure.traceback_file}")
+        facts.append(f"Full traceback: {run.path / data.failure.traceback_file}")
     if not data.checkpoints:
         facts.append("No checkpoint was saved.")
     return facts

@@ -12,7 +12,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 
-_KEYS = "Left and Right go from one validation to the next, Home and End to the first and the newest"
+_KEYS = "Left and Right step through the validations; Home and End go to the first and the newest"
 
 
 class ValidationSlider(QWidget):
@@ -29,8 +29,8 @@ class ValidationSlider(QWidget):
         self._moments: Sequence[ClassFigures | Predicted] = ()
         self._epochs = 0
         self._best: int | None = None
-        self.back = _button("◂", "The validation before")
-        self.forth = _button("▸", "The next validation")
+        self.back = _button("◂", "Previous validation")
+        self.forth = _button("▸", "Next validation")
         self.best = QToolButton()
         self.best.setText("Best")
         self.best.setToolTip("Goes to the validation of the best checkpoint (B)")

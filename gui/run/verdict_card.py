@@ -1,4 +1,4 @@
-"""What a run that has ended could do better, and a button that puts that into the form."""
+"""Advice after a run, and a button that puts the suggested settings into the form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class VerdictCard(QFrame):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Shows what the run's last execution ended with; hides itself where that is nothing."""
+        """Shows the verdict of the run's last execution; hides itself without one."""
         verdict = data.verdict
         if verdict == self._verdict:
             return
@@ -49,6 +49,6 @@ class VerdictCard(QFrame):
         self.use.setVisible(bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys())
         further = verdict.code == "falling"
         self.use.setText("Train further" if further else "Use these settings")
-        what = "this run into the form, to be trained further" if further else "a new run into the form"
+        what = "this run into the form to train it further" if further else "a new run into the form"
         self.use.setToolTip(f"Puts {what}: {changes_words(verdict.changes)}")
         self.use.setAccessibleDescription(self.use.toolTip())

@@ -1,4 +1,4 @@
-"""What can be done with the runs that are chosen: the same in the buttons, the menu and by keys."""
+"""The actions on the selected runs, shared by buttons, menu and shortcuts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"
 _FURTHER = "&Train further …"
-_CHANGE_TIP = "Puts the run into the form first (Ctrl+Shift+R)"
-_PAUSE = "Ends after the step in hand and frees its devices; Resume goes on from there"
-_FORK = "Puts a new run into the form that begins with this one's last checkpoint"
+_CHANGE_TIP = "Opens the run's job in the form first (Ctrl+Shift+R)"
+_PAUSE = "Saves and ends after the current step and frees the devices; Resume continues from there"
+_FORK = "Opens a new run in the form that starts from this run's last checkpoint"
 
 
 class RunActions(QObject):
@@ -30,17 +30,17 @@ class RunActions(QObject):
         self._place = place
         self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
         self.resume = self._make(
-            "resume_run", "&Resume", "Goes on from its last checkpoint, on the same devices", "Ctrl+R"
+            "resume_run", "&Resume", "Resumes from its last checkpoint on the same devices", "Ctrl+R"
         )
-        self.change = self._make("change_run", _CHANGE, "Puts the run into the form first", "Ctrl+Shift+R")
+        self.change = self._make("change_run", _CHANGE, "Opens the run's job in the form first", "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", "For&k …", _FORK, "Ctrl+Shift+K")
-        self.compare = self._make("compare_runs", "&Compare", "Lays the chosen runs over one another", "Ctrl+K")
-        star = "Marks the chosen runs with a star"
+        self.compare = self._make("compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+K")
+        star = "Marks the selected runs as favourites"
         self.favourite = self._make("favourite_runs", "&Favourite", star, "Ctrl+D", on=False)
-        self.rename = self._make("rename_run", "Re&name", "Gives the run another name", "F2")
-        self.folder = self._make("open_folder", "Open f&older", "The run's folder, in the desktop's file manager")
-        trash = "Asks first, and moves the chosen runs to the trash"
+        self.rename = self._make("rename_run", "Re&name", "Renames the run", "F2")
+        self.folder = self._make("open_folder", "Open f&older", "Opens the run's folder in the file manager")
+        trash = "Asks first, then moves the selected runs to the trash"
         self.delete = self._make("delete_runs", "&Delete …", trash, "Delete")
         self.choose([])
 
@@ -48,17 +48,17 @@ class RunActions(QObject):
         """Offers what can be done with `runs`."""
         one = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
-            action.allow("" if one is not None else "Choose one run")
+            action.allow("" if one is not None else "Select one run")
         self.resume.allow(_why_not_resume(one))
         completed = one is not None and one.state == "completed"
         self.change.become(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
         self.change.allow("" if completed else _why_not_resume(one))
-        self.pause.allow("" if one is not None and one.state == "running" else "Choose one run that is running")
-        self.compare.allow("" if len(runs) > 1 else "Choose two runs or more (Ctrl or Shift with the arrows)")
-        self.favourite.allow("" if runs else "Choose the runs to mark")
+        self.pause.allow("" if one is not None and one.state == "running" else "Select one running run")
+        self.compare.allow("" if len(runs) > 1 else "Select two or more runs (Ctrl or Shift with the arrow keys)")
+        self.favourite.allow("" if runs else "Select the runs to mark")
         self.favourite.setChecked(bool(runs) and all(run.favourite for run in runs))
         going = bool(runs) and all(run.state in GOING_ON for run in runs)
-        self.delete.allow("Stop it first" if going else "" if runs else "Choose the runs to delete")
+        self.delete.allow("Stop it first" if going else "" if runs else "Select the runs to delete")
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """The menu for `runs`, with all tags that are known."""
@@ -89,7 +89,7 @@ class RunActions(QObject):
         dialog = QInputDialog(self._place)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setWindowTitle("New tag")
-        dialog.setLabelText("Tag for the chosen runs")
+        dialog.setLabelText("Tag for the selected runs")
         dialog.textValueSelected.connect(lambda text: self.tag_wanted.emit(text, True))
         dialog.show()
 
@@ -99,7 +99,7 @@ class RunActions(QObject):
 
 def _why_not_resume(run: RunSummary | None) -> str:
     if run is None:
-        return "Choose one run that was paused, stopped, interrupted, has failed or was not saved"
+        return "Select one run that was paused, stopped or interrupted, failed, or could not be saved"
     if run.state in GOING_ON:
-        return "It goes on"
-    return "It has come to its end: train it further (Ctrl+Shift+R)" if run.state == "completed" else ""
+        return "It is still running"
+    return "It is complete: train it further (Ctrl+Shift+R)" if run.state == "completed" else ""

@@ -15,7 +15,7 @@ from engine.runs.holding import Holding, holding
 from engine.system.format import counted, size
 from gui.runs.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.sources.background import Background, in_background
-from gui.titles import title
+from gui.titles import run_title
 from gui.widgets.question_bar import QuestionBar
 
 GOING_ON = ("starting", "waiting", "running")
@@ -23,7 +23,7 @@ GOING_ON = ("starting", "waiting", "running")
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of several runs: those that were moved, and why others were not."""
+    """The outcome of moving several runs: those moved, and the problems of the others."""
 
     moved: tuple[Trashed, ...]
     problems: tuple[str, ...]
@@ -56,10 +56,12 @@ class DeletingBar(QuestionBar):
         self._moved = ()
         self._runs = [run for run in runs if run.state not in GOING_ON]
         if not self._runs:
-            stop = "it goes on. Stop it first." if len(runs) == 1 else "they go on. Stop them first."
+            stop = (
+                "it is still running. Stop it first." if len(runs) == 1 else "they are still running. Stop them first."
+            )
             self.say(f"{_named(runs)} cannot be deleted: {stop}", "info", "", "Close")
         else:
-            self.say(f"Move {_named(self._runs)} to the trash? Looking what that would free …", "warning", "", "Cancel")
+            self.say(f"Move {_named(self._runs)} to the trash? Calculating space to free …", "warning", "", "Cancel")
             folders = [Path(run.folder) for run in self._runs]
             left_out = len(runs) - len(self._runs)
             self._work(lambda: sum(map(holding, folders), Holding()), lambda held: self._looked(held, left_out))
@@ -79,11 +81,11 @@ class DeletingBar(QuestionBar):
         if not self._runs:
             return  # it is not asked any more
         self._held = held
-        hold = "It holds" if len(self._runs) == 1 else "Together they hold"
-        of_them = f", {size(held.checkpoint_bytes)} of it checkpoints" if held.checkpoint_bytes else ""
-        freed = f"{size(held.freed_bytes)} of the disk are free again once the trash is emptied."
+        hold = "It takes" if len(self._runs) == 1 else "Together they take"
+        of_them = f", including {size(held.checkpoint_bytes)} of checkpoints" if held.checkpoint_bytes else ""
+        freed = f"emptying the trash frees {size(held.freed_bytes)}."
         going = (
-            f" {counted(left_out, 'run')} of the chosen ones {'goes' if left_out == 1 else 'go'} on and would stay."
+            f" {counted(left_out, 'run')} {'is' if left_out == 1 else 'are'} still running and will not be moved."
             if left_out
             else ""
         )
@@ -113,7 +115,7 @@ class DeletingBar(QuestionBar):
         if outcome.moved:
             place = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].place.parent}"
             one = "1 run is" if len(outcome.moved) == 1 else f"{counted(len(outcome.moved), 'run')} are"
-            parts.insert(0, f"{one} in {place} now; emptying it frees the disk.")
+            parts.insert(0, f"{one} now in {place}. Emptying it frees the disk space.")
         self.say(" ".join(parts), "warning" if outcome.problems else "ok", "Put back" if outcome.moved else "", "Close")
         self.changed.emit()
 
@@ -132,14 +134,14 @@ class DeletingBar(QuestionBar):
 
         def failed(error: Exception) -> None:
             self._working = None
-            self.say(f"That went wrong: {error}", "warning", "", "Close")
+            self.say(f"Could not finish: {error}", "warning", "", "Close")
             raise error
 
         self._working = in_background(function, self, finished, failed)
 
 
 def _named(runs: Sequence[RunSummary]) -> str:
-    return f"“{title(runs[0])}”" if len(runs) == 1 else counted(len(runs), "run")
+    return f"“{run_title(runs[0])}”" if len(runs) == 1 else counted(len(runs), "run")
 
 
 def _trash_all(runs: Sequence[RunFolder]) -> _Outcome:

@@ -1,4 +1,4 @@
-"""What is read of a run once it is chosen in the list: the job's changed fields and what lies on the disk."""
+"""Details read when a run is selected: the job's changed fields and the disk usage."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ Lines = list[tuple[str, str]]
 
 
 def job_lines(facts: DetailFields) -> Lines:
-    """What differs from the defaults, by the fields' labels."""
+    """The values that differ from the defaults, by the fields' labels."""
     if facts.changed is None:
         return [("job.toml", "cannot be read")]
     return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
 
 
 def disk_lines(facts: DetailFields) -> Lines:
-    """The whole folder, and that there is no checkpoint where there is none."""
+    """Whole folder, and that there is no checkpoint where there is none."""
     none = [] if facts.checkpoints else [("Checkpoints", "none yet")]
-    return [*none, ("The whole folder", size(facts.held.bytes))]
+    return [*none, ("Whole folder", size(facts.held.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

@@ -1,4 +1,4 @@
-"""What is known of the run that is chosen in the list, and what its user says of it."""
+"""The details of the selected run, and the user's notes on it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
-from gui.titles import doing, title
+from gui.titles import doing, run_title
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.flow_layout import FlowLayout
 
 _PAUSE_MS = 700
-"""Notes are kept once nothing has been typed for so long."""
+"""Notes are saved after this pause in typing."""
 
 _LONGEST_WORD = 1000
 """Qt looks through a longer word again and again for where to wrap it, and so holds the window up."""
 
 _MOST = 20
-"""So many checkpoints have a button each, the newest."""
+"""The most checkpoints listed, newest first."""
 
 _BUTTON, _ROW = 52, 24
 """The width of a button and the height of its row, in pixels."""
@@ -52,7 +52,7 @@ _CONTENTS = QHeaderView.ResizeMode.ResizeToContents
 _PATH = Qt.ItemDataRole.UserRole
 """Where a row keeps the path of its checkpoint."""
 
-_NONE = "Choose a run to see its job, its checkpoints and your notes."
+_NONE = "Select a run to see its job, its checkpoints and your notes."
 
 
 class Details(QWidget):
@@ -79,10 +79,10 @@ class Details(QWidget):
         self._state.setAccessibleName("State of the chosen run")
         self.facts = self._make_facts()
         self.tags = QLineEdit()
-        self.tags.setPlaceholderText("Between commas")
+        self.tags.setPlaceholderText("Separate with commas")
         self.tags.setAccessibleName("Tags of the chosen run")
         self.notes = QPlainTextEdit()
-        self.notes.setPlaceholderText("What you tried, what came of it …")
+        self.notes.setPlaceholderText("What you tried and what you found …")
         self.notes.setAccessibleName("Notes on the chosen run")
         self.notes.setTabChangesFocus(True)
         self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
@@ -106,7 +106,7 @@ class Details(QWidget):
             self.keep()
         self._run = run
         if run is None:
-            self._hint.setText(f"{counted(len(runs), 'run')} are chosen." if runs else _NONE)
+            self._hint.setText(f"{counted(len(runs), 'run')} selected." if runs else _NONE)
             self._stack.setCurrentWidget(self._hint)
             return
         self._stack.setCurrentWidget(self._halves)
@@ -186,8 +186,8 @@ class Details(QWidget):
         return row
 
     def _show(self, run: RunSummary) -> None:
-        self._heading.setText(title(run))
-        self._heading.setToolTip(title(run))
+        self._heading.setText(run_title(run))
+        self._heading.setToolTip(run_title(run))
         self._state.setText(_state_words(run))
         if not self._dirty:  # what is being typed is newer
             blocked = self.notes.blockSignals(True)
@@ -208,7 +208,7 @@ class Details(QWidget):
         chosen = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(facts.checkpoints)
-        self._section("Changed in the job", job_lines(facts))
+        self._section("Changed settings", job_lines(facts))
         self._section("On the disk", disk_lines(facts))
         self.facts.expandAll()
         for item in self.facts.findItems(chosen, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
@@ -226,9 +226,9 @@ class Details(QWidget):
             item.setData(0, _PATH, checkpoint.path)
             item.setSizeHint(2, QSize(_BUTTON, _ROW))
             does = (
-                "Begins a new run with these weights alone"
+                "Starts a new run from these weights alone"
                 if checkpoint.weights_alone
-                else "Puts a new run into the form that goes on from here"
+                else "Opens a new run in the form that continues from here"
             )
             item.setToolTip(0, f"{does} (Enter)")
             button = QToolButton()

@@ -9,11 +9,11 @@ from PySide6.QtWidgets import QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import moment
-from gui.titles import doing, model_title, title
+from gui.titles import doing, model_title, run_title
 from gui.widgets.banner import Banner
 
 _MOST = 2
-"""So many are shown, the newest; the rest stands in the list."""
+"""The most interrupted runs shown, newest first; the list has all."""
 
 
 def left_lying(runs: Collection[RunSummary]) -> list[RunSummary]:
@@ -79,10 +79,10 @@ class InterruptedRuns(QWidget):
     def _row(self, run: RunSummary) -> Banner:
         named = _named(run)
         resume = QPushButton("Resume")
-        resume.setToolTip("Goes on from its last checkpoint, on the same devices; begins again where it has none")
+        resume.setToolTip("Resumes from its last checkpoint on the same devices; starts over if it has none")
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
         delete = QPushButton("Delete …")
-        delete.setToolTip("Asks first, and moves the run to the trash")
+        delete.setToolTip("Asks first, then moves the run to the trash")
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
         for button, does in ((resume, "Resume"), (delete, "Delete")):
             button.setAccessibleName(f"{does} {named}")
@@ -93,7 +93,7 @@ class InterruptedRuns(QWidget):
 
 
 def _named(run: RunSummary) -> str:
-    return f"{title(run)} · {model_title(run.model)}"
+    return f"{run_title(run)} · {model_title(run.model)}"
 
 
 def _words(run: RunSummary) -> str:

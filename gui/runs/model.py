@@ -16,7 +16,7 @@ from engine.system.plain_text import shortened
 from gui.format import moment
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
-from gui.titles import devices_words, model_title, strategy_title, title
+from gui.titles import devices_words, model_title, run_title, strategy_title
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -49,7 +49,7 @@ def _best_key(run: RunSummary) -> float:
 
 
 COLUMNS: tuple[_Column, ...] = (
-    _Column("Name", title, lambda run: title(run).lower()),
+    _Column("Name", run_title, lambda run: run_title(run).lower()),
     _Column("State", lambda run: run.state.capitalize(), lambda run: run.state),
     _Column("Best", best_words, _best_key, number=True),
     _Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
@@ -166,7 +166,7 @@ class RunsModel(QAbstractTableModel):
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             answer = _RIGHT
         elif role == Qt.ItemDataRole.AccessibleTextRole and place == NAME and run.favourite:
-            answer = f"{title(run)}, favourite"
+            answer = f"{run_title(run)}, favourite"
         elif role == Qt.ItemDataRole.DecorationRole:
             answer = _mark(run, place)
         return answer

@@ -19,7 +19,7 @@ LOOK_EVERY_S = 10.0
 """A look goes through all processes of the machine, some 20 ms on a thread."""
 
 _MOST = 3
-"""So many have a line of their own; all can be ended with one button."""
+"""The most orphans with a line each; one button ends all."""
 
 
 def named_orphans() -> dict[Orphan, str]:
@@ -99,7 +99,7 @@ class Orphans(QWidget):
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
         holds = f" and holds {held}" if held else ""
-        return f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) is left without its supervisor{holds}."
+        return f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) has lost its supervisor{holds}."
 
     def _looked(self, orphans: dict[Orphan, str]) -> None:
         self._looking = None
@@ -115,8 +115,8 @@ class Orphans(QWidget):
             self.look(at_once=True)
 
     def _tell(self, new: list[Orphan]) -> None:
-        others = f" So are {len(new) - 1:,} more." if len(new) > 1 else ""
-        self.told.emit(f"{self.words(new[0])}{others} Runs (Ctrl+3) ends {'them' if others else 'it'}.")
+        others = f" So have {len(new) - 1:,} more." if len(new) > 1 else ""
+        self.told.emit(f"{self.words(new[0])}{others} Use Runs (Ctrl+3) to end {'them' if others else 'it'}.")
 
     def _not_looked(self, error: Exception) -> None:
         self._looking = None
@@ -172,7 +172,7 @@ class _Row(Banner):
         end = QPushButton("End")
         super().__init__(end)
         self.end, self._orphan = end, orphan
-        self.end.setToolTip(f"Asks it to end, and kills it after {PATIENCE_S:.0f} s")
+        self.end.setToolTip(f"Sends SIGTERM, then kills it after {PATIENCE_S:.0f} s")
         self.label.setToolTip(orphan.folder)
 
     def tell(self, words: str, name: str, *, ending: bool) -> None:

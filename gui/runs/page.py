@@ -34,12 +34,8 @@ from gui.titles import unread_words
 from gui.widgets.banner import Banner
 from gui.widgets.file_dialogs import reveal
 
-_EMPTY = (
-    "No runs yet.\n\n"
-    "Go to Train, choose what to train and press Train:\n"
-    "every run is listed here and can be opened again."
-)
-_NOTHING_LIKE_THAT = "No run is as the search and the filters ask.\n\n“Show all” takes them back."
+_EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
+_NOTHING_LIKE_THAT = "No runs match.\n\n“Show all” clears the search and the filters."
 
 _WIDE = 1100
 """From this width on, in pixels, the details stand beside the list rather than below it."""
@@ -226,11 +222,11 @@ class RunsPage(QWidget):
         count = self.interrupted.count
         if count:
             was = (
-                "was interrupted: Runs (Ctrl+3) tells what it was doing"
+                "was interrupted. Runs (Ctrl+3) shows what it was doing"
                 if count == 1
-                else ("were interrupted: Runs (Ctrl+3) tells what they were doing")
+                else ("were interrupted. Runs (Ctrl+3) shows what they were doing")
             )
-            self.told.emit(f"{counted(count, 'run')} {was} and how to go on.")
+            self.told.emit(f"{counted(count, 'run')} {was} and how to resume.")
 
     def _noted(self, run: RunSummary) -> None:
         self._found([run])
@@ -245,7 +241,7 @@ class RunsPage(QWidget):
         """The runs that were last known stay in the list."""
         words = f"The list of runs cannot be read: {why}."
         self.unread.say(words)
-        self._empty.setText(f"{words}\n\nCorrect that, or set FOOTPLATE_HOME to another folder.")
+        self._empty.setText(f"{words}\n\nFix this, or set FOOTPLATE_HOME to another folder.")
         self._show_all()
 
     def _choose_runs(self, wanted: RunFilter) -> None:
@@ -292,7 +288,7 @@ class RunsPage(QWidget):
             lambda: ask_to_pause(run_id),
             self,
             lambda _run: self.refresh(),
-            lambda error: self.told.emit(f"{run_id} could not be asked to pause: {error}"),
+            lambda error: self.told.emit(f"Could not pause {run_id}: {error}"),
         )
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:

@@ -156,16 +156,16 @@ class QueueView(QWidget):
         self._count = QLabel()
         self._count.setObjectName("muted")
         before, after = (
-            "Moves the run before the one that stands before it",
-            "Moves the run behind the one that stands after it",
+            "Moves the run up",
+            "Moves the run down",
         )
         self.acts = {
             "up": self._act("up", "Up", before, "Alt+Up"),
             "down": self._act("down", "Down", after, "Alt+Down"),
-            "first": self._act("first", "First", "Moves the run to the head of the line", "Alt+Home"),
+            "first": self._act("first", "First", "Moves the run to the front of the queue", "Alt+Home"),
             "hold": self._act("hold", "Hold", "", "H"),
-            "start": self._act("start", "Start now", "Starts the run beside those that have its devices"),
-            "remove": self._act("remove", "Remove", "Takes the run out of the line; it can be put back", "Delete"),
+            "start": self._act("start", "Start now", "Starts the run now and shares its devices with other runs"),
+            "remove": self._act("remove", "Remove", "Removes the run from the queue; it can be put back", "Delete"),
         }
         self.buttons = {wanted: bind(QPushButton(), action) for wanted, action in self.acts.items()}
         self._card = QFrame()
@@ -230,7 +230,7 @@ class QueueView(QWidget):
         return Action(self.table, f"queue_{name}", text, tip, *keys, context=HERE)
 
     def _lay_out(self) -> None:
-        heading = QLabel("In line")
+        heading = QLabel("Queue")
         heading.setObjectName("heading")
         top = FlowLayout(spacing=8, line_spacing=4)
         for widget in (heading, self._count, *self.buttons.values()):
@@ -279,7 +279,7 @@ class QueueView(QWidget):
             raise error
         if str(error) != self._complaint:
             self._complaint = str(error)
-            self.told.emit(f"The line of waiting runs cannot be looked at: {error}")
+            self.told.emit(f"Cannot read the queue: {error}")
 
     def _show_what_there_is(self) -> None:
         self._card.setVisible(bool(self.model.places))
@@ -290,15 +290,15 @@ class QueueView(QWidget):
         row = self.model.row(place.run_id) if place is not None else None
         held = place is not None and place.held
         if held:
-            self.acts["hold"].become("Release", "Lets the run go on waiting for its devices alone (H)")
+            self.acts["hold"].become("Release", "Lets the run start when its devices are free (H)")
         else:
-            tip = "Has the others go before the run, which keeps its place, until you release it (H)"
+            tip = "Lets others start first until you release the run; it keeps its position (H)"
             self.acts["hold"].become("Hold", tip)
         last = len(self.model.places) - 1
         for wanted, button in self.buttons.items():
             at_its_end = (wanted in ("up", "first") and row == 0) or (wanted == "down" and row == last)
             had_focus = button.hasFocus()
-            self.acts[wanted].allow("Choose a run" if row is None else "It stands there already" if at_its_end else "")
+            self.acts[wanted].allow("Select a run" if row is None else "Already there" if at_its_end else "")
             if had_focus and not self.acts[wanted].ready:
                 self.table.setFocus()
             button.setAccessibleName(f"{button.text()}: {place.name}" if place is not None else button.text())
@@ -311,19 +311,21 @@ class QueueView(QWidget):
     def _not_done(self, error: Exception) -> None:
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
-        self.told.emit(f"That could not be done: {error}")
+        self.told.emit(f"Could not change the queue: {error}")
         self.look()
 
     def _remove(self, place: QueuePosition) -> None:
         row = self.model.row(place.run_id) or 0
         self._last_removed = place, row
-        self.removed.say(f"Taking “{place.name}” out of the line …", "info", "", "Close")
+        self.removed.say(f"Removing “{place.name}” from the queue …", "info", "", "Close")
         self.removed.no.setFocus()
         in_background(lambda: take_out(place.folder), self, lambda _none: self._gone(place), self._not_gone)
 
     def _gone(self, place: QueuePosition) -> None:
         if self._last_removed is not None and self._last_removed[0] == place:
-            self.removed.say(f"“{place.name}” is out of the line; it stays in the list.", "ok", "Put back", "Close")
+            self.removed.say(
+                f"“{place.name}” was removed from the queue. It stays in the list of runs.", "ok", "Put back", "Close"
+            )
             self._show_what_there_is()
         self.look()
         self.changed.emit()

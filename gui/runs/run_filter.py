@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.runs.folder import RunSummary
-from gui.titles import model_title, strategy_title, title
+from gui.titles import model_title, run_title, strategy_title
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunFilter:
 
 def _said(run: RunSummary) -> str:
     parts = (
-        title(run),
+        run_title(run),
         model_title(run.model),
         run.model,
         Path(run.dataset).name,

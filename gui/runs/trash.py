@@ -32,10 +32,10 @@ def trash_run(run: RunFolder) -> Trashed:
     allow it."""
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
-        raise CannotTrash(f"{run.run_id} goes on: stop it first.")
+        raise CannotTrash(f"{run.run_id} is still running: stop it first.")
     path = run.path.absolute()
     if not path.is_dir():
-        raise CannotTrash(f"{run.run_id} is gone already.")
+        raise CannotTrash(f"{run.run_id} no longer exists.")
     thrown = QFile(str(path))
     if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
@@ -43,20 +43,22 @@ def trash_run(run: RunFolder) -> Trashed:
         place = paths.private_folder(paths.home() / "trash") / f"{run.run_id}.{time.time_ns()}"
         os.rename(path, place)
     except OSError as error:
-        raise CannotTrash(f"{run.run_id} stays where it is: {error.strerror} ({path}).") from error
+        raise CannotTrash(f"{run.run_id} could not be moved: {error.strerror} ({path}).") from error
     return Trashed(path, place, desktop=False)
 
 
 def put_back(thing: Trashed) -> None:
     """Moves a run from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
     if not thing.place.is_dir():
-        raise CannotTrash(f"{thing.origin.name} is in the trash no more.")
+        raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():
-        raise CannotTrash(f"There is another {thing.origin} by now; the one in the trash stays there.")
+        raise CannotTrash(f"{thing.origin} exists again, so the one in the trash stays there.")
     try:
         thing.origin.parent.mkdir(parents=True, exist_ok=True)
         os.rename(thing.place, thing.origin)
     except OSError as error:
-        raise CannotTrash(f"{thing.origin.name} stays in the trash: {error.strerror} ({thing.origin}).") from error
+        raise CannotTrash(
+            f"{thing.origin.name} could not be restored from the trash: {error.strerror} ({thing.origin})."
+        ) from error
     if thing.desktop:  # whose note of where it was lies beside, by the Trash specification of freedesktop.org
         (thing.place.parents[1] / "info" / f"{thing.place.name}.trashinfo").unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 
     run = find_run(run_id)
     if run is None:
-        raise LookupError("it is not in the list of runs any more")
+        raise LookupError("it is no longer in the list of runs")
     with RunConnection(run, COMMANDS_ONLY) as connection:
         connection.send(command)
     return run

@@ -95,12 +95,12 @@ class ChildModule(QObject):
                 self._take(line)
         except (FrameError, msgspec.DecodeError) as error:
             self.cancel()
-            self.failed.emit(f"{self._doing} gave an answer that could not be understood: {error}.")
+            self.failed.emit(f"{self._doing} returned invalid output: {error}.")
 
     def _failed_to_start(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
             self.cancel()
-            self.failed.emit(f"{self._doing} could not begin: {sys.executable} did not start.")
+            self.failed.emit(f"{self._doing} could not start: {sys.executable} failed to run.")
 
     def _finished(self, code: int) -> None:
         self._read()

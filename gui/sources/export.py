@@ -123,7 +123,7 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
     image = QBuffer()
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
-        raise ExportError(f"{path.name} was not written: there is nothing on screen to make an image of.")
+        raise ExportError(f"Could not save {path.name}: there is nothing to save as an image.")
     temporary = _beside(path)
     try:
         with temporary.open("wb") as stream:
@@ -160,4 +160,6 @@ def _settle(descriptor: int, flush: Callable[[], None]) -> None:
 def _failure(path: Path, temporary: Path, error: OSError) -> ExportError:
     with suppress(OSError):  # it may be what could not be made
         temporary.unlink(missing_ok=True)
-    return ExportError(f"{path} was not written: {error.strerror or error}. Choose another place, or make room there.")
+    return ExportError(
+        f"Could not save {path}: {error.strerror or error}. Choose another folder, or free up space there."
+    )

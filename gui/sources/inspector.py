@@ -23,7 +23,7 @@ class Inspector(ChildModule):
     done = Signal(object)
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("engine.data", "Looking through the folder", REPORT_LIMIT_BYTES, parent)
+        super().__init__("engine.data", "Inspecting the folder", REPORT_LIMIT_BYTES, parent)
         self.folder = ""
         self._report: DatasetReport | None = None
 

@@ -72,7 +72,7 @@ class Launcher(QObject):
         try:
             preloader.start()
         except OSError as error:
-            log.warning("no parent could be started beforehand: %s", error)
+            log.warning("could not pre-start the parent process: %s", error)
             return
         self._preloader = preloader
         if preloader.fileno() >= 0:
@@ -135,7 +135,7 @@ class Launcher(QObject):
         if isinstance(error, OSError | _CannotGoOn):
             self.failed.emit(error.problems if isinstance(error, _CannotGoOn) else [problem_of(error)])
             return
-        self.failed.emit([Problem("run", "The run could not be made.", "What went wrong is in the window's log.")])
+        self.failed.emit([Problem("run", "Could not create the run.", "See the window's log for details.")])
         raise error
 
     def _heard(self) -> None:
@@ -195,12 +195,12 @@ def problem_of(error: OSError) -> Problem:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return Problem(
             "run",
-            f"There is no permission to write to {where}.",
-            f"Allow writing there, or {elsewhere} and start again.",
+            f"No permission to write to {where}.",
+            f"Grant write access, or {elsewhere} and restart.",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem("run", f"The disk of {where} is full.", f"Make room there, or {elsewhere} and start again.")
-    return Problem("run", f"The run could not be made in {where}: {error.strerror}.", f"Correct that, or {elsewhere}.")
+        return Problem("run", f"The disk with {where} is full.", f"Free up space, or {elsewhere} and restart.")
+    return Problem("run", f"Could not create the run in {where}: {error.strerror}.", f"Fix this, or {elsewhere}.")
 
 
 def _whole(path: str) -> str:

@@ -72,4 +72,4 @@ class NotesWriter(QObject):
         self._write_next()
         if not isinstance(error, OSError):
             raise error
-        self.failed.emit(f"What was said of {run.run_id} could not be kept: {error.strerror} ({run.folder}).")
+        self.failed.emit(f"Could not save the notes of {run.run_id}: {error.strerror} ({run.folder}).")

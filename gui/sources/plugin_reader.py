@@ -17,7 +17,7 @@ class PluginReader(ChildModule):
     done = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("engine.catalogue", "Looking at the installed plug-ins", 1 << 20, parent)
+        super().__init__("engine.catalogue", "Reading the installed plug-ins", 1 << 20, parent)
 
     def start(self) -> None:
         """Begins where there is something to look at."""

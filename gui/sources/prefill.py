@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Prefill:
     """`said` tells what stands in the form, above it; `action` is what the button says that starts it.
 
-    A guest with a `run` is gone on with in that run's folder, from its `checkpoint` (a path, "" for the start), and its
+    A prefill with a `run` resumes in that run's folder, from its `checkpoint` (a path, "" for the start), and its
     `job` is the run's own; one without is the job of a new run. `preset` holds values that the form begins with instead of
     the job's, and `focus` is the field where the user is likely to begin.
     """

@@ -1,4 +1,4 @@
-"""What a run in line waits for, in words: its place, its devices, and the runs before it by their names."""
+"""Describes a queued run's position, its devices, and the runs before it by name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from engine.system.plain_text import shortened
 from gui.titles import gpu_names, listed, model_title
 
 _NAMED = 2
-"""So many of the runs before it are named; of more, the first, and how many there are besides."""
+"""The most runs before it that are all named; of more, only the first is named."""
 
 
 class RunNames:
-    """What runs are called, each looked up once: its own name, else its model and dataset."""
+    """Names of runs, each looked up once: the given name, else model and dataset."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -36,9 +36,9 @@ def in_line_words(
 
     `devices` are those of the run's job, `titles` what GPUs are called, by UUID, as far as they are known.
     """
-    words = f"{_place(waiting.place)} in line for {_devices(devices, titles)}"
+    words = f"{_place(waiting.place)} in the queue for {_devices(devices, titles)}"
     if waiting.held:
-        return f"{words}, held back until it is released"
+        return f"{words}, on hold until released"
     reasons = [f"behind {_runs(waiting.behind, name_of)}"] if waiting.behind else []
     return ", ".join([words, *reasons, *waiting.others])
 

@@ -1,4 +1,4 @@
-"""The jobs of runs as guests in the form: to go on with, to train further, to fork. Read away from the window's thread."""
+"""Prefills of the form with the jobs of existing runs: to resume, train further or fork. Called in background threads."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from engine.runs.resume import checkpoint_of
 from gui.format import lately
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
 from gui.sources.prefill import Prefill
-from gui.titles import changes_words, title
+from gui.titles import changes_words, run_title
 
 MORE_EPOCHS = 5
-"""What a completed run is offered to be trained further."""
+"""Epochs that training a completed run further adds by default."""
 
-_GREY = "What is grey stays as it is: else it would be another training."
+_GREY = "Grey fields can't be changed when resuming."
 
 _MOST_NAME = 120
 """Characters of a run's name at most, as in a job."""
 
 
 class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
-    """The run can be neither gone on with nor forked; the text says why, in words for the user."""
+    """The run can be neither resumed nor forked; the text tells the user why."""
 
 
 def to_go_on(summary: RunSummary) -> Prefill:
-    """The run's job, to go on with changed; with more epochs where it is completed. Raises NoGuest."""
+    """The run's job, to resume with changes; with more epochs if it has completed. Raises CannotPrefill."""
     run, job = _read(summary)
-    named = f"“{title(summary)}”"
+    named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
     shown = msgspec.structs.replace(job, name=summary.name)
     place = str(checkpoint) if checkpoint is not None else ""
@@ -49,7 +49,7 @@ def to_go_on(summary: RunSummary) -> Prefill:
             focus="epochs",
         )
     return Prefill(
-        said=f"Goes on with {named} {begins}. {_GREY}",
+        said=f"Resumes {named} {begins}. {_GREY}",
         job=shown,
         run=run,
         checkpoint=place,
@@ -58,22 +58,22 @@ def to_go_on(summary: RunSummary) -> Prefill:
 
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
-    """The job of a new run that begins with a checkpoint of this one; without one named, with its last. Raises NoGuest."""
+    """The job of a new run that starts from `checkpoint` of this one, by default from its last. Raises CannotPrefill."""
     run, job = _read(summary)
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
     if chosen is None:
         gone = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
-        raise CannotPrefill(f"“{title(summary)}” cannot be forked: {gone}.")
+        raise CannotPrefill(f"“{run_title(summary)}” cannot be forked: {gone}.")
     changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
-    of = f"“{title(summary)}”"
+    of = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.place)))
     if chosen.weights_alone:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
-        said = f"A new run that begins with the best weights of {of} ({written}): with these alone, at its first epoch."
+        said = f"A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
     else:
         changes |= {"resume_from": str(chosen.path)}
-        said = f"A new run that goes on from a checkpoint of {of} ({written}), beside it."
+        said = f"A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
     fork = Prefill(said=said, job=msgspec.structs.replace(job, **changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.epochs)
     if over and not chosen.weights_alone:  # else there would be nothing left to train
@@ -83,10 +83,10 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 
 def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
     """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
-    NoGuest."""
+    CannotPrefill."""
     if verdict.code == "falling":
         return replace(to_go_on(summary), preset=dict(verdict.changes))
-    said = f"A new run like “{title(summary)}”, but with {changes_words(verdict.changes)}."
+    said = f"A new run like “{run_title(summary)}”, but with {changes_words(verdict.changes)}."
     return Prefill(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
 
 
@@ -94,7 +94,7 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
     run = RunFolder(summary.folder)
     job = run.job()
     if job is None:
-        raise CannotPrefill(f"The job of “{title(summary)}” cannot be read: look at {run.job_file}.")
+        raise CannotPrefill(f"The job of “{run_title(summary)}” cannot be read: check {run.job_file}.")
     return run, job
 
 
@@ -104,4 +104,4 @@ def _from(run: RunFolder, path: Path | None) -> str:
     if known is not None:
         of = f"{known.name}, {lately(known.written)}"
         return f"from {known.place} ({of})" if known.place else f"from a checkpoint ({of})"
-    return f"from {path}" if path is not None else "from its start, since it has no checkpoint"
+    return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"

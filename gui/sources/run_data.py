@@ -49,10 +49,10 @@ LineKind = Literal["debug", "info", "warning", "error"]
 
 
 _ENDINGS: dict[Outcome, str] = {
-    "completed": "The run is complete",
-    "paused": "The run has been paused",
-    "stopped": "The run has been stopped",
-    "failed": "The run has failed",
+    "completed": "The run completed",
+    "paused": "The run was paused",
+    "stopped": "The run was stopped",
+    "failed": "The run failed",
     "unsaved": "The run's last state could not be saved",
 }
 
@@ -67,7 +67,7 @@ class Line:
 
 
 Asked = Literal["", "pause", "stop"]
-"""What a run has been asked to do about its end."""
+"""The pending request to pause or stop a run."""
 
 _IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
 """What a run may say without having left the line."""
@@ -119,7 +119,7 @@ class RunData:
     """By their code, the one that came last at the end."""
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     waiting: Waiting | None = None
-    """Set while the run stands in line."""
+    """Set while the run is queued."""
     fetching: tuple[Fetching, ...] = ()
     """The first word about the weights that are being fetched, and the latest; none once that is over."""
     restarting: Restarting | None = None
@@ -243,7 +243,7 @@ class RunData:
                 self.unsaved |= event.code == "unsaved"
                 self._say(event, "warning", event.message)
             case EventsLost():
-                self._say(event, "warning", f"{event.count} measurements are missing here: {event.reason}")
+                self._say(event, "warning", f"{event.count} events are missing here: {event.reason}")
             case _:
                 self._apply_ending(event)
 
@@ -261,7 +261,7 @@ class RunData:
                 self._say(event, "info", f"Asked to {event.command.replace('_', ' ')}")
             case DevicesFree():
                 self.devices_free = event
-                seen = "" if event.verified else " (the workers are gone; the memory could not be looked at)"
+                seen = "" if event.verified else " (the workers have exited; GPU memory could not be checked)"
                 self._say(event, "info", f"Devices are free{seen}")
             case Verdict():
                 self.verdict = event
@@ -286,7 +286,7 @@ class RunData:
             self._say(event, "info", f"Run {event.run_id} started {with_workers}")
         else:
             since = duration(max(0.0, event.time - self.last_time))
-            self._say(event, "info", f"Run {event.run_id} goes on {with_workers}, after {since}")
+            self._say(event, "info", f"Run {event.run_id} resumed {with_workers} after {since}")
 
     def _restart(self, event: Restarting) -> None:
         self.restarting, self.failure, self.unsaved = event, None, False
@@ -335,14 +335,14 @@ def attempt_words(event: Restarting) -> str:
 
 
 def _restart_words(event: Restarting) -> str:
-    return f"Starting again from the last checkpoint ({attempt_words(event)}): {event.cause}"
+    return f"Restarting from the last checkpoint ({attempt_words(event)}): {event.cause}"
 
 
 def _waiting_words(event: Waiting) -> str:
     if event.held:
-        return f"Waiting in line at place {event.place}, held back"
+        return f"Waiting in the queue at position {event.place}, on hold"
     reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []
-    return ", ".join([f"Waiting in line at place {event.place}", *reasons, *event.others])
+    return ", ".join([f"Waiting in the queue at position {event.place}", *reasons, *event.others])
 
 
 def _workers(world_size: int) -> str:

@@ -12,7 +12,7 @@ from engine.contract.devices import is_gpu
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
 from gui.sources.background import why
 from gui.sources.executions import executions
-from gui.titles import title
+from gui.titles import run_title
 
 SHOWN_S = 86_400.0
 """Runs that ended longer ago are no marks: the graphs reach no further back."""
@@ -101,7 +101,7 @@ class IntervalReader:
 
 def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
     """Raises OSError, and whatever damaged files may lead to."""
-    run, name = RunFolder(summary.folder), title(summary)
+    run, name = RunFolder(summary.folder), run_title(summary)
     if summary.state in ENDED and _silent_for_long(run):
         return ()
     last, told = run.last_event(), executions(run)

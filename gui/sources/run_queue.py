@@ -80,7 +80,7 @@ def take_out(folder: str) -> None:
     supervisor = run.supervisor()
     while supervisor is not None and supervisor.alive():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{run.run_id} has not ended {PATIENCE_S:.0f} s after it was asked to.")
+            raise TimeoutError(f"{run.run_id} has not ended {PATIENCE_S:.0f} s after the request.")
         time.sleep(_LOOK_S)
 
 

@@ -98,7 +98,7 @@ class RunSession(QObject):
         status = status_of(self.data, self._state, self._asked, **words)
         if not self._refusal or not self.active:
             return status
-        return replace(status, text=f"{status.text} · followed by its log ({self._refusal})")
+        return replace(status, text=f"{status.text} · following its log ({self._refusal})")
 
     @property
     def active(self) -> bool:

@@ -28,15 +28,15 @@ _NO_PAUSE: dict[StatusWord, str] = {
     "Idle": "Nothing is running",
     "Checking": "Nothing is running",
     "Fetching": "It holds no device yet; Stop ends it",
-    "Waiting": "A run that waits holds no device to give back; Stop takes it out of the line",
-    "Pausing": "It pauses after the step in hand",
-    "Stopping": "It is about to end",
+    "Waiting": "A waiting run holds no devices; Stop removes it from the queue",
+    "Pausing": "It pauses after the current step",
+    "Stopping": "It is already stopping",
     "Completed": "It is complete",
 }
 _NO_STOP: dict[StatusWord, str] = {
     "Idle": "Nothing is running",
     "Checking": "Nothing is running",
-    "Stopping": "It is about to end",
+    "Stopping": "It is already stopping",
 }
 
 
@@ -44,7 +44,7 @@ _NO_STOP: dict[StatusWord, str] = {
 class RunStatus:
     """`text` begins with `word`. `fraction` is 0 to 1; what is not known is None.
 
-    `devices_free` is true once the workers are gone, false while they may hold devices, None where no run is open.
+    `devices_free` is true once the workers have exited, false while they may hold devices, None where no run is open.
     """
 
     word: StatusWord = "Idle"
@@ -83,8 +83,8 @@ def status_of(
     data: RunData,
     state: State,
     asked: Asked = "",
-    in_line: str = "in line for its devices",
-    interrupted: str = "the run's process ended without a word",
+    in_line: str = "queued for its devices",
+    interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
     """What to say of a run in `state` that has said `data`. `asked` is what it has been asked to do and need not have
     answered yet; in words, `in_line` is what it waits for and `interrupted` why it was."""
@@ -184,7 +184,7 @@ def _running(data: RunData, epochs: int | None) -> str:
     doing = {
         "preparing": "preparing the data and the model",
         "validating": "validating",
-        "saving": "trying again to save the last state" if data.unsaved else "saving a checkpoint",
+        "saving": "retrying to save the last state" if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")
     if data.epoch and epochs:
         place = f"epoch {data.epoch} of {epochs}"
@@ -199,7 +199,7 @@ def cause_of(data: RunData) -> str:
         return data.finished.cause
     if data.failure is not None:
         return data.failure.cause
-    return "no cause was given; see the log"
+    return "unknown cause; see the log"
 
 
 def first_sentence(text: str) -> str:
@@ -209,7 +209,7 @@ def first_sentence(text: str) -> str:
 
 def _free(data: RunData) -> str:
     if data.devices_free is not None and not data.devices_free.verified:
-        return "the workers are gone"
+        return "the workers have exited"
     return "devices are free"
 
 

@@ -39,7 +39,7 @@ class CurveControls(QWidget):
         self.smoothing.setMinimumWidth(60)
         self.smoothing.setMaximumWidth(180)
         self.smoothing.setAccessibleName(f"Smoothing{of}")
-        self.smoothing.setToolTip("Weight of the exponential moving average; the faint curves are the unsmoothed ones")
+        self.smoothing.setToolTip("Weight of the exponential moving average; faint curves are unsmoothed")
         self.smoothing.valueChanged.connect(self._smooth)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.tabular(self._weight.font()))

@@ -46,7 +46,7 @@ class Legend(QWidget):
             self._entries = tuple(entries)
             self.updateGeometry()
         self._present = tuple(place for place in present if 0 <= place < len(self._entries))
-        words = [f"{entry.name}{'' if entry.colour else ' (left as it is)'}" for entry in self._entries]
+        words = [f"{entry.name}{'' if entry.colour else ' (unchanged)'}" for entry in self._entries]
         self.setToolTip("\n".join(words))
         self.setAccessibleDescription(f"In the images: {', '.join(words[place] for place in self._present)}")
         self.setVisible(bool(self._entries))

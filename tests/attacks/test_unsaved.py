@@ -243,7 +243,7 @@ def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsav
     fill(small_disk)
     gate.open()
     qtbot.waitUntil(offer.isVisible, timeout=20_000)
-    assert store.status.text == "Running · epoch 3 of 3, trying again to save the last state"
+    assert store.status.text == "Running · epoch 3 of 3, retrying to save the last state"
     offer.click()
     dialog = page.findChild(QFileDialog)
     assert dialog is not None

@@ -68,10 +68,10 @@ def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(
     bar.show_run(RunStatus(word="Running", text="Running", **HALF))
     assert bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50 %", "1,840 images/s", "3:12 left"]
-    bar.show_run(RunStatus(word="Waiting", text="Waiting · next in line for GPU 0", **HALF))
+    bar.show_run(RunStatus(word="Waiting", text="Waiting · next in the queue for GPU 0", **HALF))
     assert not bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["", "", ""]
-    assert "out of the line" in bar.stop.toolTip()
+    assert "from the queue" in bar.stop.toolTip()
 
 
 def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:

@@ -1,4 +1,4 @@
-"""A line for each GPU, so that many are seen at once."""
+"""One row per GPU, for an overview of many."""
 
 from __future__ import annotations
 

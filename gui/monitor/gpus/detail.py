@@ -78,7 +78,7 @@ class GpuDetail(QWidget):
         self.back.setAccessibleName("Back to all GPUs")
         self.back.clicked.connect(self.closed)
         self.anew = QPushButton("Count energy from now")
-        self.anew.setToolTip("Begins to count the energy that this GPU uses anew")
+        self.anew.setToolTip("Resets this GPU's energy counter")
         self.anew.clicked.connect(lambda: self._each is not None and self.count_anew.emit(self._each.key))
         self._title = QLabel()
         self._title.setObjectName("heading")

@@ -1,4 +1,4 @@
-"""What a GPU tells, as figures: the few of a tile, and all of them in groups. What it does not tell is left out."""
+"""The values that a GPU reports: the few of a tile, and all in groups. Unreported values are left out."""
 
 from __future__ import annotations
 
@@ -126,31 +126,35 @@ def _work(gpu: Gpu, read: Read) -> Told:
     ):  # fmt: skip
         yield _quantity(BY_ID[quantity].title, quantity, read)
     mode = gpu.compute_mode.replace("_", " ")
-    yield _text("compute_mode", "Compute mode", mode, "Whether several processes may compute on it at once.")
+    yield _text("compute_mode", "Compute mode", mode, "Whether several processes may use the GPU at the same time.")
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_WORDS[reason] for reason in gpu.throttled) or "nothing"
-        yield _text("throttled", "Held back by", reasons.removeprefix("held back by "), "Why clocks are not higher.")
+        yield _text(
+            "throttled", "Held back by", reasons.removeprefix("held back by "), "Why the clocks are not higher."
+        )
 
 
 def _memory(gpu: Gpu, read: Read) -> Told:
     yield _quantity("In use", "memory_used_bytes", read)
-    yield _bytes("free", "Free", gpu.memory_free_bytes, "Memory that programs can still get.")
-    yield _bytes("reserved", "Reserved", gpu.memory_reserved_bytes, "What the driver keeps for itself.")
-    yield _bytes("total", "Total", gpu.memory_total_bytes, "All of the GPU's memory.")
+    yield _bytes("free", "Free", gpu.memory_free_bytes, "Memory available to programs.")
+    yield _bytes("reserved", "Reserved", gpu.memory_reserved_bytes, "Memory reserved by the driver.")
+    yield _bytes("total", "Total", gpu.memory_total_bytes, "Total memory of the GPU.")
 
 
 def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Told:
     yield _quantity("Power", "power_w", read)
-    yield _number("limit", "Power limit", gpu.power_limit_w, "W", "The most that it may draw; the owner can set it.")
+    yield _number("limit", "Power limit", gpu.power_limit_w, "W", "Maximum power draw; an administrator can change it.")
     yield _energy(used)
     if gpu.energy_j is not None:
-        meaning = "Energy since the driver was loaded."
+        meaning = "Energy used since the driver was loaded."
         yield _text("energy_all", "Since the driver started", energy(gpu.energy_j), meaning)
     yield _temperature("Core", "temperature_c", read, gpu.slowdown_c)
-    yield _number("slowdown", "Slows down at", gpu.slowdown_c, "°C", "Clocks are lowered from this temperature on.")
-    yield _number("shutdown", "Shuts down at", gpu.shutdown_c, "°C", "The GPU turns itself off at this temperature.")
+    yield _number("slowdown", "Slows down at", gpu.slowdown_c, "°C", "The GPU lowers its clocks at this temperature.")
+    yield _number("shutdown", "Shuts down at", gpu.shutdown_c, "°C", "The GPU shuts down at this temperature.")
     yield _temperature("Memory temp.", "memory_temperature_c", read, gpu.memory_max_c)
-    yield _number("memory_max", "Memory allowed", gpu.memory_max_c, "°C", "The highest temperature of the memory.")
+    yield _number(
+        "memory_max", "Memory allowed", gpu.memory_max_c, "°C", "Maximum operating temperature of the memory."
+    )
     yield _quantity("Fan", "fan_percent", read)
 
 
@@ -158,17 +162,19 @@ def _clocks(gpu: Gpu, read: Read) -> Told:
     yield _of_highest("SM clock", "sm_clock_mhz", gpu, read)
     yield _of_highest("Memory clock", "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
-        meaning = "From P0, the fastest, to P15, the most sparing."
+        meaning = "From P0 (maximum performance) to P15 (minimum power)."
         yield _text("performance_state", "Performance state", f"P{gpu.performance_state}", meaning)
 
 
 def _links(gpu: Gpu, read: Read) -> Told:
     pcie = gpu.pcie
-    yield _of("generation", "PCIe generation", pcie.generation, pcie.max_generation, "A resting link may be slower.")
-    yield _of("width", "PCIe lanes", pcie.width, pcie.max_width, "Fewer than there could be: a narrow or a bad slot.")
+    yield _of("generation", "PCIe generation", pcie.generation, pcie.max_generation, "An idle link may run slower.")
+    yield _of(
+        "width", "PCIe lanes", pcie.width, pcie.max_width, "Fewer than the maximum points to a narrow or faulty slot."
+    )
     for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
         yield _quantity(BY_ID[quantity].title, quantity, read)
-    replays = "Packets that had to be sent again over PCIe: a rising number points to a bad slot, riser or cable."
+    replays = "PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable."
     yield _number("replays", "PCIe replays", pcie.replays, "", replays)
     if gpu.nvlinks:
         active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
@@ -179,24 +185,34 @@ def _links(gpu: Gpu, read: Read) -> Told:
 
 def _errors(gpu: Gpu) -> Told:
     ecc, retired = gpu.ecc, gpu.retired
-    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), "Whether errors of the memory are found and corrected.")
+    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), "Whether memory errors are detected and corrected.")
     now, life = "since the driver was loaded", "over the GPU's life"
-    yield _number("corrected", "Corrected", ecc.corrected, "", f"Errors corrected {now}; they do no harm.")
-    yield _number("uncorrected", "Uncorrected", ecc.uncorrected, "", f"Errors not corrected {now}.", bad=True)
-    yield _number("total_corrected", "Corrected, all", ecc.total_corrected, "", f"Errors corrected {life}.")
-    yield _number("total_uncorrected", "Uncorrected, all", ecc.total_uncorrected, "", f"Errors not corrected {life}.")
-    pages = "Pages of memory taken out of use for good, for"
-    yield _number("pages_single", "Pages retired (1 bit)", retired.pages_single_bit, "", f"{pages} many small errors.")
-    yield _number("pages_double", "Pages retired (2 bit)", retired.pages_double_bit, "", f"{pages} an error each.")
-    rows = "Rows of memory replaced by spare ones, for"
+    yield _number("corrected", "Corrected", ecc.corrected, "", f"Corrected errors {now}; they are harmless.")
+    yield _number("uncorrected", "Uncorrected", ecc.uncorrected, "", f"Uncorrected errors {now}.", bad=True)
+    yield _number("total_corrected", "Corrected, all", ecc.total_corrected, "", f"Corrected errors {life}.")
+    yield _number("total_uncorrected", "Uncorrected, all", ecc.total_uncorrected, "", f"Uncorrected errors {life}.")
+    pages = "Memory pages permanently retired because of"
     yield _number(
-        "rows_corrected", "Rows remapped (corrected)", retired.rows_corrected, "", f"{rows} many small errors."
+        "pages_single", "Pages retired (1 bit)", retired.pages_single_bit, "", f"{pages} repeated single-bit errors."
     )
-    yield _number("rows_uncorrected", "Rows remapped (uncorr.)", retired.rows_uncorrected, "", f"{rows} an error each.")
-    pending = "Whether the GPU must be reset, or the machine restarted, to take faulty memory out of use."
+    yield _number(
+        "pages_double", "Pages retired (2 bit)", retired.pages_double_bit, "", f"{pages} a double-bit error each."
+    )
+    rows = "Memory rows remapped to spare rows because of"
+    yield _number(
+        "rows_corrected", "Rows remapped (corrected)", retired.rows_corrected, "", f"{rows} repeated corrected errors."
+    )
+    yield _number(
+        "rows_uncorrected",
+        "Rows remapped (uncorr.)",
+        retired.rows_uncorrected,
+        "",
+        f"{rows} an uncorrected error each.",
+    )
+    pending = "Whether a GPU reset or a reboot is needed to take faulty memory out of use."
     for name, value in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
         yield _flag(name, "Waits for a reset", value, ("yes", "no"), pending, bad=True)
-    failed = "Whether faulty memory could not be replaced: the GPU should be."
+    failed = "Whether remapping faulty memory failed; if so, replace the GPU."
     yield _flag("rows_failed", "Remapping failed", retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
@@ -204,18 +220,16 @@ def _identity(each: WatchedGpu) -> Told:
     gpu = each.gpu
     yield _text("name", "Chip", gpu.name)
     yield _text("host", "Host", each.host)
-    yield _text(
-        "numbers", "Numbers", device_format.gpu_number_origin(gpu), "CUDA and NVML count GPUs in orders of their own."
-    )
-    yield _text("uuid", "UUID", gpu.uuid, "What identifies it wherever it is plugged in.")
+    yield _text("numbers", "Numbers", device_format.gpu_number_origin(gpu), "CUDA and NVML number GPUs differently.")
+    yield _text("uuid", "UUID", gpu.uuid, "Identifies the GPU in any slot.")
     yield _text("pci", "PCI address", gpu.pci_bus_id or "")
     if gpu.mig is not None:
-        yield _text("profile", "MIG profile", gpu.mig.profile, "Its share of the GPU's processors, and its memory.")
-    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), "Whether the GPU is divided into instances.")
-    keeps = "Whether the driver stays loaded while nobody uses the GPU; without it the first use takes seconds."
+        yield _text("profile", "MIG profile", gpu.mig.profile, "The instance's share of the GPU's compute and memory.")
+    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), "Whether the GPU is partitioned into instances.")
+    keeps = "Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds."
     yield _flag("persistence", "Persistence", gpu.persistence, ("on", "off"), keeps)
     yield _text("driver", "Driver", each.driver)
-    yield _text("cuda", "CUDA", each.cuda, "The newest CUDA that the driver supports.")
+    yield _text("cuda", "CUDA", each.cuda, "The newest CUDA version that the driver supports.")
 
 
 def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
@@ -268,7 +282,7 @@ def _energy(used: Used | None) -> LabelledValue | None:
     if used is None:
         return None
     since = clock(used.since)
-    meaning = f"Energy used since {since}, when counting began; it can be begun anew from the menu."
+    meaning = f"Energy used since {since}. The counter can be reset from the menu."
     return LabelledValue("energy", f"Energy since {since[:5]}", energy(used.joules), meaning)
 
 
@@ -305,7 +319,7 @@ def _flag(
 def _reserved(gpu: Gpu) -> str:
     if gpu.memory_reserved_bytes is None:
         return ""
-    return f"The driver keeps {size(gpu.memory_reserved_bytes, 'GiB')} besides."
+    return f"The driver reserves another {size(gpu.memory_reserved_bytes, 'GiB')} besides."
 
 
 def _limits(gpu: Gpu) -> str:

@@ -21,7 +21,7 @@ from gui.style import theme
 _HIGHEST = 100.0
 _LABELLED_FROM = 150
 """Pixels of height from which on there is room to name the thresholds."""
-MEANING = "Utilization in %, memory and power in % of what there is, temperature in °C."
+MEANING = "Utilization in %, memory and power in % of their maximum, temperature in °C."
 
 
 class GpuPlot(LinePlot):
@@ -45,7 +45,7 @@ class GpuPlot(LinePlot):
         self._key = each.key
         told = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.tells, each.key))]
         scales = tuple((line, scale) for line, scale in told if scale is not None)
-        self.set_empty_text("Asleep" if each.gpu.asleep else "Nothing told that could be drawn")
+        self.set_empty_text("Asleep" if each.gpu.asleep else "No data")
         if scales != self._scales:
             self._scales = scales
             self.remove_lines()

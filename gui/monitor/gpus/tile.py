@@ -113,7 +113,7 @@ class Tile(QFrame):
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction("Details").triggered.connect(lambda: self.opened.emit(self.key))
-        anew = menu.addAction("Count its energy from now on")
+        anew = menu.addAction("Reset its energy counter")
         anew.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
         anew.triggered.connect(lambda: self.count_anew.emit(self.key))
         menu.popup(event.globalPos())
@@ -141,7 +141,7 @@ class Tile(QFrame):
             self.setAccessibleName(name)
             self.plot.setAccessibleName(name)
             self._more.setAccessibleName(f"Details of {each.title}")
-            self._more.setToolTip(f"All that {each.title} tells (Enter)")
+            self._more.setToolTip(f"Details of {each.title} (Enter)")
 
     def _show_states(self, each: WatchedGpu) -> None:
         found = each.states

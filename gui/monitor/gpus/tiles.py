@@ -1,4 +1,4 @@
-"""A tile for each GPU, laid out so that all can be seen at once where that is possible."""
+"""One tile per GPU, laid out to show all of them at once if possible."""
 
 from __future__ import annotations
 

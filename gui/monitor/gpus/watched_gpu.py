@@ -99,8 +99,8 @@ def watched_gpus(
 
 def _silence(snapshot: Snapshot, troubled: bool) -> str:
     if troubled:
-        return f"no news since {clock(snapshot.time)}"
-    return "" if snapshot.nvml.status == "ok" else "NVML does not answer: old numbers"
+        return f"no data since {clock(snapshot.time)}"
+    return "" if snapshot.nvml.status == "ok" else "NVML does not respond: values are stale"
 
 
 class LastSeen:

@@ -11,8 +11,8 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import theme
 
 _HINT = (
-    "A host is watched by running “footplate gpus --json --watch” there over ssh, without a password: "
-    "a name that “ssh NAME” takes in a terminal will do. A port or a key of its own goes into ~/.ssh/config."
+    "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
+    "any name that works with “ssh NAME” in a terminal. Set a port or a key in ~/.ssh/config."
 )
 
 
@@ -72,7 +72,7 @@ class HostDialog(QDialog):
         self._list()
 
     def states(self) -> dict[str, str]:
-        """What is said of each host."""
+        """The status line of each host."""
         return {name: label.text() for name, label in self._states.items()}
 
     def showEvent(self, event: QShowEvent) -> None:

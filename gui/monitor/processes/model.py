@@ -18,7 +18,7 @@ from gui.style.icons import icon
 from gui.titles import gpu_names
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
-"""What a column is sorted by: a number or a text."""
+"""A sort key: a number or a text."""
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
 KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
@@ -71,7 +71,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.memory_used_bytes,
         number=True,
         widest="140.4 GiB",
-        help="What the process holds of its GPUs' memory",
+        help="GPU memory held by the process",
     ),
     Column(
         "SM",
@@ -79,7 +79,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.sm_percent,
         number=True,
         widest="100 %",
-        help="Its share of the multiprocessors' time; the mean over its GPUs where it holds several",
+        help="Share of SM time; averaged over its GPUs if it holds several",
     ),
     Column(
         "CPU",
@@ -87,7 +87,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.cpu_percent,
         number=True,
         widest="6,400 %",
-        help="Of one core of the host: 400 % is four cores at full load",
+        help="In % of one core: 400 % is four cores at full load",
     ),
     Column(
         "Host memory",
@@ -95,7 +95,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.host_memory_bytes,
         number=True,
         widest="140.4 GiB",
-        help="The host's memory that the process holds, what it shares with others included",
+        help="Host memory held by the process, including shared memory",
     ),
     Column(
         "Running",
@@ -103,7 +103,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.running_s,
         number=True,
         widest="23:59:59 h",
-        help="Since the process was started",
+        help="Time since the process started",
     ),
     Column("Type", lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
     Column("Command", lambda line: line.command, lambda line: line.command.lower()),

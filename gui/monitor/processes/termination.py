@@ -19,8 +19,8 @@ from gui.widgets.question_bar import QuestionBar
 
 _LOOK_MS = 100
 _CONTAINER = (
-    "Footplate runs in a container, where the driver names the host's pids: whose they are is not known, and none can be "
-    "ended from here."
+    "Footplate runs in a container, where the driver reports the host's pids. Their owners are unknown, so processes "
+    "cannot be ended from here."
 )
 _Done = Literal["nothing", "asked", "killed"]
 
@@ -37,14 +37,14 @@ def why_not(line: Line | None, foreign_pids: bool) -> str:
     if line is None:
         return _CONTAINER if foreign_pids else "Choose a process to end it."
     problems = (
-        (line.host != "", f"Runs on {line.host_title}: only processes of this machine can be ended here."),
+        (line.host != "", f"Runs on {line.host_title}; only processes on this machine can be ended here."),
         (foreign_pids, _CONTAINER),
-        (line.group, "Choose one of the processes below it."),
+        (line.group, "Choose one of the processes under it."),
         (line.pid == os.getpid(), "This is Footplate's own window."),
-        (line.started is None, "When it was started is not known, so a later process with its pid could be hit."),
+        (line.started is None, "Its start time is unknown, so ending it might hit a later process with the same pid."),
         (
             not line.mine and not privileged(),
-            f"Belongs to {line.user or 'a user who is not known'}: only they or an administrator can end it.",
+            f"Belongs to {line.user or 'an unknown user'}: only they or an administrator can end it.",
         ),
     )
     return next((why for stands, why in problems if stands), "")
@@ -63,14 +63,14 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
     Raises CannotEnd where it has ended, where `pid` is another's by now, or where the system does not allow it.
     """
     if not _is_there(pid, started):
-        raise CannotEnd(f"Process {pid} has ended already.")
+        raise CannotEnd(f"Process {pid} has already ended.")
     try:
         process = psutil.Process(pid)  # which looks once more that it is still the same
         process.kill() if kill else process.terminate()
     except psutil.NoSuchProcess:
-        raise CannotEnd(f"Process {pid} has ended already.") from None
+        raise CannotEnd(f"Process {pid} has already ended.") from None
     except psutil.AccessDenied:
-        raise CannotEnd(f"The system does not allow this user to end process {pid}.") from None
+        raise CannotEnd(f"You are not permitted to end process {pid}.") from None
 
 
 def _is_there(pid: int, started: float) -> bool:
@@ -159,14 +159,14 @@ class EndingBar(QuestionBar):
         waited = f"{self.patience_s:g} s"
         if self._done == "killed":
             self._tell(
-                f"{_name(line)} is still there {waited} after it was killed: it waits for the driver or a disk, and ends "
-                "when that answers, at the latest with a restart of the machine.",
+                f"{_name(line)} is still running {waited} after it was killed. It is waiting for the driver or a disk "
+                "and ends when that responds, or when the machine is rebooted.",
                 "warning",
             )
         else:
             self.say(
-                f"{_name(line)} is still there after {waited}: it may be saving its work, or ignore what it was asked. "
-                "Killing it loses whatever it has not saved.",
+                f"{_name(line)} is still running after {waited}. It may be saving its work or ignoring the request. "
+                "Killing it loses all unsaved work.",
                 "warning",
                 "Kill it",
                 "Leave it",
@@ -184,7 +184,7 @@ def _name(line: Line) -> str:
 
 def _stop_words(line: Line) -> str:
     assert line.run is not None
-    return f"Stop the run {line.run.name}? It ends after the step in hand and keeps its last state."
+    return f"Stop the run {line.run.name}? It stops after the current step and saves its state."
 
 
 def _end_words(line: Line) -> str:
@@ -192,9 +192,9 @@ def _end_words(line: Line) -> str:
     held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
     how = (
-        "It is ended at once and loses what it has not saved."
+        "It ends immediately and loses unsaved work."
         if sys.platform == "win32"
-        else "It is asked to end (SIGTERM), and may save its work first."
+        else "It receives SIGTERM and may save its work first."
     )
     asked = f"End {_name(line)}{whose}? It holds {held}{gpu_names(line.gpus)}{since}. {how}"
     return f"{asked}\n{line.command}" if line.command else asked

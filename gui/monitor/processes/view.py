@@ -58,7 +58,7 @@ _LEAST = 180
 """Pixels that the names of processes have at first, at the least, where that is less than they need."""
 
 ALL_GPUS = "All GPUs"
-_NOBODY = "No process holds a GPU.\n\nWhoever starts to use one appears here."
+_NOBODY = "No process holds a GPU.\n\nProcesses appear here when they start using one."
 
 
 class ProcessesView(QWidget):
@@ -82,14 +82,14 @@ class ProcessesView(QWidget):
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.filter.setPlaceholderText("Filter")
         self.filter.setAccessibleName("Filter processes")
-        self.filter.setToolTip("Shows the processes with all of these words: of users, commands … (Ctrl+F)")
+        self.filter.setToolTip("Shows processes that match all of these words: users, commands … (Ctrl+F)")
         self.only_mine = QCheckBox("Only &mine")
         self.gpus = QComboBox()
         self.gpus.setAccessibleName("GPU")
         self.gpus.addItem(ALL_GPUS, "")
         self.as_tree = QCheckBox("As &tree")
         self.as_tree.setChecked(True)
-        self.as_tree.setToolTip("Processes under the run or the process that started them")
+        self.as_tree.setToolTip("Groups processes under the run or process that started them")
         self.tree = self._make_tree()
         self.bar = EndingBar()
         self._warning = Banner()
@@ -97,7 +97,7 @@ class ProcessesView(QWidget):
         self._count.setObjectName("heading")
         self._why = ElidedLabel()
         self._why.setObjectName("muted")
-        lines = "Copies the chosen lines as a table"
+        lines = "Copies the selected rows as a table"
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
             "command": Action(self.tree, "copy_process_command", "Copy the command"),
@@ -150,7 +150,7 @@ class ProcessesView(QWidget):
     def _make_tree(self) -> QTreeView:
         tree = QTreeView()
         tree.setAccessibleName("GPU processes")
-        tree.setAccessibleDescription("The menu key (or Shift+F10) offers to sort them, to copy, and to end one")
+        tree.setAccessibleDescription("Press the menu key or Shift+F10 to sort, copy or end a process")
         tree.setModel(self.rows)
         tree.setSortingEnabled(True)
         tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
@@ -288,25 +288,25 @@ class ProcessesView(QWidget):
         if shown:
             return ""
         if total:
-            return "No process is as the filter asks.\n\nClear the filter to see all of them."
+            return "No matching processes.\n\nClear the filter to see all of them."
         if not seen:
             return "Looking for devices …"
         gpus = [gpu for snapshot in seen.values() for gpu in snapshot.gpus if not gpu.lost]
         if not gpus:
             messages = [snapshot.nvml.message for snapshot in seen.values() if snapshot.nvml.message]
-            return "\n".join(messages) or "There is no NVIDIA GPU here, and so no process on one."
+            return "\n".join(messages) or "This machine has no NVIDIA GPU."
         if all(gpu.processes is None for gpu in gpus):
             asleep = all(gpu.asleep for gpu in gpus)
-            return "The GPU is asleep and is not woken to ask." if asleep else self._not_told(seen)
+            return "The GPU is asleep; it is not woken to list its processes." if asleep else self._not_told(seen)
         answering = any(snapshot.nvml.status == "ok" for snapshot in seen.values())
-        return _NOBODY if answering else "No process held a GPU when NVML last answered."
+        return _NOBODY if answering else "No process held a GPU when NVML last responded."
 
     def _not_told(self, seen: dict[str, Snapshot]) -> str:
         for host, snapshot in seen.items():
             since = self._asking_since.setdefault(host, snapshot.time)
             if snapshot.time - since < ASKING_S:
-                return "Asking who is on the GPUs …"
-        return "The driver does not tell who is on the GPUs."
+                return "Listing GPU processes …"
+        return "The driver does not report GPU processes."
 
     def _show_buttons(self) -> None:
         line = self.selected()
@@ -314,15 +314,15 @@ class ProcessesView(QWidget):
         stops = line is not None and line.run is not None
         why = "" if stops else why_not(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
-            why = "Choose one process alone to end it."
+            why = "Select a single process to end it."
         if stops:
             self.acts["end"].become("Stop the &run …", "Asks first (Delete)")
         else:
-            self.acts["end"].become("&End process …", "Asks first; then the process may save its work (Delete)")
+            self.acts["end"].become("&End process …", "Asks first; the process may then save its work (Delete)")
         self.acts["end"].allow(why)
-        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Choose the processes to copy")
+        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Select the processes to copy")
         self.acts["command"].allow(
-            "" if line is not None and line.command else "Choose one process that tells its command"
+            "" if line is not None and line.command else "Select one process whose command is known"
         )
         self._tell(self._why, why if self.rows.rowCount() else "")
 

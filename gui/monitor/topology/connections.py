@@ -14,7 +14,7 @@ from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from gui.titles import gpu_names, listed, strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
-"""How near two GPUs are, the nearest first."""
+"""Kinds of connections between two GPUs, the closest first."""
 
 KINDS: dict[PciPath, Kind] = {
     "BOARD": "switch",
@@ -75,7 +75,7 @@ def short(pair: GpuPair | None) -> str:
     """Two words for a cell: "18 NVLinks", "one switch"."""
     if pair is not None and pair.nvlinks:
         return links(pair.nvlinks)
-    return SHORT[pair.path] if pair is not None and pair.path is not None else "not known"
+    return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
 
 
 def links(count: int) -> str:
@@ -85,28 +85,28 @@ def links(count: int) -> str:
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
     """A sentence or two on a pair, for a tool tip."""
     if pair is None or kind(pair) == "unknown":
-        way = "what stands between them is not known"
+        way = "how they are connected is unknown"
     elif pair.nvlinks:
-        way = f"they talk over {links(pair.nvlinks)}"
+        way = f"connected over {links(pair.nvlinks)}"
     else:
-        way = f"they talk {PATHS[pair.path]}" if pair.path is not None else ""
+        way = f"connected {PATHS[pair.path]}" if pair.path is not None else ""
     access = {
         True: " Each can read the other's memory directly.",
-        False: " Neither can read the other's memory directly: what they exchange goes through the host's memory.",
+        False: " Neither can read the other's memory directly; transfers go through host memory.",
         None: "",
     }[pair.peer_access if pair is not None else None]
     return f"{one} and {other}: {way}.{access}"
 
 
 def advice(place: Site) -> str:
-    """What the topology of two GPUs or more means for strategies, in a few plain sentences."""
+    """Advice on strategies for the topology of two or more GPUs, in a few sentences."""
     sentences = [_by_nvlink(place) or _by_pcie(place), _peer_access(place)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def left_out(lost: Sequence[Gpu]) -> str:
     """Which GPUs are not among those told of, since nothing new is known of them; "" for none."""
-    return f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} lost and left out here." if lost else ""
+    return f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} lost and not shown here." if lost else ""
 
 
 def _by_nvlink(place: Site) -> str:
@@ -115,48 +115,49 @@ def _by_nvlink(place: Site) -> str:
     if len(groups) == len(place.gpus):
         return ""
     if len(groups) > 1:
-        return _in_groups(place, groups, "talk over NVLink")
+        return _in_groups(place, groups, "connected by NVLink")
     counts = [pair.nvlinks for pair in place.pairs.values()]
     everyone = _all(place)
     if min(counts) == 0 or len(counts) < len(_every_pair(place)):
         return (
-            f"{everyone} are joined by NVLink, though not each with each: every strategy runs well, a pipeline best in "
-            "an order in which neighbours are joined."
+            f"{everyone} are connected by NVLink, but not every pair directly: every strategy runs well, a pipeline "
+            "best with directly connected neighbours."
         )
     how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
-    between = "" if len(counts) == 1 else " between any two"
-    return f"{everyone} talk over {how_many}{between}: every strategy runs well, {strategy_title('fsdp')} too, which sends the most."
+    between = "" if len(counts) == 1 else " between each pair"
+    return f"{everyone} are connected by {how_many}{between}: every strategy runs well, even {strategy_title('fsdp')}, which communicates the most."
 
 
 def _by_pcie(place: Site) -> str:
     kinds = {kind(place.pairs.get(pair)) for pair in _every_pair(place)}
     if kinds == {"unknown"}:
-        return "What stands between the GPUs is not known."
+        return "How the GPUs are connected is unknown."
     near = islands(place, lambda pair: kind(pair) == "switch")
     everyone = _all(place)
     if len(near) == 1:
         return (
-            f"{everyone} share PCIe switches: {strategy_title('ddp')} runs well; {strategy_title('fsdp')} sends half as much again and "
-            "pays where memory is short."
+            f"{everyone} share PCIe switches: {strategy_title('ddp')} runs well; {strategy_title('fsdp')} "
+            "communicates 1.5 times as much and pays off only when memory is short."
         )
     if len(near) < len(place.gpus):
-        return _in_groups(place, near, "share PCIe switches")
+        return _in_groups(place, near, "on shared PCIe switches")
     same_node = islands(place, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(place.gpus):
-        return _in_groups(place, same_node, "are at one processor")
+        return _in_groups(place, same_node, "on one processor")
     return (
-        f"{everyone} talk through the processor{'s' if 'nodes' in kinds else ''}: prefer what sends little, {strategy_title('pipeline')} or "
-        f"{strategy_title('ddp')} with large batches; {strategy_title('fsdp')} pays only where the model has no room otherwise."
+        f"{everyone} communicate through the processor{'s' if 'nodes' in kinds else ''}: prefer strategies with "
+        f"little communication, {strategy_title('pipeline')} or {strategy_title('ddp')} with large batches; "
+        f"{strategy_title('fsdp')} pays off only if the model does not fit otherwise."
     )
 
 
 def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
-    """For GPUs that are near to each other in groups, and far from one group to the next."""
+    """The advice for GPUs in closely connected groups; `what` completes "GPU 0, 1 are …"."""
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
-    near = f"{listed(together)} each {what}" if len(together) > 1 else f"{together[0]} {what}"
+    near = f"{listed(together)} are each {what}" if len(together) > 1 else f"{together[0]} are {what}"
     if alone:
-        near += f", {_names(alone)} {'stands' if len(alone) == 1 else 'stand'} apart"
+        near += f", {_names(alone)} {'is' if len(alone) == 1 else 'are'} separate"
     far = max(
         (kind(pair) for pair in _between(place, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
     )
@@ -164,18 +165,19 @@ def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
         "switch": "through PCIe switches",
         "bridge": "through the processor",
         "nodes": "through the processors",
-    }.get(far, "by a way that is not known")
+    }.get(far, "over an unknown path")
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
         means = (
-            f"prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group, since those send least "
-            "from group to group"
+            f"prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group, as "
+            "they communicate least between groups"
         )
     else:
         means = (
-            f"prefer to train on {together[0]} alone, or across with {strategy_title('pipeline')}, which sends least"
+            f"prefer to train on {together[0]} alone, or across the groups with {strategy_title('pipeline')}, which "
+            "communicates least"
         )
-    return f"{near}; between the groups data goes {way}: {means}."
+    return f"{near}; between groups, data goes {way}: {means}."
 
 
 def _peer_access(place: Site) -> str:
@@ -189,10 +191,8 @@ def _peer_access(place: Site) -> str:
             else "Each can read the other's memory directly."
         )
     if not any(known):
-        return (
-            "None can read another's memory directly: what they exchange goes through the host's memory, which is slow."
-        )
-    return f"{len(known) - sum(known)} of {len(known)} pairs cannot read each other's memory directly and exchange through the host's."
+        return "None can read another's memory directly; transfers go through host memory, which is slow."
+    return f"{len(known) - sum(known)} of {len(known)} pairs cannot read each other's memory directly; their transfers go through host memory."
 
 
 def islands(place: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:

@@ -184,7 +184,7 @@ class TopologyView(QWidget):
         self.table.fit(self.width())
 
     def _lay_out(self) -> None:
-        heading = QLabel("How the GPUs reach each other")
+        heading = QLabel("GPU interconnect")
         heading.setObjectName("heading")
         top = QHBoxLayout()
         top.addWidget(heading)
@@ -231,13 +231,13 @@ class TopologyView(QWidget):
         if snapshot is None:
             return "Looking for devices …"
         if not gpus:
-            return left_out or snapshot.nvml.message or "There is no NVIDIA GPU here."
+            return left_out or snapshot.nvml.message or "This machine has no NVIDIA GPU."
         if len(gpus) == 1:
             return f"{_alone(gpus[0], snapshot)}\n\n{left_out}".strip()
         if snapshot.topology is None or not snapshot.topology.pairs:
             return (
-                f"The driver does not tell how the {len(gpus)} GPUs are joined.\n\n"
-                "It does so on Linux, and while at least two of them are awake."
+                f"The driver does not report how the {len(gpus)} GPUs are connected.\n\nIt does so only on Linux, and "
+                "while at least two of them are awake."
             )
         return ""
 
@@ -330,7 +330,7 @@ def _rank(pair: GpuPair) -> tuple[int, int]:
 
 def _meaning(pair: GpuPair) -> str:
     if pair.nvlinks:
-        return "over so many NVLinks"
+        return "number of NVLinks"
     return connections.PATHS[pair.path] if pair.path is not None else ""
 
 
@@ -356,6 +356,6 @@ def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
     place = next((place for place in places if place.index == gpu.nvml_index), None)
     near = ""
     if place is not None and place.cores:
-        node = f", of NUMA node {place.numa_node}" if place.numa_node is not None else ""
-        near = f"\n\nThe processor's cores near it are {place.cores}{node}."
-    return f"There is one GPU, the {gpu.name}: nothing stands between GPUs.{near}"
+        node = f" (NUMA node {place.numa_node})" if place.numa_node is not None else ""
+        near = f"\n\nThe nearest CPU cores are {place.cores}{node}."
+    return f"This machine has a single GPU, the {gpu.name}.{near}"

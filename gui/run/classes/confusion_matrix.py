@@ -77,9 +77,9 @@ class ConfusionMatrix(QWidget):
         total, count = int(self._counts[row].sum()), int(self._counts[row, column])
         true, found = self._names[row], self._names[column]
         if not total:
-            return f"None is {true}."
-        what = "were found as such" if row == column else f"were found to be {found}"
-        return f"Of {total:,} that are {true}, {count:,} ({100 * count / total:.1f} %) {what}."
+            return f"No samples of {true}."
+        what = "were predicted correctly" if row == column else f"were predicted as {found}"
+        return f"Of {total:,} {true}, {count:,} ({100 * count / total:.1f} %) {what}."
 
     def most_confused(self) -> tuple[int, int] | None:
         """Row and column of the largest share of a class that was found to be another; None where all is right."""
@@ -109,11 +109,11 @@ class ConfusionMatrix(QWidget):
         side, left, top = self._geometry()
         painter.setPen(QColor(scheme.muted))
         width = side * len(self._counts)
-        painter.drawText(QRectF(left, 0, max(width, 120), _TITLE), Qt.AlignmentFlag.AlignLeft, "found to be →")
+        painter.drawText(QRectF(left, 0, max(width, 120), _TITLE), Qt.AlignmentFlag.AlignLeft, "Predicted →")
         painter.drawText(
             QRectF(0, top - _TITLE, left - _GAP, _TITLE),
             Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
-            "true ↓",
+            "Actual ↓",
         )
         self._draw_names(painter, side, left, top)
         whole = QRectF(left, top, width, width)
@@ -188,7 +188,7 @@ class ConfusionMatrix(QWidget):
     def _margins(self) -> tuple[float, float]:
         """Room for the names, at the left and at the top where they stand upright."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
-        left = max(min(widest, _WIDEST_NAME), self.fontMetrics().horizontalAdvance("true ↓")) + _GAP + 2
+        left = max(min(widest, _WIDEST_NAME), self.fontMetrics().horizontalAdvance("Actual ↓")) + _GAP + 2
         return left, _TITLE + min(widest, _HIGHEST_NAME) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
@@ -257,7 +257,9 @@ class ConfusionMatrix(QWidget):
             return
         at = self.cell or self.most_confused()
         most = "" if self.cell else "Confused most often: "
-        self.setAccessibleDescription(most + self.words(*at) if at is not None else "Every class was found as such.")
+        self.setAccessibleDescription(
+            most + self.words(*at) if at is not None else "Every class was predicted correctly."
+        )
 
 
 def _percent(share: float) -> str:

@@ -95,9 +95,7 @@ class ClassModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
         if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_share(section):
-            return (
-                "How much of the validation split is of this class, as it is counted: images, pixels, points or boxes"
-            )
+            return "Amount of this class in the validation split, counted in images, pixels, points or boxes"
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -105,7 +103,7 @@ class ClassModel(QAbstractTableModel):
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:
             return self._text(column, value) if column else self.names[row]
-        unknown = "This class does not occur in the validation split, and was not found there"
+        unknown = "This class does not occur in the validation split and was never predicted"
         told: dict[int, object] = {
             VALUE: value,
             Qt.ItemDataRole.TextAlignmentRole: _alignment(column),

@@ -129,7 +129,7 @@ class ClassesView(QWidget):
         confusion = figures.confusion if figures is not None else None
         self.matrix.show_counts(self._classes(), confusion)
         self._matrix_place.setVisible(confusion is not None)
-        self._confusion_action.allow("" if confusion is not None else "There is no confusion matrix")
+        self._confusion_action.allow("" if confusion is not None else "No confusion matrix")
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
         text = _headline(self._classes(), figures)
@@ -193,10 +193,10 @@ class ClassesView(QWidget):
         button = QToolButton()
         button.setText("Save ▾")
         button.setAccessibleName("Save")
-        button.setToolTip("Saves what is on screen as CSV")
+        button.setToolTip("Saves the displayed data as CSV")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
-        measures = Action(self, "save_class_measures", "Measures of each class as CSV …")
+        measures = Action(self, "save_class_measures", "Metrics per class as CSV …")
         measures.does(lambda: self._ask("classes", self.save_measures))
         self._confusion_action = Action(self, "save_confusion", "Confusion matrix as CSV …")
         self._confusion_action.does(lambda: self._ask("confusion", self.save_confusion))
@@ -255,7 +255,7 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
 
 def _why_empty(data: RunData, active: bool) -> str:
     if active:
-        return "Nothing is known of each class yet.\n\nIts measures appear here with the first validation."
+        return "No per-class metrics yet.\n\nThey appear here after the first validation."
     if data.validations.step.values.size:
-        return "This run has told nothing of its classes.\n\nIts task may measure none of them by itself."
-    return "This run ended before its first validation, so that nothing is known of its classes."
+        return "This run has no per-class metrics.\n\nIts task may not compute any."
+    return "This run ended before its first validation, so it has no per-class metrics."

@@ -91,7 +91,7 @@ class RunCharts(QWidget):
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
             self.accuracy.set_smoothing(self._smoothing)
             self.accuracy.set_data("train", x, data.steps.accuracy.values)
-        self.accuracy.set_title("Accuracy" if accuracy or not shares else "Measures")
+        self.accuracy.set_title("Accuracy" if accuracy or not shares else "Metrics")
         self._show_accuracy(accuracy or bool(shares))
         for (name, title), color in zip(shares.items(), _MEASURE_COLOURS, strict=False):
             self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
@@ -135,8 +135,8 @@ class RunCharts(QWidget):
         self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
-            plot.set_empty_text("Appears with the first steps")
-        self.times.setToolTip("Where each step's time goes: waiting for the next batch of images, or computing")
+            plot.set_empty_text("Appears after the first steps")
+        self.times.setToolTip("Time of each step spent waiting for data and computing")
 
     def _lay_out(self) -> None:
         for plot in (self.loss, *self.devices.values()):

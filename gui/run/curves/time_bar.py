@@ -29,10 +29,10 @@ MEANINGS: dict[Part, str] = {
     "augment": "Augmenting and normalising images on the device",
     "forward": "The model's forward pass and the loss",
     "backward": "The backward pass",
-    "communication": "Joining gradients, handing on activations and waiting for other ranks, while nothing is computed",
+    "communication": "Reducing gradients, sending activations and waiting for other ranks, not overlapped with compute",
     "optimizer": "The optimizer's step",
-    "logging": "Keeping and telling figures",
-    "other": "What cannot be told apart",
+    "logging": "Logging metrics",
+    "other": "Unattributed",
 }
 UNSEEN = 0.0005
 """A share of the step below which a part is left away, as it would read 0.0 %."""

@@ -77,8 +77,8 @@ class TimeSpentView(QWidget):
             self.change.hide()
             return
         if self._live:
-            text, done = f"Use {advice.value} workers now", "Asked for"
-            what = f"{field.label}: {advice.value}, in this run as it goes on"
+            text, done = f"Use {advice.value} workers now", "Requested"
+            what = f"Sets {field.label} to {advice.value} in this run"
         else:
             text, done = "Use next time", "Set for the next run"
             what = f"Sets {field.label} to {advice.value} in the form"

@@ -1,1 +1,1 @@
-"""What the model of a run predicts."""
+"""A run's predictions on validation samples."""

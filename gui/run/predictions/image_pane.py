@@ -35,7 +35,7 @@ def read_image(folder: Path, name: str) -> QImage | str:
     """The PNG image of that name, relative to `folder`; or why there is none, in words."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
-        return f"“{name}” is not within the run's folder."
+        return f"“{name}” is outside the run's folder."
     path = folder / inside
     if not path.is_file():
         return f"{name} is missing."
@@ -46,15 +46,15 @@ def read_image(folder: Path, name: str) -> QImage | str:
     why = _damage(content)
     image = QImage() if why else QImage.fromData(content)
     if not why and image.isNull():
-        why = f"it is damaged within, or takes more than {size(QImageReader.allocationLimit() << 20)}"
+        why = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
     return f"{name} cannot be shown: {why}." if why else image
 
 
 def _damage(content: bytes) -> str:
-    """What is plainly wrong with a PNG file, "" where nothing is."""
+    """The obvious defect of a PNG file, "" if there is none."""
     if not content.startswith(_PNG_BEGIN):
-        return "it is no PNG image"
-    return "" if content.endswith(_PNG_END) else "it ends too early"
+        return "it is not a PNG image"
+    return "" if content.endswith(_PNG_END) else "it is truncated"
 
 
 class Zoom(QObject):

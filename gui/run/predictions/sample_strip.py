@@ -23,7 +23,7 @@ from gui.style import theme
 
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
-"""How long small images are read without letting the window do anything else."""
+"""The longest time spent reading thumbnails before returning to the event loop."""
 _KEPT = 1024
 """Small images that are kept: of 16 samples at 60 validations."""
 

@@ -1,4 +1,4 @@
-"""What a run's model makes of some samples: truth beside prediction, at any of its validations."""
+"""Ground truth and predictions for some samples, at any validation of a run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.legend import Legend
 
 _WAYS = (
-    "On an image, Left and Right go through the validations, Up and Down through the samples; the wheel or + and − zoom, "
-    "drag or Shift+arrows pan"
+    "On an image: Left and Right step through the validations, Up and Down through the samples; wheel or + and − "
+    "zoom, drag or Shift+arrows pan"
 )
 
 
@@ -44,7 +44,7 @@ class PredictionsView(QWidget):
         self.whole = QToolButton()
         self.whole.setObjectName("flat")
         self.whole.setText("Whole image")
-        self.whole.setToolTip("Ends the zoom (0)")
+        self.whole.setToolTip("Zooms out to the whole image (0)")
         self.whole.clicked.connect(self.zoom.reset)
         self.strip = SampleStrip()
         self._empty = QLabel(wordWrap=True)
@@ -178,9 +178,11 @@ class PredictionsView(QWidget):
 def _why_empty(data: RunData, active: bool) -> str:
     job = data.started.job if data.started is not None else None
     if job is not None and job.predictions == 0:
-        return "This run keeps no predictions.\n\nSet Predictions kept, under Checkpoints, to look at some in the next run."
+        return (
+            "This run saves no predictions.\n\nSet Predictions kept, under Checkpoints, to save some in the next run."
+        )
     if active:
-        return "No predictions yet.\n\nThose for some samples of the validation split appear here with the first validation."
+        return "No predictions yet.\n\nPredictions for some validation samples appear here after the first validation."
     if data.validations.step.values.size:
-        return "This run has kept no predictions."
-    return "This run ended before its first validation, so that there are no predictions."
+        return "This run saved no predictions."
+    return "This run ended before its first validation, so it has no predictions."

@@ -21,7 +21,7 @@ NARROW = 560
 def headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     """ "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it", or that nobody waits."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
-        return "The ranks keep step: none stands out as slower than the others"
+        return "The ranks are balanced: none is slower than the others"
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
     shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
     share = sum(shares) / len(shares) if shares else 0.0

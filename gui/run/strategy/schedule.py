@@ -1,4 +1,4 @@
-"""What each rank of a pipeline did in one step, as an image: time to the right, a row for each rank."""
+"""A pipeline schedule: the actions of each rank in one step, time to the right, one row per rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gui.titles import SCHEDULES
 KINDS = {
     "F": "forward",
     "B": "backward",
-    "I": "backward of the inputs",
-    "W": "backward of the weights",
+    "I": "backward for inputs",
+    "W": "backward for weights",
 }
 LANE, CROWDED_LANE, GAP = 20, 13, 5
 """Pixels of height for each stage that a rank holds, the same where there are many, and between ranks."""

@@ -83,7 +83,7 @@ def describe_gpu(gpu: Gpu) -> str:
         watts(gpu.power_w) if gpu.power_w is not None else "",
         busy(gpu.processes, own_user()),
     ]
-    return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "nothing known")
+    return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
 
 
 def describe_cpu(cpu: Cpu) -> str:

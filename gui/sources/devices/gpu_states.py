@@ -59,9 +59,9 @@ def _errors(gpu: Gpu) -> list[State]:
     if ecc.uncorrected:
         found.append(State(f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", True))
     if retired.rows_failed:
-        found.append(State("faulty memory could not be replaced", True))
+        found.append(State("faulty memory could not be remapped", True))
     if retired.rows_pending or retired.pages_pending:
-        found.append(State("faulty memory is taken out of use at the next reset", True))
+        found.append(State("faulty memory will be remapped at the next reset", True))
     if ecc.corrected:
         found.append(State(counted(ecc.corrected, "corrected memory error")))
     return found

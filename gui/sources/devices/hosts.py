@@ -68,7 +68,7 @@ class Hosts(QObject):
 
     def problem(self, name: str) -> str:
         """Why a host cannot be added by this name, in plain words; "" where it can."""
-        return f"{name} is watched already." if name in self.names else problem_with(name)
+        return f"{name} is already being watched." if name in self.names else problem_with(name)
 
     def add(self, name: str) -> None:
         """Watches another host from now on, and remembers it. Raises ValueError where `problem` says why not."""

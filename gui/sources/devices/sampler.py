@@ -161,7 +161,7 @@ class SamplerProcess(QObject):
             self.snapshot.emit(snapshot)
 
     def _misunderstood(self) -> None:
-        self._report(f"{self._who} says something that this window does not understand.")
+        self._report(f"{self._who} sent output that this window cannot read.")
 
     def _read_error(self) -> None:
         if self._process is not None:
@@ -170,17 +170,17 @@ class SamplerProcess(QObject):
 
     def _fell_silent(self) -> None:
         self._silent = True
-        self._report(f"{self._who} has not answered for a while; it is being started again.")
+        self._report(f"{self._who} has stopped responding and is being restarted.")
         if self._process is not None:
             self._process.kill()
 
     def _could_not_start(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
-            self._gone(f"{self._who} cannot be started: there is no program “{self._program}” on this machine.")
+            self._gone(f"{self._who} cannot be started: “{self._program}” was not found on this machine.")
 
     def _ended(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_error()
-        why = f"{self._who} has not answered for a while." if self._silent else f"{self._who} has ended."
+        why = f"{self._who} has stopped responding." if self._silent else f"{self._who} has exited."
         if self._explain is not None and status == QProcess.ExitStatus.NormalExit:
             why = self._explain(code, self._last_words.decode(errors="replace").strip())
         self._gone(why)
@@ -191,7 +191,7 @@ class SamplerProcess(QObject):
             return
         self._silence.stop()
         process.deleteLater()
-        self._report(f"{why} The next try comes in {self._pause_ms / 1000:g} s.")
+        self._report(f"{why} Retrying in {self._pause_ms / 1000:g} s.")
         self._again.start(self._pause_ms)
         self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
 

@@ -13,23 +13,19 @@ _SSH_FAILED = 255
 """ssh's exit code for its own faults; any other is the remote command's (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
-    ("Could not resolve hostname", "is not known: no machine of that name is found. Check the spelling, or give it an "
-     "address in ~/.ssh/config."),
-    ("Connection refused", "refuses the connection: no ssh server listens there, or at another port, which "
-     "~/.ssh/config can name."),
-    ("Host key verification failed", "is not trusted yet, or its key has changed. Run `ssh {name}` once in a terminal "
-     "and answer its question."),
-    ("Permission denied", "lets nobody in without a key, and a password cannot be asked for here. Set one up with "
-     "`ssh-copy-id {name}`; where the key has a passphrase, `ssh-add` unlocks it."),
-    ("Too many authentication failures", "was offered too many keys. Name the right one in ~/.ssh/config "
+    ("Could not resolve hostname", "cannot be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
+    ("Connection refused", "refused the connection. No ssh server is running there, or it uses another port: set Port in ~/.ssh/config."),
+    ("Host key verification failed", "is not trusted yet, or its host key has changed. Run `ssh {name}` once in a terminal and answer the prompt."),
+    ("Permission denied", "denied access. Footplate needs key-based login: run `ssh-copy-id {name}`, and `ssh-add` if the key has a passphrase."),
+    ("Too many authentication failures", "received too many keys. Set the right one in ~/.ssh/config "
      "(IdentityFile, IdentitiesOnly yes)."),
-    ("timed out", "does not answer. It may be off, asleep, or behind a firewall."),
-    ("not responding", "does not answer any more. It may be off, asleep, or cut off from the network."),
-    ("No route to host", "cannot be reached: no route leads there. Check the network."),
-    ("Network is unreachable", "cannot be reached: this machine has no network that leads there."),
+    ("timed out", "does not respond. It may be off, asleep, or behind a firewall."),
+    ("not responding", "has stopped responding. It may be off, asleep, or disconnected from the network."),
+    ("No route to host", "cannot be reached: no route to host. Check the network."),
+    ("Network is unreachable", "cannot be reached: the network is unreachable from this machine."),
     ("closed by", "closed the connection."),
-    ("Connection reset", "broke off the connection."),
-    ("Broken pipe", "can no longer be reached: the connection broke."),
+    ("Connection reset", "reset the connection."),
+    ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
 """A part of ssh's last words, and how the sentence after the host's name goes on."""
 
@@ -43,13 +39,13 @@ def problem_with(name: str) -> str:
     if _is_ipv6(host) and (not user or _NAME.fullmatch(user)):
         return ""
     if not name:
-        return "Give a host's name, as ssh takes it: “workstation2” or “anna@workstation2”."
+        return "Enter a host name as for ssh: “workstation2” or “anna@workstation2”."
     if name.startswith("-"):
-        return "A host's name cannot begin with a dash."
+        return "A host name cannot start with a dash."
     if ":" in host:
-        return "A port cannot be given here. Name it in ~/.ssh/config (Host, HostName, Port), and add the host by that name."
+        return "A port cannot be entered here. Set it in ~/.ssh/config (Host, HostName, Port) and add the host by that name."
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
-        return "A host's name has letters, digits, dots and dashes only, and no spaces; “user@” may stand before it."
+        return "A host name may contain only letters, digits, dots and dashes, with an optional “user@” in front."
     return ""
 
 
@@ -61,15 +57,17 @@ def why_it_ended(name: str, code: int, said: str) -> str:
         for part, words in _KNOWN:
             if any(part in line for line in lines):
                 return f"{name} {words.format(name=name)}"
-        return f"The connection to {name} broke: {last.rstrip('.')}." if last else f"The connection to {name} broke."
+        return (
+            f"The connection to {name} was lost: {last.rstrip('.')}." if last else f"The connection to {name} was lost."
+        )
     if code == _NOT_FOUND or "not found" in last:
         return (
-            f"Footplate is not found on {name}. Install it there, and see to it that `ssh {name} footplate --version` "
-            "finds it (a link to it in ~/.local/bin or /usr/local/bin often does)."
+            f"Footplate was not found on {name}. Install it there and make sure that `ssh {name} footplate --version` "
+            "works (a link in ~/.local/bin or /usr/local/bin is often enough)."
         )
     if code == _USAGE:
-        return f"Footplate on {name} is older than this one and cannot be watched. Update it there."
-    return f"Footplate on {name} has ended: {last.rstrip('.')}." if last else f"Footplate on {name} has ended."
+        return f"Footplate on {name} is too old to be watched. Update it there."
+    return f"Footplate on {name} has exited: {last.rstrip('.')}." if last else f"Footplate on {name} has exited."
 
 
 def _is_ipv6(host: str) -> bool:

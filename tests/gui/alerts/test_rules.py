@@ -33,8 +33,8 @@ def test_that_the_defaults_are_sound_and_each_belongs_to_its_kind() -> None:
         (Rule(kind="power", threshold=1e9), "threshold", "from 1 to 5,000 W"),
         (Rule(kind="lost", for_s=-1), "for_s", "from 0"),
         (Rule(kind="lost", for_s=float("nan")), "for_s", "from 0"),
-        (Rule(kind="lost", for_s=100_000), "for_s", "to a day"),
-        (Rule(kind="xid", devices=()), "devices", "one at least"),
+        (Rule(kind="lost", for_s=100_000), "for_s", "to one day"),
+        (Rule(kind="xid", devices=()), "devices", "at least one"),
     ],
 )
 def test_that_a_rule_that_makes_no_sense_is_told_with_its_remedy(rule: Rule, field: str, remedy: str) -> None:
@@ -102,7 +102,7 @@ def test_that_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: bytes) 
 
 def test_that_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be kept" in RuleStore(tmp_path / "file").save(DEFAULTS)
+    assert "cannot be saved" in RuleStore(tmp_path / "file").save(DEFAULTS)
 
 
 def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> None:
@@ -110,5 +110,5 @@ def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> Non
     store.path.mkdir()
     rules, problem = store.load()
     assert rules == DEFAULTS
-    assert "cannot be read" in problem
+    assert "Cannot read" in problem
     assert store.path.is_dir()

@@ -69,7 +69,7 @@ def test_that_a_time_that_is_none_is_told_and_nothing_is_kept(notices: RunNotice
     line.setText(typed)
     qtbot.keyClick(line, Qt.Key.Key_Return)
     assert not settings_file().exists()
-    assert "Write a number from 0 to 10,080." in line.accessibleDescription()
+    assert "Enter a number from 0 to 10,080." in line.accessibleDescription()
     assert not notices.test.isEnabled()
     line.setText("2")
     assert line.accessibleDescription() == ""
@@ -100,7 +100,7 @@ def test_that_what_cannot_be_kept_is_told(notices: RunNotices) -> None:
     settings_file().parent.parent.mkdir(parents=True, exist_ok=True)
     settings_file().parent.write_text("not a folder")
     notices.kinds["ended"].click()
-    assert "This could not be kept: " in notices._kept.text()
+    assert "Could not save this setting: " in notices._kept.text()
 
 
 def test_that_a_trial_runs_the_command_with_sample_values_and_shows_what_came_of_it(
@@ -112,8 +112,8 @@ def test_that_a_trial_runs_the_command_with_sample_values_and_shows_what_came_of
     assert (notices.result(), notices.test.isEnabled()) == ("Sending …", False)
     with qtbot.waitSignal(notices.trial.done):
         pass
-    assert "The command ended well after 0." in notices.result()
-    assert "It said: ended of night shift, top1=0.941" in notices.result()
+    assert "The command succeeded after 0." in notices.result()
+    assert "Output: ended of night shift, top1=0.941" in notices.result()
     qtbot.waitUntil(notices.test.isEnabled)
 
 
@@ -129,7 +129,7 @@ def test_that_a_trial_tells_of_a_command_that_fails_and_of_a_desktop_that_is_not
     notices.command.set_value("")
     notices.desktop.click()
     notices.test.click()
-    assert "nothing to try" in notices.result()
+    assert "Nothing to test" in notices.result()
     assert not notices.trial.running
 
 

@@ -96,7 +96,7 @@ def test_that_the_line_goes_when_dismissed_and_leads_to_the_page(
 
 
 def test_that_the_page_says_so_when_nothing_is_wrong(view: AlertsView) -> None:
-    assert "No alert is in force." in texts(view)
+    assert "No active alerts" in texts(view)
     assert not view.acknowledge_all.isEnabled()
     assert view.history.rowCount() == 0
 
@@ -112,14 +112,14 @@ def test_that_an_alert_in_force_has_a_card_with_what_to_do(view: AlertsView, wat
     assert "acknowledged" in texts(card)
     assert card.acknowledge.isHidden()
     watched.set("temperature", on=False)
-    assert "No alert is in force." in texts(view)
+    assert "No active alerts" in texts(view)
 
 
 def test_that_past_alerts_stay_in_a_sound_table(view: AlertsView, watched: Watched) -> None:
     tester = QAbstractItemModelTester(view.history, QAbstractItemModelTester.FailureReportingMode.Warning)
     watched.feed(hot(), seconds=11)
     assert [view.history.index(0, column).data() for column in (1, 2, 3)] == [
-        "in force",
+        "active",
         "GPU 1",
         "Temperature: 93 °C, at or above 90 °C for 10 s.",
     ]
@@ -167,9 +167,9 @@ def test_that_a_wrong_threshold_is_marked_with_the_remedy_and_the_rule_stays(
     line.clear()
     qtbot.keyClicks(line, "hot")
     qtbot.keyClick(line, Qt.Key.Key_Return)
-    assert "Write a number from 1 to 100 %." in texts(editors)
+    assert "Enter a number from 1 to 100 %." in texts(editors)
     assert line.property("severity") == "error"
-    assert "Write a number" in line.accessibleDescription()
+    assert "Enter a number" in line.accessibleDescription()
     assert watched.alerts.rules == DEFAULTS
     watched.set("xid", on=False)  # another rule's change leaves what is typed here
     assert line.text() == "hot"
@@ -197,7 +197,7 @@ def test_that_a_rule_can_be_for_some_devices_alone(unfold: Callable[[str], RuleE
     boxes["GPU-gone (not here)"].click()
     assert watched.alerts.rules["lost"].devices == (UUIDS[0],)
     boxes["GPU 1"].click()
-    assert "Choose one at least" in texts(editors)
+    assert "Choose at least one" in texts(editors)
     assert watched.alerts.rules["lost"].devices == (UUIDS[0],)
     editors.all_devices.click()
     assert watched.alerts.rules["lost"].devices is None

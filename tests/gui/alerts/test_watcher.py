@@ -133,7 +133,7 @@ def test_that_an_idle_gpu_is_told_only_while_a_run_holds_it(watched: Watched) ->
     watched.feed(idle, seconds=500, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
     watched.feed(idle, seconds=101, holding={UUIDS[0]: "flowers"})
-    assert [alert.text for alert in watched.raised] == ["Held by flowers and 2 % in use, below 5 % for 10 min."]
+    assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2 % utilized, below 5 % for 10 min."]
 
 
 def test_that_a_gpu_that_cannot_tell_its_use_is_not_taken_for_idle(watched: Watched) -> None:
@@ -180,10 +180,10 @@ def test_that_only_new_memory_errors_are_told(watched: Watched) -> None:
     watched.feed(gpu(0, ecc=Ecc(uncorrected=4)), seconds=60)
     assert watched.raised == []
     watched.feed(gpu(0, ecc=Ecc(uncorrected=6)))
-    assert watched.raised[0].text == "2 new errors that ECC could not correct."
+    assert watched.raised[0].text == "2 new errors ECC could not correct."
     watched.feed(gpu(0, ecc=Ecc(uncorrected=0)))  # the driver has been loaded anew
     watched.feed(gpu(0, ecc=Ecc(uncorrected=1)))
-    assert watched.raised[1].text == "1 new error that ECC could not correct."
+    assert watched.raised[1].text == "1 new error ECC could not correct."
 
 
 def test_that_a_row_that_cannot_be_replaced_is_told_at_first_sight_and_once(watched: Watched) -> None:
@@ -339,5 +339,5 @@ def test_that_a_rule_that_cannot_be_kept_is_told_and_holds_all_the_same(
     watched.alerts = Alerts(watched, folder=tmp_path / "file")
     with qtbot.waitSignal(watched.alerts.told) as told:
         watched.set("temperature", threshold=77.0)
-    assert "cannot be kept" in told.args[0]
+    assert "cannot be saved" in told.args[0]
     assert watched.alerts.rules["temperature"].threshold == 77.0

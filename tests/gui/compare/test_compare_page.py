@@ -114,7 +114,7 @@ def test_that_a_run_that_is_gone_is_named_and_the_others_are_shown(page: Compare
     shutil.rmtree(gone.path)
     with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
         page.show_runs([gone.run_id, kept.run_id])
-    assert f"{gone.run_id} cannot be read" in page._state.text()
+    assert f"{gone.run_id} can no longer be read" in page._state.text()
     assert [run.summary.run_id for run in page.runs.values()] == [kept.run_id]
 
 
@@ -223,7 +223,7 @@ def test_that_a_place_that_cannot_be_written_is_told(
         page.save_table(tmp_path / "missing" / "table.csv")
     assert told.args is not None
     assert told.args[1] == "warning"
-    assert "was not written" in told.args[0]
+    assert "Could not save" in told.args[0]
 
 
 def test_that_tab_goes_through_the_page_as_it_is_read_and_everything_has_a_name(

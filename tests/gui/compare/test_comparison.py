@@ -90,7 +90,7 @@ def test_that_only_fields_that_differ_are_told_by_their_labels_and_in_words() ->
         compared(run_of(model="vit_b_16", strategy="ddp", devices=("cpu", "cpu"), name="b"), 1),
     ]
     table = rows(runs)
-    heading = next(place for place, each in enumerate(table) if each.title == "What differs in the jobs")
+    heading = next(place for place, each in enumerate(table) if each.title == "Differences between the jobs")
     told = {each.title: each.texts for each in table[heading + 1 :]}
     assert told == {
         "Model": ("ResNet-18", "ViT-B/16"),
@@ -109,4 +109,4 @@ def test_that_a_field_differs_where_only_the_third_run_s_does() -> None:
 
 def test_that_jobs_that_are_alike_but_for_their_names_are_the_same() -> None:
     table = rows([compared(run_of(name="a")), compared(run_of(name="b"), 1)])
-    assert table[-1].title == "The jobs are the same"
+    assert table[-1].title == "The jobs are identical"

@@ -106,7 +106,7 @@ def test_that_tab_goes_from_cut_to_cut(view: CutView, qtbot: QtBot) -> None:
 
 def test_that_a_cut_tells_where_it_stands_and_what_travels(view: CutView) -> None:
     said = view.image.handles[1].accessibleDescription()
-    assert said.startswith("After block3, before block4. 4.0 KiB of each microbatch travel from CPU worker 1")
+    assert said.startswith("After block3, before block4. Each microbatch sends 4.0 KiB from CPU worker 1")
     assert "Left and Right" in said
 
 
@@ -118,7 +118,7 @@ def test_that_the_whole_image_is_told_in_words(view: CutView) -> None:
 
 def test_that_being_over_memory_is_written_not_only_coloured(view: CutView) -> None:
     view.show_cut(a_cut(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
-    assert view.whose.text() == "⚠ Over the memory of CPU worker 1."
+    assert view.whose.text() == "⚠ Exceeds the memory of CPU worker 1."
     assert column(view, "Memory")[1].startswith("⚠ ")
     assert not column(view, "Memory")[0].startswith("⚠ ")
 

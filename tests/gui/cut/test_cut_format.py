@@ -55,7 +55,7 @@ def test_that_a_stage_over_its_memory_is_told_so() -> None:
     cut = a_cut(memory_bytes=(50_000, None))
     first = stages(cut)[0]
     assert cut_format.memory_words(first, cut).endswith("over 48.8 KiB")
-    assert "more than its device has" in cut_format.describe_stage(0, stages(cut), cut, "CPU worker 0")
+    assert "exceeds its device's memory" in cut_format.describe_stage(0, stages(cut), cut, "CPU worker 0")
     assert "more than" not in cut_format.describe_stage(1, stages(cut), cut, "CPU worker 1")
 
 

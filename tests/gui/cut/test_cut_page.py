@@ -113,7 +113,7 @@ def test_that_an_answer_that_makes_no_sense_is_told_of(
     with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as said:
         planner.start(JOB)
     assert said.args is not None
-    assert "could not be understood" in said.args[0]
+    assert "returned invalid output" in said.args[0]
     planner.close()
 
 
@@ -121,7 +121,7 @@ def test_that_a_python_that_is_gone_is_told_of(planner: Planner, qtbot: QtBot, m
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as said:
         planner.start(JOB)
-    assert said.args == ["Measuring the model could not begin: /no/such/python did not start."]
+    assert said.args == ["Measuring the model could not start: /no/such/python failed to run."]
 
 
 def test_that_the_empty_page_says_how_to_get_a_cut(page: CutPage) -> None:
@@ -200,7 +200,7 @@ def test_that_cuts_of_another_model_are_told_of_and_not_shown(measured: CutPage)
     measured.show_job(msgspec.structs.replace(JOB, cuts=("nowhere",)), [], {})
     assert measured.cut is not None
     assert measured.cut.cuts == ("block2",)
-    assert "not places where this model" in measured.notice.text()
+    assert "do not fit this model" in measured.notice.text()
 
 
 def test_that_a_job_that_has_moved_on_makes_the_cut_stale(measured: CutPage) -> None:

@@ -75,7 +75,7 @@ def colour(page: DatasetPage, place: int) -> QColor:
 
 def test_that_a_dataset_is_told_with_its_classes_sizes_and_problems(page: DatasetPage) -> None:
     assert page.title.text() == "flowers · 3 classes, 63 images"
-    assert "From 200 x 100 to 500 x 400 pixels, 300 x 224 in the middle" in page.subtitle.text()
+    assert "200 x 100 to 500 x 400 pixels, median 300 x 224" in page.subtitle.text()
     assert page.problems.text() == "Ash is frequent. Balance the classes."
     assert page.bars.accessibleDescription().splitlines()[0] == "ash: train 40, val 4"
     assert [page.examples.item(n).text() for n in range(3)] == ["ash", "birch", "ash"]
@@ -98,10 +98,10 @@ def given(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
 
 def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetPage) -> None:
     assert [page.shown_as.itemText(n) for n in range(page.shown_as.count())] == [
-        "as they are", *(f"as given in epoch {n}" for n in (1, 2, 3))
+        "as they are", *(f"as augmented in epoch {n}" for n in (1, 2, 3))
     ]  # fmt: skip
     page.show_augmented(True)
-    assert page.progress.text() == "Rendering what training is given …"
+    assert page.progress.text() == "Rendering the augmented images …"
     assert [example.sample for example in page.examples.examples] == [0, 40]
     assert page.examples.awaits(0)
     assert page.examples.image(0).isNull()
@@ -110,7 +110,7 @@ def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetP
         page.renderer.rendered.emit(image)
     assert [page.examples.awaits(place) for place in (0, 1)] == [False, False]
     assert [colour(page, place) for place in (0, 1)] == [QColor("green"), QColor("yellow")]
-    assert page.examples.item(0).toolTip() == "ash (train), as given in epoch 1 at 96 px"
+    assert page.examples.item(0).toolTip() == "ash (train), as augmented in epoch 1 at 96 px"
     page.shown_as.setCurrentIndex(2)
     assert colour(page, 0) == QColor("blue")
     assert page.examples.awaits(1)
@@ -121,7 +121,7 @@ def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetP
 
 def test_that_why_nothing_is_rendered_is_told_with_what_to_do(page: DatasetPage, qtbot: QtBot) -> None:
     page.show_augmented(True)
-    qtbot.waitUntil(lambda: "Correct the fields" in page.state.text(), timeout=5000)
+    qtbot.waitUntil(lambda: "Correct the marked fields" in page.state.text(), timeout=5000)
     assert page.state.isVisible()
     assert not page.progress.isVisible()
     page.renderer.refused.emit(Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"))
@@ -141,12 +141,12 @@ def test_that_what_was_rendered_for_another_job_is_forgotten(page: DatasetPage) 
     page.set_job(Job(epochs=2, augmentation="light"))
     assert page.examples.awaits(0)
     page.renderer.done.emit(False)
-    assert page.progress.text() == "Cropped out of larger images; not mirrored, which would change what they show."
+    assert page.progress.text() == "Cropped from larger images; not flipped, as that would change their meaning."
     page.set_job(None)
 
 
 SAID = {
-    "light": "Cropped out of larger images.",
+    "light": "Cropped from larger images.",
     "strong": "Transforms: resized_crop:0.35:1, flip:0.5, trivial, erase:0.25.",
 }
 
@@ -273,13 +273,11 @@ def test_that_clouds_are_not_called_images() -> None:
 
 def test_that_things_marked_are_told_with_their_sizes() -> None:
     split = SplitReport("train", {}, objects={"a": 3, "b": 4}, object_sides=(8.2, 20.0, 61.0))
-    assert (
-        dataset_format.objects(split) == "train: 7 marked, 20 pixels across in the middle, nine of ten between 8 and 61"
-    )
+    assert dataset_format.objects(split) == "train: 7 marked, median size 20 pixels, 90 % between 8 and 61"
     assert dataset_format.objects(SplitReport("train", {})) == ""
 
 
 def test_that_unreadable_files_are_named_with_why() -> None:
     report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
     assert dataset_format.unreadable(report) == "a.jpg: it ends"
-    assert "1 file is unreadable and left out: a.jpg." in dataset_format.describe(report)
+    assert "1 file is unreadable and skipped: a.jpg." in dataset_format.describe(report)

@@ -66,7 +66,7 @@ def test_that_a_click_takes_another_size_and_tells_what_is_usual_for_the_rate(pa
     place = page.table.visualItemRect(page.table.item(0, 0)).center()
     qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
     assert page.chosen() == 64
-    assert "0.01 for batches of 32 would become 0.02" in page.rate.text()
+    assert "0.01 at batch size 32 would become 0.02" in page.rate.text()
     place = page.table.visualItemRect(page.table.item(3, 0)).center()
     qtbot.mouseClick(page.table.viewport(), Qt.MouseButton.LeftButton, pos=place)
     assert page.chosen() == 64  # what does not fit cannot be taken
@@ -90,7 +90,7 @@ def test_that_another_batch_size_in_the_form_changes_nothing_and_another_model_d
 
 
 def test_that_adaptive_optimizers_scale_the_rate_by_the_square_root() -> None:
-    assert "0.001 for batches of 32 would become 0.002" in scaled_rate("adamw", 0.001, 32, 128)
+    assert "0.001 at batch size 32 would become 0.002" in scaled_rate("adamw", 0.001, 32, 128)
     assert "would become 0.004" in scaled_rate("sgd", 0.001, 32, 128)
     assert scaled_rate("sgd", 0.001, 32, 32) == ""
 

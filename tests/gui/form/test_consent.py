@@ -29,7 +29,7 @@ def test_that_agreeing_to_a_file_that_has_changed_meanwhile_asks_again(program: 
     program.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
         bar._allow.click()
-        qtbot.waitUntil(lambda: "has just been changed" in bar._question.text())
+        qtbot.waitUntil(lambda: "has just changed" in bar._question.text())
     qtbot.waitUntil(lambda: bar._text.toPlainText() == AFTER)
     with qtbot.waitSignal(bar.allowed) as agreed:
         bar._allow.click()

@@ -73,7 +73,7 @@ def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer
     program.write_text(PROGRAM)
     fill(form, images, qtbot)
     form.rows["model"].set_value(str(program))
-    qtbot.waitUntil(lambda: form.train.toolTip() == f"The disk has not answered yet: {program}.")
+    qtbot.waitUntil(lambda: form.train.toolTip() == f"Waiting for the disk: {program}.")
     assert not form.train.isEnabled()
     qtbot.keyClicks(form.rows["name"].editor.control, "night shift")
     qtbot.waitUntil(lambda: form.job is not None and form.job.name == "night shift")

@@ -27,7 +27,7 @@ REPORT = DatasetReport(
     format="imagefolder",
     classes=("ants", "bees"),
     splits=(SplitReport("train", {"ants": 12, "bees": 14}), SplitReport("val", {"ants": 3, "bees": 4}, made=True)),
-    unreadable=(Unreadable("ants/broken.jpg", "it ends too early"),),
+    unreadable=(Unreadable("ants/broken.jpg", "it is truncated"),),
     unreadable_count=1,
 )
 
@@ -112,7 +112,7 @@ def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, imag
 def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.set_dataset(str(images.parent))
-    qtbot.waitUntil(lambda: "looked through" in form.train.toolTip())
+    qtbot.waitUntil(lambda: "still being inspected" in form.train.toolTip())
     assert not form.train.isEnabled()
 
 
@@ -260,7 +260,7 @@ def test_that_the_card_names_what_was_found(form: JobForm, images: Path, qtbot: 
     form.card._more.click()
     assert "ants: train 12, val 3" in form.card.bars.accessibleDescription()
     assert form.card.bars.isVisibleTo(form)
-    assert form.card._listing.toPlainText() == "ants/broken.jpg: it ends too early"
+    assert form.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
 
 
 def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qtbot: QtBot) -> None:

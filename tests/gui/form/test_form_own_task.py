@@ -41,13 +41,13 @@ def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
     form: JobForm, tmp_path: Path, qtbot: QtBot
 ) -> None:
     form.rows["task"].set_value("custom")
-    assert offered(form) == ["The task's own", "Validation loss"]
+    assert offered(form) == ["Task default", "Validation loss"]
     form.rows["model"].set_value(str(EXAMPLE))
-    own = ["The task's own (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
+    own = ["Task default (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
     qtbot.waitUntil(lambda: offered(form) == own)
     form.rows["best_by"].set_value("exact")
     form.rows["model"].set_value(str(tmp_path / "none.py"))
-    qtbot.waitUntil(lambda: offered(form)[0] == "The task's own")
+    qtbot.waitUntil(lambda: offered(form)[0] == "Task default")
     assert form.rows["best_by"].value() == "exact"
 
 
@@ -59,9 +59,9 @@ def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
     form.rows["task"].set_value("custom")
     form.rows["model"].set_value(str(file))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
-    assert offered(form) == ["The task's own", "Validation loss"]
+    assert offered(form) == ["Task default", "Validation loss"]
     file.write_text("class Mine(OwnTask):\n    measures = (Measure('error', 'Error', higher_is_better=False),)")
     form.judge()  # as whatever is done in the form has it do
-    qtbot.waitUntil(lambda: "has just been changed" in form.consent._question.text())
+    qtbot.waitUntil(lambda: "has just changed" in form.consent._question.text())
     form.consent._allow.click()
-    qtbot.waitUntil(lambda: offered(form) == ["The task's own (Error)", "Error", "Validation loss"])
+    qtbot.waitUntil(lambda: offered(form) == ["Task default (Error)", "Error", "Validation loss"])

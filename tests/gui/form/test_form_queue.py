@@ -39,7 +39,7 @@ def test_that_it_is_said_behind_whom_a_run_starts(
 
 def test_that_a_run_that_starts_at_once_or_goes_on_is_told_so() -> None:
     assert words({"cpu": ("a",)}, ("cpu",), {}, True, "Train") == "“a” is on the CPU too: side by side, each is slower."
-    assert words({"cpu": ("a",)}, ("cpu",), {}, False, "Resume").startswith("Goes on when the CPU is free")
+    assert words({"cpu": ("a",)}, ("cpu",), {}, False, "Resume").startswith("Resumes when the CPU is free")
 
 
 def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images: Path, qtbot: QtBot) -> None:

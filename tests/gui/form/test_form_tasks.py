@@ -22,11 +22,11 @@ def offered(form: JobForm) -> list[str]:
 def test_that_the_best_checkpoint_is_chosen_by_measures_of_the_task(form: JobForm) -> None:
     form.rows["task"].set_value("segmentation")
     form.rows["best_by"].set_value("miou")
-    assert offered(form)[:2] == ["The task's own (Mean IoU)", "Mean IoU"]
+    assert offered(form)[:2] == ["Task default (Mean IoU)", "Mean IoU"]
     form.rows["task"].set_value("classification")
     assert form.rows["best_by"].value() == ""
     assert offered(form) == [
-        "The task's own (Top-1 accuracy)",
+        "Task default (Top-1 accuracy)",
         "Top-1 accuracy",
         "Top-5 accuracy",
         "Validation loss",

@@ -53,7 +53,7 @@ def test_that_what_may_not_change_is_off_and_says_why(ready: JobForm, run: RunFo
     assert ready.train.text() == "Resume"
     for name, row in ready.rows.items():
         assert row.editor.isEnabled() == (name in CHANGEABLE - {"name"}), name
-    for name, why in (("seed", "another training"), ("resume_from", "last checkpoint"), ("name", "list of runs")):
+    for name, why in (("seed", "when resuming"), ("resume_from", "last checkpoint"), ("name", "Rename the run")):
         control = ready.rows[name].editor.control
         assert why in control.toolTip()
         assert why in control.accessibleDescription()
@@ -123,7 +123,7 @@ def test_that_what_keeps_the_run_from_going_on_is_told_at_its_field(ready: JobFo
     ready.rows["epochs"].set_value(4)
     qtbot.waitUntil(lambda: "more than 4 epochs" in shown_at(ready, "epochs"))
     assert not ready.train.isEnabled()
-    assert ready.train.toolTip().startswith("Train further is off")
+    assert ready.train.toolTip().startswith("Correct these fields to enable Train further")
 
 
 def test_that_the_job_is_checked_as_one_that_continues_from_the_runs_checkpoint(
@@ -190,9 +190,9 @@ def test_that_the_band_and_its_button_are_reached_by_tab_and_have_names(
     for _press in range(120):
         ready.focusNextChild()
         reached.add(ready.focusWidget())
-    assert ready.prefill_mode.band.cancel in reached
+    assert ready.prefill_mode.cancel in reached
     assert ready.rows["seed"].editor.control not in reached
-    ready.prefill_mode.band.cancel.setFocus()
-    qtbot.keyClick(ready.prefill_mode.band.cancel, Qt.Key.Key_Space)
+    ready.prefill_mode.cancel.setFocus()
+    qtbot.keyClick(ready.prefill_mode.cancel, Qt.Key.Key_Space)
     assert ready.prefill_mode.prefill is None
     qtbot.waitUntil(ready.train.hasFocus)

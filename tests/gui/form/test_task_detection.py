@@ -50,7 +50,7 @@ def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, mas
     form.set_dataset(str(masks))
     assert look_through(form, qtbot).task == "classification"
     assert model_and_task(form) == ("unet", "segmentation")
-    assert form.rows["task"].note.text() == "Recognised in the folder"
+    assert form.rows["task"].note.text() == "Detected from the folder"
     assert look_through(form, qtbot).task == "segmentation"
     assert form.inspection.report is not None
     assert form.inspection.report.format == "masks"

@@ -66,7 +66,7 @@ def main(folder: str) -> None:
         typing.start()
         wait(lambda name=name, text=text: form.rows[name].value() == text)
     told["typed"] = all(form.rows[name].value() == text for name, text in TYPED.items())
-    told["waits"] = wait(lambda: f"has not answered yet: {DEAD}" in form.train.toolTip())
+    told["waits"] = wait(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
     told["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
     for name in TYPED:
         form.set_value(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))

@@ -128,7 +128,7 @@ def test_that_the_page_says_why_there_is_no_gpu(
     sampling.hosts.start()
     qtbot.waitUntil(lambda: said in sampling.page.troubles.text().lower(), timeout=PATIENCE_MS)
     assert sampling.page.troubles.isVisible()
-    assert "can be watched" in sampling.page.gpus.empty.text()
+    assert "can be monitored" in sampling.page.gpus.empty.text()
 
 
 def test_that_a_gpu_lost_on_the_way_keeps_its_tile_with_its_last_values(
@@ -179,7 +179,7 @@ def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_its
     at_fault.touch()
     qtbot.waitUntil(lambda: said in page.troubles.text(), timeout=PATIENCE_MS)
     assert page.troubles.isVisible()
-    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    assert tile.state.text() == "⚠ NVML does not respond: values are stale"
     assert "Use" in tile.figures.words()
     at_fault.unlink()
     qtbot.waitUntil(page.troubles.isHidden, timeout=PATIENCE_MS)
@@ -195,6 +195,6 @@ def test_that_a_sampler_that_was_killed_is_told_and_comes_back(
     os.kill(pid, signal.SIGKILL)
     qtbot.waitUntil(page.troubles.isVisible, timeout=PATIENCE_MS)
     (tile,) = page.gpus.tiles.tiles.values()
-    assert tile.state.text().startswith("⚠ No news since")
+    assert tile.state.text().startswith("⚠ No data since")
     qtbot.waitUntil(lambda: not tile.state.text().startswith("⚠"), timeout=PATIENCE_MS)
     assert page.troubles.isHidden()

@@ -184,7 +184,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     assert page.troubles.isVisible()
     assert page.troubles.text() == "ws2 cannot be reached: connection refused."
     silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
-    assert silent.state.text() == f"⚠ No news since {clock(START)}"
+    assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
     watching.hosts.troubles.clear()
@@ -197,7 +197,7 @@ def test_that_an_nvml_that_does_not_answer_is_told_and_old_numbers_are_greyed(wa
     watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
     assert watching.page.troubles.text() == "NVML has not answered for 9 s."
     (tile,) = watching.page.gpus.tiles.tiles.values()
-    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    assert tile.state.text() == "⚠ NVML does not respond: values are stale"
     watching.see(full_gpu(0), at=10)
     assert watching.page.troubles.isHidden()
     assert tile.state.text() == "Limited by the power limit"
@@ -225,7 +225,7 @@ def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) ->
     watching.see(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
-    assert tile.state.text() == "⚠ NVML does not answer: old numbers"
+    assert tile.state.text() == "⚠ NVML does not respond: values are stale"
     watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
     assert watching.page.gpus.empty.isVisible()
 
@@ -233,7 +233,7 @@ def test_that_gpus_outlast_a_sampler_that_is_started_anew(watching: Watching) ->
 def test_that_a_machine_whose_gpus_cannot_be_watched_says_why(watching: Watching) -> None:
     watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."))
     assert watching.page.troubles.text() == "The NVIDIA driver is not loaded."
-    assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be watched.")
+    assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be monitored.")
 
 
 def test_that_a_lost_gpu_comes_back_to_life(watching: Watching) -> None:
@@ -284,7 +284,7 @@ def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_pat
     with qtbot.waitSignal(page.told, timeout=10_000) as told:
         dialog.fileSelected.emit(str(file))
     dialog.close()
-    assert told.args == [f"The numbers on screen were saved to {file}.", "info"]
+    assert told.args == [f"The displayed values were saved to {file}.", "info"]
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert len(rows) == 61
     assert {row["device"] for row in rows} == {full_gpu(1).uuid}

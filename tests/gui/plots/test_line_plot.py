@@ -226,8 +226,8 @@ def test_that_a_shorter_series_is_taken_for_another_run(shown: Shown) -> None:
 
 
 def test_that_gaps_and_absent_data_are_told_as_such(shown: Shown) -> None:
-    shown.plot.set_empty_text("Appears with the first steps")
-    assert shown.plot.describe() == "Appears with the first steps"
+    shown.plot.set_empty_text("Appears after the first steps")
+    assert shown.plot.describe() == "Appears after the first steps"
     shown.data(3, np.array([1.0, np.nan, np.nan]))
     assert shown.plot.describe() == "Latest: training 1"
     shown.data(3, np.full(3, np.nan))

@@ -23,6 +23,7 @@ from engine.contract.events import (
     Waiting,
     Warned,
 )
+from gui.format import clock
 from gui.run.remarks import remarks
 from gui.sources.run_data import RunData
 from gui.sources.run_status import status_of
@@ -152,7 +153,7 @@ def test_that_a_night_between_executions_is_no_part_of_the_time() -> None:
     status = status_of(data, "running")
     assert status.seconds_left == pytest.approx(10 * STEP_S, rel=1e-3)
     assert status.images_per_second == 830
-    assert "goes on with one worker, after 8:59:58 h" in data.lines[-1 - _lines_since(data, "goes on")].text
+    assert "resumed with one worker after 8:59:58 h" in data.lines[-1 - _lines_since(data, "resumed")].text
 
 
 def _lines_since(data: RunData, words: str) -> int:
@@ -174,7 +175,7 @@ def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
     ]
     waiting = told([started], in_line)
     assert waiting.waiting is not None
-    assert status_of(waiting, "waiting").text == "Waiting · in line for its devices"
+    assert status_of(waiting, "waiting").text == "Waiting · queued for its devices"
     data = told([started], in_line, rest)
     assert data.waiting is None
     assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
@@ -285,11 +286,10 @@ def quiet(events: list[AnyEvent]) -> list[AnyEvent]:
 def test_that_a_run_says_when_and_on_what_it_went_on() -> None:
     there, now, long_ago = quiet(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
     assert remarked(there) == []
-    clock = time.strftime("%H:%M", time.localtime(now))
     on_two = quiet(second(20, begun=now, devices=("cpu", "cpu")))
-    assert remarked(there, on_two) == [f"Went on at {clock} on 2 CPU workers"]
+    assert remarked(there, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
     again = quiet(second(30, begun=long_ago))
-    assert remarked(there, on_two, again) == ["Went on 2 times, last at 2026-01-05 21:40 on CPU"]
+    assert remarked(there, on_two, again) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
 
 
 def test_that_restarts_are_told_with_their_step_and_cause() -> None:
@@ -301,7 +301,7 @@ def test_that_restarts_are_told_with_their_step_and_cause() -> None:
         20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
     )
     assert remarked(quiet(first(25)), once, smaller) == [
-        "Restarted 2 times, last at step 23 (gradient accumulation 2 from then on): Out of memory on GPU 1"
+        "Restarted 2 times, last at step 23 (since then gradient accumulation 2): Out of memory on GPU 1"
     ]
 
 

@@ -287,7 +287,7 @@ def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot:
     qtbot.waitUntil(lambda: not page.result.isVisible(), timeout=5000)
     shown = texts(page)
     assert "DistributedDataParallel on 2 CPU workers" in shown
-    assert "Went on at " in shown
+    assert "Resumed at " in shown
     assert "⚠ 3 images could not be read and are left out (2 times)" in shown
     line = page.charts.loss._lines["train"]
     fresh = Smoother(0.9)
@@ -301,4 +301,4 @@ def _worse(event: AnyEvent) -> AnyEvent:
 
 
 def test_that_the_axis_says_what_its_time_leaves_out(page: RunPage) -> None:
-    assert "waiting in line are left out" in page.header.controls.axis.toolTip()
+    assert "time in the queue are left out" in page.header.controls.axis.toolTip()

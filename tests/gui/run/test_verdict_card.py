@@ -76,7 +76,7 @@ def test_that_the_button_says_what_it_puts_into_the_form(card: VerdictCard, qtbo
     assert wanted.args == [OVERFITTED]
     card.show_data(data(FALLING))
     assert card.use.text() == "Train further"
-    assert card.use.toolTip() == "Puts this run into the form, to be trained further: epochs 10"
+    assert card.use.toolTip() == "Puts this run into the form to train it further: epochs 10"
 
 
 def test_that_a_verdict_of_a_newer_footplate_has_no_button(card: VerdictCard) -> None:
@@ -97,7 +97,7 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     card.use.click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
-    assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
+    assert prefill_mode.band.text() == "A new run like “ants”, but with augmentation light."
     values = window.form.values()
     assert (values["augmentation"], values["seed"]) == ("light", 7)
     assert window.form.rows["augmentation"].editor.control.isVisible(), "its group is open"

@@ -31,15 +31,15 @@ def test_that_deleting_asks_with_the_size_and_moves_several_runs_at_once(
     refresh()
     select(page, *runs[:2])
     said = asked(page, qtbot)
-    assert said.startswith("Move 2 runs to the trash? Together they hold 6.0 MiB, 6.0 MiB of it checkpoints")
-    assert "free again once the trash is emptied" in said
+    assert said.startswith("Move 2 runs to the trash? Together they take 6.0 MiB, including 6.0 MiB of checkpoints")
+    assert "emptying the trash frees" in said
     assert page.deleting.no.hasFocus()
     assert all(run.path.is_dir() for run in runs)
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
     assert column(page, "Name") == ["run 2"]
     assert not any(run.path.exists() for run in runs[:2])
-    assert "2 runs are in the desktop's trash" in page.deleting.text()
+    assert "2 runs are now in the desktop's trash" in page.deleting.text()
 
 
 def test_that_deleted_runs_are_put_back(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -79,12 +79,12 @@ def test_that_runs_that_go_on_are_left_out_and_that_is_said(page: RunsPage, refr
     select(page, going, ended)
     said = asked(page, qtbot)
     assert "“ended”" in said
-    assert "1 run of the chosen ones goes on and would stay" in said
+    assert "1 run is still running and will not be moved" in said
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
     assert column(page, "Name") == ["going"]
     page.deleting.ask([run for run in page.model.runs if run.name == "going"])
-    assert "cannot be deleted: it goes on" in page.deleting.text()
+    assert "cannot be deleted: it is still running" in page.deleting.text()
     assert not page.deleting.yes.isVisible()
 
 
@@ -96,7 +96,7 @@ def test_that_a_run_that_went_meanwhile_is_said_to_be_gone(page: RunsPage, refre
     shutil.rmtree(run.path)
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
-    assert "gone already" in page.deleting.text()
+    assert "no longer exists" in page.deleting.text()
     assert not page.deleting.yes.isVisible()
 
 

@@ -52,7 +52,7 @@ def test_that_one_left_alone_is_told_and_ended_with_a_button(
     orphan = left(run)
     page.orphans.look(at_once=True)
     qtbot.waitUntil(page.orphans.isVisible)
-    assert said(page) == (f"A worker of night shift (rank 0, pid {orphan.pid}) is left without its supervisor.")
+    assert said(page) == (f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor.")
     button(page, f"End the worker of night shift, rank 0, pid {orphan.pid}").click()
     assert not button(page, "End the worker").isEnabled()
     qtbot.waitUntil(lambda: not page.orphans.isVisible(), timeout=20_000)
@@ -65,9 +65,7 @@ def test_that_what_it_holds_of_the_gpus_is_told(page: RunsPage, left: Callable[.
     qtbot.waitUntil(page.orphans.isVisible)
     held = (GpuProcess(1, memory_used_bytes=1 << 30), GpuProcess(orphan.pid, memory_used_bytes=4 << 30))
     page.orphans.set_machine(snapshot(gpu(0, cuda_index=0, processes=held), gpu(1, cuda_index=1, processes=None)))
-    words = (
-        f"A worker of night shift (rank 0, pid {orphan.pid}) is left without its supervisor and holds 4.0 GiB of GPU 0."
-    )
+    words = f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor and holds 4.0 GiB of GPU 0."
     qtbot.waitUntil(lambda: said(page) == words)
 
 
@@ -90,7 +88,7 @@ def test_that_those_found_out_of_sight_are_told_of(page: RunsPage, left: Callabl
     with qtbot.waitSignal(page.told) as told:
         page.orphans.look(at_once=True)
     assert told.args == [
-        f"A worker of night shift (rank 0, pid {orphan.pid}) is left without its supervisor. Runs (Ctrl+3) ends it."
+        f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor. Use Runs (Ctrl+3) to end it."
     ]
 
 

@@ -198,7 +198,7 @@ def test_that_a_line_that_cannot_be_looked_at_is_told_once(page: RunsPage, qtbot
         page.queue.look()
         qtbot.waitUntil(lambda: page.queue._looking is None)
     assert len(said) == 1
-    assert "The line of waiting runs cannot be looked at" in said[0]
+    assert "Cannot read the queue" in said[0]
 
 
 def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(
@@ -216,7 +216,7 @@ def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(
     page.queue.table.setFocus()
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
     qtbot.waitUntil(page.queue.removed.yes.isVisible, timeout=20_000)
-    assert "“forever” is out of the line" in page.queue.removed.text()
+    assert "“forever” was removed from the queue" in page.queue.removed.text()
     assert first.run.state() == "stopped"
     assert order() == ["later"]
     page.queue.removed.yes.click()

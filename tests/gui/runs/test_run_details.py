@@ -41,7 +41,7 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
     refresh()
     select(page, run)
     wait(page, qtbot)
-    assert shown(page)["Changed in the job"] == {
+    assert shown(page)["Changed settings"] == {
         "Dataset folder": "/data/flowers",
         "Strategy": "DistributedDataParallel",
         "Devices": "2 CPU workers",
@@ -56,7 +56,7 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
     assert checkpoints["last.pt"].endswith(" · 3.0 MiB")
     assert checkpoints["best.pt"].startswith("epoch 4, step 8 · ")
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
-    assert shown(page)["On the disk"] == {"The whole folder": "3.0 MiB"}
+    assert shown(page)["On the disk"] == {"Whole folder": "3.0 MiB"}
 
 
 def test_that_a_run_without_a_checkpoint_and_one_whose_folder_is_gone_say_so(
@@ -69,7 +69,7 @@ def test_that_a_run_without_a_checkpoint_and_one_whose_folder_is_gone_say_so(
     assert shown(page)["On the disk"]["Checkpoints"] == "none yet"
     shutil.rmtree(runs[1].path)
     select(page, runs[1])
-    qtbot.waitUntil(lambda: "job.toml" in shown(page).get("Changed in the job", {}))
+    qtbot.waitUntil(lambda: "job.toml" in shown(page).get("Changed settings", {}))
 
 
 def test_that_notes_and_tags_are_kept_once_typing_pauses(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -116,10 +116,10 @@ def test_that_a_refresh_does_not_disturb_what_is_being_typed(page: RunsPage, ref
 def test_that_none_and_several_chosen_runs_say_what_to_do(page: RunsPage, refresh: Refresh) -> None:
     runs = [a_run(8), a_run(8)]
     refresh()
-    assert "Choose a run" in page.details._hint.text()
+    assert "Select a run" in page.details._hint.text()
     assert page.details._hint.isVisible()
     select(page, *runs)
-    assert page.details._hint.text() == "2 runs are chosen."
+    assert page.details._hint.text() == "2 runs selected."
 
 
 def test_that_the_details_stand_beside_the_list_where_there_is_room(page: RunsPage, refresh: Refresh) -> None:

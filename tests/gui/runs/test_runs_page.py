@@ -99,7 +99,7 @@ def test_that_searching_and_filtering_are_done_in_the_line_above(
     page.filters.favourites.click()
     assert column(page, "Name") == ["second"]
     page.filters.text.setText("nothing of the kind")
-    qtbot.waitUntil(lambda: "No run is as the search and the filters ask" in texts(page))
+    qtbot.waitUntil(lambda: "No runs match" in texts(page))
     assert "0 of 2" in texts(page)
 
 
@@ -287,7 +287,7 @@ def test_that_notes_that_cannot_be_written_are_told(page: RunsPage, refresh: Ref
     shutil.rmtree(run.path)
     with qtbot.waitSignal(page.told) as told:
         page.acts.favourite.trigger()
-    assert "could not be kept" in told.args[0]
+    assert "Could not save" in told.args[0]
     assert run.run_id in told.args[0]
 
 

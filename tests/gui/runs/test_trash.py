@@ -92,7 +92,7 @@ def test_that_a_run_that_goes_on_stays() -> None:
 
 def test_that_a_run_that_is_starting_stays() -> None:
     run = create_run(job())
-    with pytest.raises(CannotTrash, match="goes on"):
+    with pytest.raises(CannotTrash, match="still running"):
         trash_run(run)
     assert run.job_file.is_file()
 
@@ -102,17 +102,17 @@ def test_that_a_run_whose_supervisor_still_ends_stays() -> None:
     run.write_supervisor(
         SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
     )
-    with pytest.raises(CannotTrash, match="goes on"):
+    with pytest.raises(CannotTrash, match="still running"):
         trash_run(run)
 
 
 def test_that_a_run_that_is_gone_is_said_to_be() -> None:
     run = a_run(8)
     thing = trash_run(run)
-    with pytest.raises(CannotTrash, match="gone already"):
+    with pytest.raises(CannotTrash, match="no longer exists"):
         trash_run(run)
     put_back(thing)
-    with pytest.raises(CannotTrash, match="in the trash no more"):
+    with pytest.raises(CannotTrash, match="no longer in the trash"):
         put_back(thing)
 
 
@@ -121,7 +121,7 @@ def test_that_what_stands_in_the_place_of_a_run_is_not_written_over() -> None:
     thing = trash_run(run)
     run.path.mkdir()
     (run.path / "mine").write_text("new")
-    with pytest.raises(CannotTrash, match="another"):
+    with pytest.raises(CannotTrash, match="exists again"):
         put_back(thing)
     assert (run.path / "mine").read_text() == "new"
     assert (thing.place / "job.toml").is_file()
@@ -146,7 +146,7 @@ def test_that_a_run_that_may_not_be_moved_stays_and_says_why(own_trash: Path, mo
     own_trash.write_text("no folder")
     run = a_run(8)
     (paths.home() / "trash").write_text("no folder either")
-    with pytest.raises(CannotTrash, match="stays where it is: "):
+    with pytest.raises(CannotTrash, match="could not be moved: "):
         trash_run(run)
     assert run.job_file.is_file()
 

@@ -108,7 +108,7 @@ def test_that_a_file_is_whole_or_not_there_and_the_reason_is_told(
     qtbot.waitUntil(lambda: len(failed) == 1, timeout=10_000)
     assert done == []
     assert "No such file or directory" in failed[0]
-    assert "Choose another place" in failed[0]
+    assert "Choose another folder" in failed[0]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")

@@ -71,11 +71,11 @@ def test_that_a_process_that_ends_early_is_told_of(inspector: Inspector, qtbot: 
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EACCES, "no permission"),
-        (errno.EROFS, "no permission"),
+        (errno.EACCES, "No permission"),
+        (errno.EROFS, "No permission"),
         (errno.ENOSPC, "full"),
         (errno.EDQUOT, "full"),
-        (errno.EIO, "could not be made"),
+        (errno.EIO, "Could not create"),
     ],
 )
 def test_that_a_run_that_cannot_be_written_names_place_and_remedy(number: int, said: str) -> None:

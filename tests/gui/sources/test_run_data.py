@@ -73,7 +73,7 @@ def test_that_the_log_marks_warnings_errors_and_losses() -> None:
     kinds = {line.text: line.kind for line in data.lines}
     assert kinds["3 images could not be read and are left out"] == "warning"
     assert kinds["Loss became NaN at step 8"] == "error"
-    assert kinds["12 measurements are missing here: the disk was full"] == "warning"
+    assert kinds["12 events are missing here: the disk was full"] == "warning"
     assert kinds["That was all"] == "info"
 
 
@@ -113,7 +113,7 @@ def test_that_a_run_that_is_told_to_stop_says_so_until_its_devices_are_free() ->
 def test_that_memory_that_could_not_be_looked_at_is_not_called_free() -> None:
     data = part(20)
     data.apply(DevicesFree(n=10_000, seconds=0.2, verified=False))
-    assert status_of(data, "stopped").text == "Stopped after 20 steps · the workers are gone"
+    assert status_of(data, "stopped").text == "Stopped after 20 steps · the workers have exited"
 
 
 def test_that_a_failure_is_told_by_its_cause_as_the_supervisor_weighed_it() -> None:
@@ -142,7 +142,7 @@ def test_that_a_run_whose_last_state_is_not_on_disk_says_so_and_can_be_gone_on_w
     [
         (40, "completed", "Completed · 4 epochs · best top-1 80.0 %"),
         (1, "stopped", "Stopped after 1 step · devices are free"),
-        (8, None, "Interrupted after 8 steps: the run's process ended without a word"),
+        (8, None, "Interrupted after 8 steps: the run's process exited without reporting an error"),
     ],
 )
 def test_that_a_past_run_reads_as_what_became_of_it(steps: int, outcome: str | None, text: str) -> None:

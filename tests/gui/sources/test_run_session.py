@@ -356,7 +356,7 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
     one = begin(supervise, "forever 2")
     store.open(one.run)
     qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
-    assert store.status.text == "Waiting · next in line for the CPU, behind forever"
+    assert store.status.text == "Waiting · next in the queue for the CPU, behind forever"
     assert store.status.devices_free
     with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
         store.stop()

@@ -38,7 +38,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     assert window.workspace.store.run.path == run.path
     assert (np.diff(data.steps.step.values) > 0).all()
     assert (np.diff(data.steps.seconds.values) > 0).all()
-    assert any(line.text().startswith("Went on at") for line in window.workspace.run.header.remarks._lines)
+    assert any(line.text().startswith("Resumed at") for line in window.workspace.run.header.remarks._lines)
     qtbot.keyClick(window, Qt.Key.Key_Period, Qt.KeyboardModifier.ControlModifier)
     wait_for_status(window, "Stopped", qtbot)
 
@@ -51,7 +51,7 @@ def test_that_a_second_run_waits_in_line_and_leaves_it_when_stopped(
     qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
     second = press_train(window, qtbot, epochs=400)
     wait_for_status(window, "Waiting", qtbot)
-    assert status(window) == "Waiting · next in line for the CPU, behind MNIST CNN on sample"
+    assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting", timeout=SOON_MS)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)

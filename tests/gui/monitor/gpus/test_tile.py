@@ -272,4 +272,4 @@ def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
     assert [each.faded for each in found] == [False, False, True, True]
-    assert found[2].states[0].text == f"no news since {clock(START)}"
+    assert found[2].states[0].text == f"no data since {clock(START)}"

@@ -212,7 +212,7 @@ def test_that_the_filter_looks_at_all_that_a_line_says_and_at_what_it_stands_und
         view.filter.setText(text)
         found = [view.rows.line(index) for index in every_index(view)]
         assert [str(line.pid) for line in found if line is not None and not line.group] == pids
-    assert "No process is as the filter asks" in said(view)
+    assert "No matching processes" in said(view)
     view.filter.clear()
     assert sorted(rows(view)) == sorted(every)
 
@@ -347,11 +347,11 @@ def test_that_hosts_are_told_apart_where_there_are_several(hosts: Hosts, view: P
     ("seen", "words"),
     [
         (snapshot(message="NVIDIA's driver is not loaded.", status="no_driver"), "driver is not loaded"),
-        (snapshot(), "no NVIDIA GPU here"),
+        (snapshot(), "has no NVIDIA GPU"),
         (snapshot(gpu(0)), "No process holds a GPU"),
-        (snapshot(gpu(0), status="not_answering", message="NVML is silent."), "held a GPU when NVML last answered"),
-        (snapshot(gpu(0, processes=None)), "Asking who is on the GPUs"),
-        (snapshot(gpu(0, processes=None, asleep=True)), "asleep and is not woken"),
+        (snapshot(gpu(0), status="not_answering", message="NVML is silent."), "held a GPU when NVML last responded"),
+        (snapshot(gpu(0, processes=None)), "Listing GPU processes"),
+        (snapshot(gpu(0, processes=None, asleep=True)), "asleep; it is not woken"),
     ],
 )
 def test_that_an_empty_list_says_why(hosts: Hosts, view: ProcessesView, seen: Snapshot, words: str) -> None:
@@ -361,7 +361,7 @@ def test_that_an_empty_list_says_why(hosts: Hosts, view: ProcessesView, seen: Sn
 
 
 def test_that_a_driver_that_does_not_tell_is_waited_for_and_then_named(hosts: Hosts, view: ProcessesView) -> None:
-    for second, words in ((0.0, "Asking"), (ASKING_S - 1, "Asking"), (ASKING_S, "driver does not tell")):
+    for second, words in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
         see(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
         assert words in said(view)
 

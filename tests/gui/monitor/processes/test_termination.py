@@ -117,7 +117,7 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     view.end.click()
     view.bar.yes.click()
     assert "was asked to end" in view.bar.text()
-    qtbot.waitUntil(lambda: "still there after 0.3 s" in view.bar.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "still running after 0.3 s" in view.bar.text(), timeout=10_000)
     assert (view.bar.yes.text(), view.bar.no.text()) == ("Kill it", "Leave it")
     assert child.poll() is None
     view.bar.yes.click()
@@ -148,7 +148,7 @@ def test_that_one_that_ends_by_itself_while_asked_about_is_told(
     child.kill()
     child.wait()
     view.bar.yes.click()
-    assert view.bar.text() == f"Process {child.pid} has ended already."
+    assert view.bar.text() == f"Process {child.pid} has already ended."
 
 
 def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts: Hosts, view: ProcessesView) -> None:
@@ -156,9 +156,9 @@ def test_that_another_process_with_the_same_pid_is_never_hit(start: Start, hosts
     show(hosts, view, held_by(child, started=psutil.Process(child.pid).create_time() - 100))
     view.end.click()
     view.bar.yes.click()
-    assert "has ended already" in view.bar.text()
+    assert "has already ended" in view.bar.text()
     assert child.poll() is None
-    with pytest.raises(CannotEnd, match="has ended already"):
+    with pytest.raises(CannotEnd, match="has already ended"):
         end(child.pid, 1.0, kill=True)
     assert child.poll() is None
 
@@ -170,7 +170,7 @@ def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.
         raise psutil.AccessDenied(process.pid)
 
     monkeypatch.setattr(psutil.Process, "terminate", refuse)
-    with pytest.raises(CannotEnd, match="does not allow"):
+    with pytest.raises(CannotEnd, match="not permitted"):
         end(child.pid, psutil.Process(child.pid).create_time())
 
 
@@ -181,9 +181,9 @@ def test_that_what_the_system_forbids_is_told(start: Start, monkeypatch: pytest.
         (None, True, "container"),
         (a_line(), False, ""),
         (a_line(), True, "container"),
-        (a_line(started=None), False, "When it was started is not known"),
+        (a_line(started=None), False, "Its start time is unknown"),
         (a_line(user="alice"), False, "Belongs to alice"),
-        (a_line(user=None), False, "a user who is not known"),
+        (a_line(user=None), False, "an unknown user"),
     ],
 )
 def test_that_it_is_said_why_a_process_cannot_be_ended(
@@ -208,8 +208,8 @@ def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: Proc
     see(hosts, snapshot(gpu(0, processes=(process(5),))), host="ws2")
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     assert not view.end.isEnabled()
-    assert "only processes of this machine" in view.end.toolTip()
-    assert "only processes of this machine" in view.end.accessibleDescription()
+    assert "only processes on this machine" in view.end.toolTip()
+    assert "only processes on this machine" in view.end.accessibleDescription()
 
 
 def test_that_a_run_is_stopped_rather_than_its_processes_ended(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
@@ -240,7 +240,7 @@ def test_that_what_killing_does_not_end_is_explained(
     bar.yes.click()
     qtbot.waitUntil(lambda: bar.yes.text() == "Kill it", timeout=10_000)
     bar.yes.click()
-    qtbot.waitUntil(lambda: "waits for the driver" in bar.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "waiting for the driver" in bar.text(), timeout=10_000)
     bar.no.click()
 
 

@@ -1,4 +1,4 @@
-"""How the GPUs reach each other: in words, in cells, and what it means for strategies."""
+"""GPU interconnect: in words, in cells, and what it means for strategies."""
 
 from __future__ import annotations
 
@@ -66,28 +66,28 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
 @pytest.mark.parametrize(
     ("count", "topology", "expected"),
     [
-        (8, joined(8, nvlinks=18), ["All 8 GPUs talk over 18 NVLinks between any two", "every strategy runs well", "(FSDP) too"]),
-        (2, joined(2, nvlinks=4), ["The two GPUs talk over 4 NVLinks:"]),
+        (8, joined(8, nvlinks=18), ["All 8 GPUs are connected by 18 NVLinks between each pair", "every strategy runs well", "even Fully sharded (FSDP)"]),
+        (2, joined(2, nvlinks=4), ["The two GPUs are connected by 4 NVLinks:"]),
         (
             8,
             joined(8, nvlinks=dict.fromkeys(HALVES, 4)),
             [
-                "GPU 0–3 and GPU 4–7 each talk over NVLink; between the groups data goes through the processors",
+                "GPU 0–3 and GPU 4–7 are each connected by NVLink; between groups, data goes through the processors",
                 "FSDP x DDP", "DDP x pipeline", "one replica in each group",
             ],
         ),
         (
             3,
             joined(3, nvlinks={(0, 1): 4}, path="PHB"),
-            ["GPU 0, 1 talk over NVLink, GPU 2 stands apart", "through the processor:", "train on GPU 0, 1 alone"],
+            ["GPU 0, 1 are connected by NVLink, GPU 2 is separate", "through the processor:", "train on GPU 0, 1 alone"],
         ),
-        (4, joined(4, nvlinks={(0, 1): 2, (1, 2): 2, (2, 3): 2}), ["joined by NVLink, though not each with each"]),
-        (4, joined(4, path="PIX"), ["All 4 GPUs share PCIe switches", "half as much again"]),
-        (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 each share PCIe switches", "through the processors"]),
-        (8, joined(8, path=dict.fromkeys(HALVES, "NODE")), ["GPU 0–3 and GPU 4–7 each are at one processor"]),
-        (2, joined(2, path="PHB"), ["The two GPUs talk through the processor:", "Pipeline or DistributedDataParallel"]),
-        (2, joined(2, path="SYS"), ["The two GPUs talk through the processors:"]),
-        (2, Topology((GpuPair(one=0, other=1),), ()), ["What stands between the GPUs is not known."]),
+        (4, joined(4, nvlinks={(0, 1): 2, (1, 2): 2, (2, 3): 2}), ["connected by NVLink, but not every pair directly"]),
+        (4, joined(4, path="PIX"), ["All 4 GPUs share PCIe switches", "1.5 times as much"]),
+        (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 are each on shared PCIe switches", "through the processors"]),
+        (8, joined(8, path=dict.fromkeys(HALVES, "NODE")), ["GPU 0–3 and GPU 4–7 are each on one processor"]),
+        (2, joined(2, path="PHB"), ["The two GPUs communicate through the processor:", "Pipeline or DistributedDataParallel"]),
+        (2, joined(2, path="SYS"), ["The two GPUs communicate through the processors:"]),
+        (2, Topology((GpuPair(one=0, other=1),), ()), ["How the GPUs are connected is unknown."]),
     ],
 )  # fmt: skip
 def test_that_one_sentence_says_what_the_ways_mean_for_strategies(
@@ -144,7 +144,7 @@ def test_that_each_pair_has_its_code_and_its_words_on_hover(hosts: Hosts, view: 
     assert cell(view, 2, 2) == ""
     for role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
         assert cell(view, 0, 1, role) == (
-            "GPU 0 and GPU 1: they talk over 18 NVLinks. Each can read the other's memory directly."
+            "GPU 0 and GPU 1: connected over 18 NVLinks. Each can read the other's memory directly."
         )
         assert "the link between them" in cell(view, 0, 2, role)
 
@@ -181,23 +181,23 @@ def test_that_numa_nodes_and_cores_are_told_where_they_are_known(hosts: Hosts, v
 def test_that_a_gpu_that_was_not_asked_has_cells_without_a_claim(hosts: Hosts, view: TopologyView) -> None:
     see(hosts, machine(3, joined(2, nvlinks=4)))
     assert cell(view, 0, 2) == "–"
-    assert "not known" in cell(view, 0, 2, Qt.ItemDataRole.ToolTipRole)
+    assert "unknown" in cell(view, 0, 2, Qt.ItemDataRole.ToolTipRole)
 
 
 def test_that_only_codes_that_occur_are_explained(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     see(hosts, machine(3, joined(3, nvlinks={(0, 1): 18}, path="NODE")))
-    qtbot.waitUntil(lambda: "over so many NVLinks" in said(view))
+    qtbot.waitUntil(lambda: "number of NVLinks" in said(view))
     assert "several PCIe bridges of one processor" in said(view)
     assert "through one PCIe switch" not in said(view)
     see(hosts, machine(2, joined(2, path="PIX")))
     qtbot.waitUntil(lambda: "through one PCIe switch" in said(view))
-    assert "over so many NVLinks" not in said(view)
+    assert "number of NVLinks" not in said(view)
 
 
 def test_that_instances_are_left_out(hosts: Hosts, view: TopologyView) -> None:
     instance = numbered(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
     see(hosts, msgspec.structs.replace(snapshot(numbered(0), instance), topology=joined(1)))
-    assert "There is one GPU" in said(view)
+    assert "single GPU" in said(view)
 
 
 def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hosts: Hosts, view: TopologyView) -> None:
@@ -205,10 +205,10 @@ def test_that_a_lost_gpu_is_left_out_and_the_others_are_judged_by_themselves(hos
     pairs = (GpuPair(one=0, other=2, nvlinks=18),)
     see(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
     assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(2)] == ["GPU 0", "GPU 2"]
-    assert view.advice.text().startswith("The two GPUs talk over 18 NVLinks")
-    assert view.advice.text().endswith("GPU 1 is lost and left out here.")
+    assert view.advice.text().startswith("The two GPUs are connected by 18 NVLinks")
+    assert view.advice.text().endswith("GPU 1 is lost and not shown here.")
     see(hosts, snapshot(gpus[1], numbered(2)))
-    assert "There is one GPU" in said(view)
+    assert "single GPU" in said(view)
     assert "GPU 1 is lost" in said(view)
     see(hosts, snapshot(gpus[1]))
     assert "GPU 1 is lost" in said(view)
@@ -246,12 +246,12 @@ def test_that_texts_can_be_read_on_every_fill(styled: QApplication, monkeypatch:
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (snapshot(), "no NVIDIA GPU here"),
+        (snapshot(), "has no NVIDIA GPU"),
         (snapshot(status="no_driver", message="NVIDIA's driver is not loaded."), "driver is not loaded"),
-        (machine(1, joined(1)), "There is one GPU, the NVIDIA H200: nothing stands between GPUs.\n\nThe processor's cores near it are 0-7, of NUMA node 0."),
-        (msgspec.structs.replace(snapshot(numbered(1, cuda_index=0)), topology=joined(2)), "cores near it are 8-15"),
-        (machine(1, None), "There is one GPU"),
-        (machine(2, None), "does not tell how the 2 GPUs are joined"),
+        (machine(1, joined(1)), "This machine has a single GPU, the NVIDIA H200.\n\nThe nearest CPU cores are 0-7 (NUMA node 0)."),
+        (msgspec.structs.replace(snapshot(numbered(1, cuda_index=0)), topology=joined(2)), "nearest CPU cores are 8-15"),
+        (machine(1, None), "single GPU"),
+        (machine(2, None), "does not report how the 2 GPUs are connected"),
     ],
 )  # fmt: skip
 def test_that_without_a_matrix_it_is_said_why(hosts: Hosts, view: TopologyView, seen: Snapshot, expected: str) -> None:

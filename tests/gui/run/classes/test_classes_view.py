@@ -100,11 +100,11 @@ def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
 
 def test_that_a_cell_of_the_matrix_is_told_in_words_and_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:
     view.show_data(data_of(), active=False)
-    assert view.cell.text() == "Confused most often: Of 8 that are ash, 2 (25.0 %) were found to be birch."
+    assert view.cell.text() == "Confused most often: Of 8 ash, 2 (25.0 %) were predicted as birch."
     qtbot.keyClick(view.matrix, Qt.Key.Key_Down)
     qtbot.keyClick(view.matrix, Qt.Key.Key_Down)
     assert view.matrix.cell == (1, 0)
-    assert view.cell.text() == "Of 10 that are birch, 1 (10.0 %) were found to be ash."
+    assert view.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
     assert view.table.chosen() == 1
     assert view.matrix.accessibleDescription() == view.cell.text()
 
@@ -113,7 +113,7 @@ def test_that_a_class_chosen_in_the_table_is_chosen_in_the_matrix(view: ClassesV
     view.show_data(data_of(), active=False)
     view.table.choose(2)
     assert view.matrix.cell == (2, 2)
-    assert view.cell.text() == "None is cedar."
+    assert view.cell.text() == "No samples of cedar."
 
 
 def test_that_clicking_a_cell_chooses_it(view: ClassesView, qtbot: QtBot) -> None:
@@ -163,12 +163,16 @@ def test_that_a_file_that_cannot_be_written_is_said(view: ClassesView, qtbot: Qt
     with qtbot.waitSignal(view.told) as told:
         view.save_measures(tmp_path / "no such folder" / "out.csv")
     assert told.args[1] == "warning"
-    assert "was not written" in told.args[0]
+    assert "Could not save" in told.args[0]
 
 
 @pytest.mark.parametrize(
     ("active", "validated", "words"),
-    [(True, False, "with the first validation"), (False, True, "has told nothing"), (False, False, "ended before")],
+    [
+        (True, False, "after the first validation"),
+        (False, True, "has no per-class metrics"),
+        (False, False, "ended before"),
+    ],
 )
 def test_that_without_figures_it_is_said_what_to_expect(
     view: ClassesView, active: bool, validated: bool, words: str

@@ -31,11 +31,11 @@ def test_that_accuracy_and_measures_are_shown_for_the_tasks_that_have_them(chart
     plot = charts.accuracy
     for data, title, told in (
         (data_of("classification"), "Accuracy", "training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"),
-        (data_of("classification", accuracy=False), "Measures", "validation top-1 80.0 %, validation top-5 99.0 %"),
+        (data_of("classification", accuracy=False), "Metrics", "validation top-1 80.0 %, validation top-5 99.0 %"),
         (data_of("one's own"), "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
-        (data_of("one's own", accuracy=False), "Measures", "validation top1 80.0 %, validation top5 99.0 %"),
+        (data_of("one's own", accuracy=False), "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
         (data_of("one's own", measures=False), "Accuracy", "training 100.0 %"),
-        (data_of("custom", accuracy=False), "Measures", "validation top1 80.0 %, validation top5 99.0 %"),
+        (data_of("custom", accuracy=False), "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
     ):
         charts.restart()
         charts.show_data(data)

@@ -155,7 +155,7 @@ def test_that_a_running_run_is_changed_as_it_goes(view: TimeSpentView, qtbot: Qt
     with qtbot.waitSignal(view.loader_workers_wanted) as asked:
         view.change.click()
     assert asked.args == [4]
-    assert (view.change.text(), view.change.isEnabled()) == ("Asked for", False)
+    assert (view.change.text(), view.change.isEnabled()) == ("Requested", False)
     again = msgspec.structs.replace(MORE_WORKERS, sentence="The CPU waits a little less.")
     view.show_data(data(spent(again)), active=True)
     assert not view.change.isEnabled(), "the same has been asked for"

@@ -72,8 +72,8 @@ def test_that_a_legend_says_what_the_colours_stand_for_and_which_are_in_the_imag
     view: PredictionsView, folder: Path
 ) -> None:
     assert view.legend.isVisible()
-    assert view.legend.toolTip().splitlines() == ["ash (left as it is)", "birch", "cedar"]
-    assert view.legend.accessibleDescription() == "In the images: ash (left as it is)"
+    assert view.legend.toolTip().splitlines() == ["ash (unchanged)", "birch", "cedar"]
+    assert view.legend.accessibleDescription() == "In the images: ash (unchanged)"
     view.strip.setCurrentRow(2)
     assert view.legend.accessibleDescription() == "In the images: cedar"
     run = a_run(40)
@@ -94,7 +94,7 @@ def test_that_an_image_that_is_missing_or_damaged_is_said_in_place(
     assert view.prediction.accessibleDescription() == view.prediction.trouble
     assert view.truth.trouble == ""
     view.strip.setCurrentRow(2)
-    assert view.prediction.trouble == "predictions/000040/002.png cannot be shown: it ends too early."
+    assert view.prediction.trouble == "predictions/000040/002.png cannot be shown: it is truncated."
     assert not view.grab().isNull()
     qtbot.waitUntil(lambda: not view.strip._waiting and len(view.strip._small) == 6)
     small = view.strip.small("predictions/000040/002.png")
@@ -108,12 +108,12 @@ def test_that_an_image_that_is_missing_or_damaged_is_said_in_place(
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../job.toml", "predictions/../../x.png", ""])
 def test_that_no_file_outside_the_runs_folder_is_read(tmp_path: Path, name: str) -> None:
-    assert "is not within the run's folder" in str(read_image(tmp_path, name))
+    assert "is outside the run's folder" in str(read_image(tmp_path, name))
 
 
 def test_that_a_file_that_is_no_image_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("hello")
-    assert read_image(tmp_path, "a.png") == "a.png cannot be shown: it is no PNG image."
+    assert read_image(tmp_path, "a.png") == "a.png cannot be shown: it is not a PNG image."
     draw(tmp_path / "b.png", "#ff0000")
     assert isinstance(read_image(tmp_path, "b.png"), QImage)
 
@@ -142,7 +142,7 @@ def test_that_zooming_keeps_the_place_under_the_pointer_and_ends_at_the_edges() 
 
 
 def test_that_a_run_without_predictions_says_why(view: PredictionsView) -> None:
-    for changes, words in (({"predictions": 0}, "Set Predictions kept"), ({}, "has kept no predictions")):
+    for changes, words in (({"predictions": 0}, "Set Predictions kept"), ({}, "saved no predictions")):
         run = a_run(40, **changes)  # type: ignore[arg-type]
         data = RunData()
         data.apply_all(list(run.events()))
@@ -182,7 +182,7 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
     assert not page.header.controls.axis.isVisible()
     opened(page, a_run(40), qtbot)
     assert page.predictions.isVisible()
-    assert "has kept no predictions" in page.predictions._empty.text()
+    assert "saved no predictions" in page.predictions._empty.text()
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
     opened(page, a_looked_run(), qtbot)

@@ -130,7 +130,7 @@ def test_that_pointing_at_a_block_tells_what_it_is(image: ScheduleDiagram, qtbot
     where = image.block_of(1, action).center().toPoint()
     assert image.action_at(where) == action
     assert schedule.describe_action(action) == (
-        "Backward of the weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
+        "Backward for weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
     assert image.action_at(QPoint(2, 2)) is None
     gap = image.block_of(0, trace().ranks[0][1]).right() + 20
@@ -216,7 +216,7 @@ def test_that_bars_are_as_long_as_their_times_and_all_to_one_scale(styled: QAppl
 
 
 def test_that_who_waits_for_whom_is_told_in_words(styled: QApplication, qtbot: QtBot) -> None:
-    assert rank_bars.headline(timed(None), TITLES) == "The ranks keep step: none stands out as slower than the others"
+    assert rank_bars.headline(timed(None), TITLES) == "The ranks are balanced: none is slower than the others"
     three = msgspec.structs.replace(timed(), ranks=(*timed().ranks, timed().ranks[0]))
     assert "the others wait 23 % of each step for it" in rank_bars.headline(three, (*TITLES, "GPU 3"))
     bars = RankBars()

@@ -78,14 +78,14 @@ def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
     qtbot.waitUntil(lambda: hosts.troubles == {}, timeout=PATIENCE_MS)
     assert told[-1] == ("ws2", "")
     words = [text for _, text in told[:-1]]
-    assert "has ended. The next try comes in 0.5 s." in words[0]
-    assert words[1].endswith("The next try comes in 1 s.")
+    assert "has exited. Retrying in 0.5 s." in words[0]
+    assert words[1].endswith("Retrying in 1 s.")
 
 
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (("ssh: Could not resolve hostname ws2: Name or service not known", 255), "ws2 is not known"),
+        (("ssh: Could not resolve hostname ws2: Name or service not known", 255), "ws2 cannot be resolved"),
         (("anna@ws2: Permission denied (publickey).", 255), "ssh-copy-id"),
         (("bash: line 1: footplate: command not found", 127), "Install it there"),
     ],
@@ -108,7 +108,7 @@ def test_that_a_machine_without_ssh_says_so(
     hosts = open_hosts()
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: "no program “ssh”" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
 
 
 def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
@@ -142,9 +142,9 @@ def test_that_a_host_removed_is_watched_no_longer(
 def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
     hosts = open_hosts()
     hosts.add("ws2")
-    assert hosts.problem("ws2") == "ws2 is watched already."
+    assert hosts.problem("ws2") == "ws2 is already being watched."
     assert hosts.problem("ws3") == ""
-    with pytest.raises(ValueError, match="begin with a dash"):
+    with pytest.raises(ValueError, match="start with a dash"):
         hosts.add("-oProxyCommand=reboot")
     with pytest.raises(KeyError):
         hosts.remove("ws3")
