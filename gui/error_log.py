@@ -32,12 +32,12 @@ def log_file() -> Path:
 class _Teller(QObject):
     """Says something on the window's thread, whichever thread it is told on."""
 
-    told = Signal(str)
+    message = Signal(str)
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._say = say
-        self.told.connect(self._pass_on)
+        self.message.connect(self._pass_on)
 
     @Slot(str)
     def _pass_on(self, text: str) -> None:
@@ -54,7 +54,9 @@ def install(say: Callable[[str], None]) -> None:
             sys.__excepthook__(kind, error or kind(), trace)
             return
         where = record(error or kind())
-        emitted(teller.told, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {where}.")
+        emitted(
+            teller.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {where}."
+        )
 
     sys.excepthook = caught
     threading.excepthook = lambda given: caught(given.exc_type, given.exc_value, given.exc_traceback)

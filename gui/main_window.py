@@ -166,7 +166,7 @@ class MainWindow(QMainWindow):
         )
         side_pages = SidePages(self.form, workspace, self.pages, self._go_back, self)
         side_pages.added.connect(self._order_tabs)
-        side_pages.told.connect(self.message.say)
+        side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
         if self._wanted_devices is not None:
             workspace.devices.set_selection(self._wanted_devices)
@@ -192,10 +192,10 @@ class MainWindow(QMainWindow):
     def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
         workspace.hosts.local.snapshot.connect(self._snapshot)
-        for teller in (control, workspace.monitor, workspace.run, workspace.runs):
-            teller.told.connect(self.message.say)
+        for source in (control, workspace.monitor, workspace.run, workspace.runs):
+            source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
-        workspace.alerts.told.connect(self._say_if_any)
+        workspace.alerts.message.connect(self._say_if_any)
         self._say_if_any(workspace.alerts.problem)
         # A run's page is made when the first run is opened.
         workspace.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)

@@ -30,11 +30,11 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 class RunControl(QObject):
     """Signals:
     started(RunFolder): that run has just been started.
-    told(str, str): in plain words, what was done or why not; "info" or "warning".
+    message(str, str): in plain words, what was done or why not; "info" or "warning".
     """
 
     started = Signal(object)
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class RunControl(QObject):
             self._form.set_start_problems(problems)
         else:
             self._form.set_starting(False)
-            self.told.emit(" ".join(map(str, problems)), "warning")
+            self.message.emit(" ".join(map(str, problems)), "warning")
         self.show_status()
 
     def _pause_or_resume(self) -> None:
@@ -137,8 +137,8 @@ class RunControl(QObject):
         in_background(
             lambda: ask_to_stop(run_id),
             self,
-            lambda run: self.told.emit(f"{run.run_id} stops after the current step.", "info"),
-            lambda error: self.told.emit(f"Could not stop {run_id}: {error}", "warning"),
+            lambda run: self.message.emit(f"{run.run_id} stops after the current step.", "info"),
+            lambda error: self.message.emit(f"Could not stop {run_id}: {error}", "warning"),
         )
 
     # What is put into the form
@@ -154,7 +154,7 @@ class RunControl(QObject):
             lambda: to_follow(run.summary(), verdict),
             self,
             self._invite,
-            lambda error: self.told.emit(f"The job of {run.run_id} cannot be put into the form: {error}", "warning"),
+            lambda error: self.message.emit(f"The job of {run.run_id} cannot be put into the form: {error}", "warning"),
         )
 
     def _use_next_time(self, field: str, value: object) -> None:
@@ -162,4 +162,4 @@ class RunControl(QObject):
         if row is not None:
             self._form.set_value(field, value)
             self._acts.job_panel.setChecked(True)
-            self.told.emit(f"{row.field.label} is set to {value} in the form, for the next run.", "info")
+            self.message.emit(f"{row.field.label} is set to {value} in the form, for the next run.", "info")

@@ -17,12 +17,12 @@ from gui.workspace import Workspace
 class SidePages(QObject):
     """Shows them in place of the header's pages, keeps them at the form's job, and leads back to where they were asked for.
 
-    Signals: added() - a page has been made that was not there before; told(str, str) - in plain words, what one has done
+    Signals: added() - a page has been made that was not there before; message(str, str) - in plain words, what one has done
     or why not; "info" or "warning".
     """
 
     added = Signal()
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(
         self, form: JobForm, workspace: Workspace, stack: QStackedWidget, go_back: Callable[[], None], window: QObject
@@ -78,7 +78,7 @@ class SidePages(QObject):
         if self._stack.indexOf(page) < 0:
             self._stack.addWidget(page)
             page.closed.connect(lambda: self._close(self._workspace.runs.table))
-            page.told.connect(self.told)
+            page.message.connect(self.message)
             self.added.emit()
         page.show_runs(run_ids)
         self._stack.setCurrentWidget(page)

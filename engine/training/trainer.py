@@ -27,8 +27,8 @@ from engine.training.split_loader import SplitLoader
 class Trainer:
     """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others, and rank 0 tells
     for all.
-    The steps up to the `skip_to` of the orders are passed over: all goes on as if they had been made, with the next
-    images, the schedule and the validations at the ends of epochs, but for the weights.
+    Steps up to the `skip_to` of the spec are skipped: their images, their part of the schedule and the validations at
+    the ends of epochs count as done, but the weights do not change.
 
     With `every_step`, each step's metrics are reported.
     """
@@ -183,12 +183,12 @@ class Trainer:
         first, self.step = self.step + 1, self.step + count
         self.optimizer_step.go_to(self.step)
         self.reporter.progressed(self.step)
-        which = (
-            f"Steps {first:,} to {self.step:,} are passed over: their"
+        message = (
+            f"Skipping steps {first:,} to {self.step:,}: non-finite loss"
             if count > 1
-            else f"Step {first:,} is passed over: its"
+            else f"Skipping step {first:,}: non-finite loss"
         )
-        self._tell(Warned(code="steps_passed_over", message=f"{which} images led to a loss that is NaN or infinite."))
+        self._tell(Warned(code="steps_passed_over", message=message))
         return done + count
 
     def _adjust(self) -> None:

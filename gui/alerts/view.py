@@ -55,7 +55,7 @@ class AlertsView(QWidget):
         self._lay_out()
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
-        alerts.told.connect(self._problem.say)
+        alerts.message.connect(self._problem.say)
         self._show_alerts()
         self._problem.say(alerts.problem)
 

@@ -89,7 +89,7 @@ class Alerts(QObject):
         cleared(Alert): it is over.
         changed(): `in_force`, `history` or `devices` has changed.
         rules_changed(): `rules` has.
-        told(str): what went wrong with the file of the rules; "" once it is well.
+        message(str): what went wrong with the file of the rules; "" once it is well.
         test_wanted(object): the user wants to see a notification; the function that comes with it is to be called with
             how that went, in words.
     """
@@ -98,7 +98,7 @@ class Alerts(QObject):
     cleared = Signal(object)
     changed = Signal()
     rules_changed = Signal()
-    told = Signal(str)
+    message = Signal(str)
     test_wanted = Signal(object)
 
     def __init__(
@@ -335,7 +335,7 @@ class Alerts(QObject):
     def _say(self, problem: str) -> None:
         if problem != self.problem:
             self.problem = problem
-            self.told.emit(problem)
+            self.message.emit(problem)
 
 
 def _key(kind: KindId, subject: _Subject) -> _Key:

@@ -51,11 +51,11 @@ class ComparePage(QWidget):
 
     Signals:
         closed(): back to the page before.
-        told(str, str): in plain words, what was saved or why not; "info" or "warning".
+        message(str, str): in plain words, what was saved or why not; "info" or "warning".
     """
 
     closed = Signal()
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -288,16 +288,16 @@ class ComparePage(QWidget):
             with self.curves.named():
                 export_png(path, self.curves.grab())
         except ExportError as error:
-            self.told.emit(str(error), "warning")
+            self.message.emit(str(error), "warning")
         else:
-            self.told.emit(f"The image was saved to {path}.", "info")
+            self.message.emit(f"The image was saved to {path}.", "info")
 
     def _write(self, path: Path, table: Table, done: str) -> None:
         in_background(
             lambda: write_csv(path, table),
             self,
-            lambda written: self.told.emit(f"{done} {written}.", "info"),
-            lambda error: self.told.emit(str(error), "warning"),
+            lambda written: self.message.emit(f"{done} {written}.", "info"),
+            lambda error: self.message.emit(str(error), "warning"),
         )
 
     def _ask(self, name: str, chosen: Callable[[Path], None]) -> QFileDialog:

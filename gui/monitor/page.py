@@ -42,11 +42,11 @@ class MonitorPage(QWidget):
     Out of sight it does nothing, and the sampler is told what is in sight.
 
     Signals:
-        told(str, str): something to say in the window's message line, "info" or "warning".
+        message(str, str): something to say in the window's message line, "info" or "warning".
         stop_run(str): the run of this id is to be stopped.
     """
 
-    told = Signal(str, str)
+    message = Signal(str, str)
     stop_run = Signal(str)
 
     def __init__(
@@ -169,7 +169,7 @@ class MonitorPage(QWidget):
         bar.acts["newest"].does(self.group.follow)
         self.group.following_changed.connect(bar.show_following)
         self.alert_banner.show_wanted.connect(lambda: self.show_view(ALERTS))
-        self.saving.told.connect(self.told)
+        self.saving.message.connect(self.message)
         self.gpus.looked_at.connect(self._tell_shown)
         self.graphs.chosen_changed.connect(self._tell_shown)
         self._hosts.snapshot.connect(lambda _host, _snapshot: self._soon.start())

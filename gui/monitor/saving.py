@@ -16,9 +16,9 @@ from gui.widgets.file_dialogs import choose_target
 
 
 class Saving(QObject):
-    """Signals: told(str, str) - in plain words, what was saved or why not; "info" or "warning"."""
+    """Signals: message(str, str) - in plain words, what was saved or why not; "info" or "warning"."""
 
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(self, history: DeviceHistory, page: QWidget) -> None:
         super().__init__(page)
@@ -45,17 +45,17 @@ class Saving(QObject):
             low=low,
             high=high,
             parent=self,
-            done=lambda written: self.told.emit(f"The displayed values were saved to {written}.", "info"),
-            failed=lambda why: self.told.emit(why, "warning"),
+            done=lambda written: self.message.emit(f"The displayed values were saved to {written}.", "info"),
+            failed=lambda why: self.message.emit(why, "warning"),
         )
 
     def save_png(self, path: Path, widget: QWidget) -> None:
         try:
             export_png(path, widget.grab())
         except ExportError as error:
-            self.told.emit(str(error), "warning")
+            self.message.emit(str(error), "warning")
         else:
-            self.told.emit(f"The image was saved to {path}.", "info")
+            self.message.emit(f"The image was saved to {path}.", "info")
 
     def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
         name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"

@@ -43,13 +43,13 @@ class RunPage(QWidget):
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
         verdict_wanted(RunFolder, Verdict): what that run ended with is to be put into the form.
-        told(str, str): in plain words, what came of exporting the run or a table of it, or that the run does not answer;
+        message(str, str): in plain words, what came of exporting the run or a table of it, or that the run does not answer;
             "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
     verdict_wanted = Signal(object, object)
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(self, store: RunSession, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,14 +65,14 @@ class RunPage(QWidget):
         self.verdict = VerdictCard()
         self.verdict.wanted.connect(lambda verdict: self.verdict_wanted.emit(store.run, verdict))
         self.exporter = Exporter(self)
-        self.exporter.done.connect(lambda path: self.told.emit(f"The run was exported to {path}.", "info"))
-        self.exporter.failed.connect(lambda why: self.told.emit(why, "warning"))
+        self.exporter.done.connect(lambda path: self.message.emit(f"The run was exported to {path}.", "info"))
+        self.exporter.failed.connect(lambda why: self.message.emit(why, "warning"))
         self.strategy = StrategyView()
         self.time = TimeSpentView()
         self.time.loader_workers_wanted.connect(store.use_loader_workers)
         self.time.next_time_wanted.connect(self.next_time_wanted)
         self.classes = ClassesView()
-        self.classes.told.connect(self.told)
+        self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
         self.views = QStackedWidget()
         self.header.tabs.currentChanged.connect(self._show_view)
@@ -89,7 +89,7 @@ class RunPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
-        store.told.connect(self.told)
+        store.message.connect(self.message)
         store.opened.connect(self._opened)
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
@@ -174,7 +174,7 @@ class RunPage(QWidget):
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Writes `run` to one zip file; what came of it is told."""
-        self.told.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
+        self.message.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
         self.exporter.start(run, path)
 
     def _give_room_to_curves(self) -> None:

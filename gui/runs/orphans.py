@@ -30,10 +30,10 @@ def named_orphans() -> dict[Orphan, str]:
 class Orphans(QWidget):
     """Hidden where there are none.
 
-    Signals: told(str) - in words for the user: what went wrong; when some are found out of sight, that there are.
+    Signals: message(str) - in words for the user: what went wrong; when some are found out of sight, that there are.
     """
 
-    told = Signal(str)
+    message = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -116,7 +116,7 @@ class Orphans(QWidget):
 
     def _tell(self, new: list[Orphan]) -> None:
         others = f" So have {len(new) - 1:,} more." if len(new) > 1 else ""
-        self.told.emit(f"{self.words(new[0])}{others} Use Runs (Ctrl+3) to end {'them' if others else 'it'}.")
+        self.message.emit(f"{self.words(new[0])}{others} Use Runs (Ctrl+3) to end {'them' if others else 'it'}.")
 
     def _not_looked(self, error: Exception) -> None:
         self._looking = None
@@ -140,7 +140,7 @@ class Orphans(QWidget):
             over()
             if not isinstance(error, CannotEnd):
                 raise error
-            self.told.emit(str(error))
+            self.message.emit(str(error))
 
         in_background(lambda: end_orphan(orphan), self, lambda _none: over(), failed)
 

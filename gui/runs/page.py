@@ -52,7 +52,7 @@ class RunsPage(QWidget):
         compare_wanted(list[str]): the runs of those ids are to be compared.
         resume_wanted(RunFolder): that run is to go on as it is.
         guest_wanted(Guest): that job is to be put into the form, to go on with or forked.
-        told(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
+        message(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
             runs were interrupted.
     """
 
@@ -60,7 +60,7 @@ class RunsPage(QWidget):
     compare_wanted = Signal(list)
     resume_wanted = Signal(object)
     guest_wanted = Signal(object)
-    told = Signal(str)
+    message = Signal(str)
 
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -174,14 +174,14 @@ class RunsPage(QWidget):
         self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
         self.interrupted.set_aside.connect(lambda run_id: self._note([run_id], set_aside=True))
         self.interrupted.show_all.connect(self.filters.show_interrupted)
-        self.orphans.told.connect(self.told)
-        self.queue.told.connect(self.told)
+        self.orphans.message.connect(self.message)
+        self.queue.message.connect(self.message)
         self.queue.changed.connect(self.refresh)
         self.queue.run_chosen.connect(self.run_chosen)
         self.details.fork_wanted.connect(self._fork)
         self.details.noted.connect(lambda run, changes: self.notes_writer.change(run, **changes))
         self.notes_writer.written.connect(self._noted)
-        self.notes_writer.failed.connect(self.told)
+        self.notes_writer.failed.connect(self.message)
         self.deleting.changed.connect(self.refresh)
         self.deleting.closed.connect(self.table.setFocus)
         self.acts.tag_wanted.connect(self._tag)
@@ -226,7 +226,7 @@ class RunsPage(QWidget):
                 if count == 1
                 else ("were interrupted. Runs (Ctrl+3) shows what they were doing")
             )
-            self.told.emit(f"{counted(count, 'run')} {was} and how to resume.")
+            self.message.emit(f"{counted(count, 'run')} {was} and how to resume.")
 
     def _noted(self, run: RunSummary) -> None:
         self._found([run])
@@ -288,7 +288,7 @@ class RunsPage(QWidget):
             lambda: ask_to_pause(run_id),
             self,
             lambda _run: self.refresh(),
-            lambda error: self.told.emit(f"Could not pause {run_id}: {error}"),
+            lambda error: self.message.emit(f"Could not pause {run_id}: {error}"),
         )
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
@@ -303,7 +303,7 @@ class RunsPage(QWidget):
     def _not_invited(self, error: Exception) -> None:
         if not isinstance(error, CannotPrefill):
             raise error
-        self.told.emit(str(error))
+        self.message.emit(str(error))
 
     def _ask_to_delete(self, run_ids: list[str]) -> None:
         self.deleting.ask([run for run_id in run_ids if (run := self.model.find(run_id)) is not None])

@@ -141,12 +141,12 @@ class QueueView(QWidget):
     Signals:
         run_chosen(RunFolder): a run is to be shown.
         changed(): a run has left the line or stands in it again.
-        told(str): what went wrong, in words for the user.
+        message(str): what went wrong, in words for the user.
     """
 
     run_chosen = Signal(object)
     changed = Signal()
-    told = Signal(str)
+    message = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -279,7 +279,7 @@ class QueueView(QWidget):
             raise error
         if str(error) != self._complaint:
             self._complaint = str(error)
-            self.told.emit(f"Cannot read the queue: {error}")
+            self.message.emit(f"Cannot read the queue: {error}")
 
     def _show_what_there_is(self) -> None:
         self._card.setVisible(bool(self.model.places))
@@ -311,7 +311,7 @@ class QueueView(QWidget):
     def _not_done(self, error: Exception) -> None:
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
-        self.told.emit(f"Could not change the queue: {error}")
+        self.message.emit(f"Could not change the queue: {error}")
         self.look()
 
     def _remove(self, place: QueuePosition) -> None:

@@ -50,13 +50,13 @@ class RunSession(QObject):
         opened(): another run, or none, is shown; `data` is a new one.
         changed(): there is more in `data`, or another `status`; at most ten times a second.
         finished(str): the run that was being followed has ended, with its outcome.
-        told(str, str): in plain words, that a supervisor did not take a command; "warning".
+        message(str, str): in plain words, that a supervisor did not take a command; "warning".
     """
 
     opened = Signal()
     changed = Signal()
     finished = Signal(str)
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -321,13 +321,13 @@ class RunSession(QObject):
 
     def _sent(self, run: RunFolder, answer: Welcome | None) -> None:
         if answer is None:
-            self.told.emit(silent(run), "warning")
+            self.message.emit(silent(run), "warning")
 
     def _not_sent(self, run: RunFolder, error: Exception) -> None:
         if not isinstance(error, OSError):
             raise error
         if not isinstance(error, NotRunning):  # of one that has ended its log tells, and one that begins is asked again
-            self.told.emit(str(error), "warning")
+            self.message.emit(str(error), "warning")
         if self.run is run and self._connection is not None:
             self._broken()
 

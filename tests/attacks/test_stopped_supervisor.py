@@ -86,7 +86,7 @@ def test_that_a_stopped_supervisor_never_holds_the_window_up_and_hears_it_once_i
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 3, timeout=20_000)
     stand_still(one, crowded=crowded)
     pulse = Pulse()
-    with qtbot.waitSignal(store.told, timeout=20_000) as told:
+    with qtbot.waitSignal(store.message, timeout=20_000) as told:
         store.stop()
     text, kind = told.args
     how = "accepts no connections, and so no commands" if crowded else "has not answered for 5 s"

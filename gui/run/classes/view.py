@@ -43,10 +43,10 @@ _LOWEST = 3
 class ClassesView(QWidget):
     """Shows `ClassFigures` of a run. Renewed while it is in sight.
 
-    Signals: told(str, str) - in plain words, what came of saving; "info" or "warning".
+    Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
     """
 
-    told = Signal(str, str)
+    message = Signal(str, str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -181,8 +181,8 @@ class ClassesView(QWidget):
         in_background(
             lambda: write_csv(path, table),
             self,
-            lambda written: self.told.emit(f"The table was saved to {written}.", "info"),
-            lambda error: self.told.emit(str(error), "warning"),
+            lambda written: self.message.emit(f"The table was saved to {written}.", "info"),
+            lambda error: self.message.emit(str(error), "warning"),
         )
 
     def _ask(self, what: str, chosen: Callable[[Path], None]) -> None:

@@ -189,7 +189,7 @@ def test_that_connecting_to_a_run_that_is_over_says_so(start: Start, tmp_path: P
     with pytest.raises(NotRunning, match="has ended"):
         RunConnection(supervised.run)
     supervised.run.supervisor_file.unlink()
-    with pytest.raises(NotRunning, match="Nobody runs"):
+    with pytest.raises(NotRunning, match=r"is not running \(yet\)"):
         RunConnection(supervised.run)
 
 

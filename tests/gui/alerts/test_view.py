@@ -265,7 +265,7 @@ def test_that_all_that_can_be_worked_has_a_name(view: AlertsView, watched: Watch
 
 def test_that_what_is_wrong_with_the_file_of_the_rules_is_told(view: AlertsView, watched: Watched) -> None:
     assert not view._problem.isVisible()
-    watched.alerts.told.emit("The disk is full.")
+    watched.alerts.message.emit("The disk is full.")
     assert "The disk is full." in texts(view)
 
 

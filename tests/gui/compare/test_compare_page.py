@@ -185,7 +185,7 @@ def test_that_the_table_is_a_sound_model_and_stars_the_best(qtmodeltester: Model
 def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
     first, second = run_of(40, learning_rate=0.1, name="one, and only"), run_of(20, learning_rate=0.2)
     page = show(first, second)
-    with qtbot.waitSignal(page.told, timeout=SOON_MS) as told:
+    with qtbot.waitSignal(page.message, timeout=SOON_MS) as told:
         page.save_curves(tmp_path / "curves.csv")
     assert told.args == [f"The curves were saved to {tmp_path / 'curves.csv'}.", "info"]
     with (tmp_path / "curves.csv").open(newline="") as stream:
@@ -196,7 +196,7 @@ def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage]
     assert float(rows[39]["epoch"]) == 4
     assert rows[0]["validation_top1"] == ""
     assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
-    with qtbot.waitSignal(page.told, timeout=SOON_MS):
+    with qtbot.waitSignal(page.message, timeout=SOON_MS):
         page.save_table(tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as stream:
         table = {row[0]: row[1:] for row in csv.reader(stream)}
@@ -208,7 +208,7 @@ def test_that_an_image_shows_all_curves_with_the_runs_names(
     show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
 ) -> None:
     page = show(run_of(40, name="tried first"))
-    with qtbot.waitSignal(page.told, timeout=SOON_MS):
+    with qtbot.waitSignal(page.message, timeout=SOON_MS):
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
     assert "tried first" in page.curves._names.text()
@@ -219,7 +219,7 @@ def test_that_a_place_that_cannot_be_written_is_told(
     show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
 ) -> None:
     page = show(run_of(4))
-    with qtbot.waitSignal(page.told, timeout=SOON_MS) as told:
+    with qtbot.waitSignal(page.message, timeout=SOON_MS) as told:
         page.save_table(tmp_path / "missing" / "table.csv")
     assert told.args is not None
     assert told.args[1] == "warning"

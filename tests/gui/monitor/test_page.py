@@ -281,7 +281,7 @@ def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_pat
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
     dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
-    with qtbot.waitSignal(page.told, timeout=10_000) as told:
+    with qtbot.waitSignal(page.message, timeout=10_000) as told:
         dialog.fileSelected.emit(str(file))
     dialog.close()
     assert told.args == [f"The displayed values were saved to {file}.", "info"]
@@ -306,12 +306,12 @@ def test_that_the_menu_asks_where_to_save(watching: Watching, qtbot: QtBot) -> N
 def test_that_an_image_of_what_is_on_screen_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     watching.see(full_gpu(0))
     page = watching.page
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.saving.save_png(tmp_path / "page.png", page.gpus)
     assert told.args == [f"The image was saved to {tmp_path / 'page.png'}.", "info"]
     image = QImage(str(tmp_path / "page.png"))
     assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.saving.save_png(tmp_path / "nowhere" / "page.png", page.gpus)
     assert told.args[1] == "warning"
 

@@ -54,7 +54,7 @@ def test_that_the_run_on_screen_is_exported_where_the_user_says(page: RunPage, q
 def test_that_an_export_that_fails_says_why(page: RunPage, qtbot: QtBot, tmp_path: Path) -> None:
     assert page.store.run is not None
     told: list[tuple[str, str]] = []
-    page.told.connect(lambda text, severity: told.append((text, severity)))
+    page.message.connect(lambda text, severity: told.append((text, severity)))
     with qtbot.waitSignal(page.exporter.failed, timeout=LONG_MS):
         page.export(page.store.run, tmp_path / "missing" / "report.zip")
     text, severity = told[-1]

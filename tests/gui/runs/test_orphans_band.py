@@ -85,7 +85,7 @@ def test_that_all_can_be_ended_at_once(page: RunsPage, left: Callable[..., Orpha
 def test_that_those_found_out_of_sight_are_told_of(page: RunsPage, left: Callable[..., Orphan], qtbot: QtBot) -> None:
     page.hide()
     orphan = left(a_run(8, None, name="night shift"))
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.orphans.look(at_once=True)
     assert told.args == [
         f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor. Use Runs (Ctrl+3) to end it."

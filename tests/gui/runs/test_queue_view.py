@@ -193,7 +193,7 @@ def test_that_a_line_that_cannot_be_looked_at_is_told_once(page: RunsPage, qtbot
     qtbot.waitUntil(lambda: page.queue._looking is None)
     (paths.runtime_folder() / "queue").write_text("not a folder")
     said: list[str] = []
-    page.told.connect(said.append)
+    page.message.connect(said.append)
     for _ in range(2):
         page.queue.look()
         qtbot.waitUntil(lambda: page.queue._looking is None)

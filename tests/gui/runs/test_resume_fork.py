@@ -136,7 +136,7 @@ def test_that_a_pause_that_nobody_hears_is_told(page: RunsPage, refresh: Refresh
     run = alive(a_run(8, None))
     refresh()
     select(page, run)
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.acts.pause.trigger()
     assert "Could not pause" in told.args[0]
 
@@ -196,13 +196,13 @@ def test_that_a_run_that_cannot_be_forked_says_why(page: RunsPage, refresh: Refr
     run = a_run(8, "paused", name="early")
     refresh()
     select(page, run)
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.acts.fork.trigger()
     assert told.args[0] == "“early” cannot be forked: it has no checkpoint yet."
     with pytest.raises(CannotPrefill, match=r"its best\.pt is gone"):
         to_fork(summary(run), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.acts.change.trigger()
     assert "cannot be read" in told.args[0]
 

@@ -285,7 +285,7 @@ def test_that_notes_that_cannot_be_written_are_told(page: RunsPage, refresh: Ref
     refresh()
     select(page, run)
     shutil.rmtree(run.path)
-    with qtbot.waitSignal(page.told) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.acts.favourite.trigger()
     assert "Could not save" in told.args[0]
     assert run.run_id in told.args[0]

@@ -152,7 +152,7 @@ def test_that_both_tables_are_saved_as_csv(view: ClassesView, qtbot: QtBot, tmp_
         (view.save_measures, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
         (view.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
     ):  # fmt: skip
-        with qtbot.waitSignal(view.told) as told:
+        with qtbot.waitSignal(view.message) as told:
             save(tmp_path / "out.csv")
         assert told.args[1] == "info"
         assert list(csv.reader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())) == expected
@@ -160,7 +160,7 @@ def test_that_both_tables_are_saved_as_csv(view: ClassesView, qtbot: QtBot, tmp_
 
 def test_that_a_file_that_cannot_be_written_is_said(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(data_of(), active=False)
-    with qtbot.waitSignal(view.told) as told:
+    with qtbot.waitSignal(view.message) as told:
         view.save_measures(tmp_path / "no such folder" / "out.csv")
     assert told.args[1] == "warning"
     assert "Could not save" in told.args[0]
