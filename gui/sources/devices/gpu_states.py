@@ -61,7 +61,7 @@ def _errors(gpu: Gpu) -> list[State]:
     if retired.rows_failed:
         found.append(State("faulty memory could not be remapped", True))
     if retired.rows_pending or retired.pages_pending:
-        found.append(State("faulty memory will be remapped at the next reset", True))
+        found.append(State("faulty memory will be taken out of use at the next reset", True))
     if ecc.corrected:
         found.append(State(counted(ecc.corrected, "corrected memory error")))
     return found

@@ -24,7 +24,7 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
         (plain_gpu(ecc=Ecc(corrected=2, uncorrected=0)), "2 corrected memory errors"),
         (plain_gpu(ecc=Ecc(uncorrected=1)), "⚠ 1 uncorrected memory error since the driver was loaded"),
         (plain_gpu(retired=Retired(rows_failed=True)), "⚠ Faulty memory could not be remapped"),
-        (plain_gpu(retired=Retired(pages_pending=True)), "⚠ Faulty memory will be remapped at the next reset"),
+        (plain_gpu(retired=Retired(pages_pending=True)), "⚠ Faulty memory will be taken out of use at the next reset"),
         (plain_gpu(retired=Retired(rows_corrected=4, rows_pending=False)), ""),
     ],
 )
