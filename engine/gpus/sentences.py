@@ -68,8 +68,8 @@ def not_answering(silent_s: float) -> Nvml:
     """NVML has been silent for `silent_s` seconds."""
     return Nvml(
         "not_answering",
-        f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones. Footplate keeps "
-        f"trying; if this lasts, restart the computer.",
+        f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "
+        "Footplate keeps trying; if this lasts, restart the computer.",
     )
 
 
@@ -77,8 +77,8 @@ def crashed(cause: str) -> Nvml:
     """The process that asks NVML ended by itself; `cause` says how, such as "SIGABRT"."""
     return Nvml(
         "error",
-        f"NVML crashed ({cause}): the values shown are the last known ones. Footplate keeps trying; if this "
-        f"lasts, a newer driver may help.",
+        f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
+        "if this lasts, a newer driver may help.",
     )
 
 

@@ -56,7 +56,7 @@ def test_that_readers_who_have_stalled_give_their_places_to_those_who_wait(serve
     clients = [served.greet() for _ in range(MAX_CLIENTS)]
     assert all(isinstance(word, Welcome) for _, word in clients)
     _, refused = served.greet()
-    assert refused == Goodbye(reason=f"there are {MAX_CLIENTS} clients already")
+    assert refused == Goodbye(reason=f"{MAX_CLIENTS} clients are already connected")
     reading = clients[0][0]
     end = time.monotonic() + 2 * STALLED_S
     while time.monotonic() < end:
@@ -143,7 +143,7 @@ def test_that_the_command_stops_a_run_whose_places_are_all_taken(start: Start) -
         assert done.returncode == 0, done.stderr
         assert f"{supervised.run.run_id} is stopped" in done.stdout
         assert (
-            f"disconnected this command: there are {MAX_CLIENTS} clients already. Reading its log instead."
+            f"disconnected this command: {MAX_CLIENTS} clients are already connected. Reading its log instead."
             in done.stderr
         )
     supervised.wait()
@@ -156,7 +156,7 @@ def test_that_attaching_to_a_run_whose_places_are_all_taken_follows_its_log_and_
         crowd(stack, supervised)
         attached = stack.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         assert attached.stderr is not None
-        assert b"Its log is read instead." in attached.stderr.readline()
+        assert b"Reading its log instead." in attached.stderr.readline()
         with supervised.connect(COMMANDS_ONLY) as connection:
             connection.send(Stop())
         told, _ = attached.communicate(timeout=PATIENCE_S)
@@ -176,7 +176,7 @@ def test_that_stopping_a_run_whose_supervisor_stands_still_says_so(start: Start)
         os.kill(supervised.process.pid, signal.SIGCONT)
         told, _ = stopping.communicate(timeout=PATIENCE_S)
     assert f"(pid {supervised.process.pid}) has not answered for 5 s" in said
-    assert f"`kill -CONT {supervised.process.pid}` lets it go on" in said
+    assert f"`kill -CONT {supervised.process.pid}` resumes it" in said
     assert stopping.returncode == 0
     assert f"{supervised.run.run_id} is stopped" in told
     supervised.wait()

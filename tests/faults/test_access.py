@@ -330,7 +330,7 @@ def test_that_a_command_for_notices_that_another_user_may_have_left_is_not_heede
     become(settings)
     heeded, problems = load_notices()
     assert heeded.command == ""
-    assert "can be written by others, whose command would run as yours." in str(problems[0])
+    assert "is writable by others, whose command would run as yours." in str(problems[0])
 
 
 def test_that_folders_of_runs_from_before_are_closed(own_home: Path) -> None:

@@ -130,7 +130,7 @@ def _work(gpu: Gpu, read: Read) -> Told:
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_WORDS[reason] for reason in gpu.throttled) or "nothing"
         yield _text(
-            "throttled", "Held back by", reasons.removeprefix("held back by "), "Why the clocks are not higher."
+            "throttled", "Clocks", reasons, "Why the clocks are not higher."
         )
 
 

@@ -145,7 +145,7 @@ def test_that_a_place_that_cannot_be_written_is_refused_and_nothing_stays(
     unreadable = run.checkpoints / "best.pt"
     unreadable.symlink_to(tmp_path / "nowhere")  # a checkpoint that is none is passed over
     before = set(tmp_path.iterdir())
-    with pytest.raises(ExportRefused, match="Choose another place"):
+    with pytest.raises(ExportRefused, match="Choose another folder"):
         export(run, tmp_path / "missing" / "report", TEXTS, checkpoints=True)
     assert set(tmp_path.iterdir()) == before
 

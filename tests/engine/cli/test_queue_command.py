@@ -92,13 +92,13 @@ def test_that_runs_are_moved_held_and_released(stand: Stand, ask: Ask) -> None:
     assert order() == [a, c, b]
     assert ask("queue", "down", "a").out == f"{a} is at position 2 of 3.\n", "a run's name will do"
     assert order() == [c, a, b]
-    assert ask("queue", "first", b).out == f"{b} is at place 1 of 3.\n"
+    assert ask("queue", "first", b).out == f"{b} is at position 1 of 3.\n"
     assert order() == [b, c, a]
     assert ask("queue", "hold", b).out == f"{b} is held until `footplate queue release {b}`.\n"
     rows = ask("queue").out.splitlines()[1:]
     assert "its release, " in rows[0]
     assert rows[2].endswith(f" and {c}"), "it is not behind the held one"
-    assert ask("queue", "release", b).out == f"{b} is at place 1 of 3.\n"
+    assert ask("queue", "release", b).out == f"{b} is at position 1 of 3.\n"
     assert not any(ticket.held for ticket in waiting())
     assert ask("queue").out.splitlines()[3].endswith(" and 2 more")
 
@@ -108,7 +108,7 @@ def test_that_a_run_that_does_not_wait_is_a_bad_request(stand: Stand, ask: Ask) 
     for action in ("up", "hold", "remove"):
         answer = ask("queue", action, run.run_id)
         assert answer.code == 2
-        assert f"{run.run_id} does not wait for its devices" in answer.err
+        assert f"{run.run_id} is not in the queue" in answer.err
     assert "there is no run “nobody”" in ask("queue", "release", "nobody").err
 
 

@@ -207,7 +207,7 @@ def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_r
         "“set.epochs”: Epochs: 'many' is not a whole number",
         "“set.devices” is of a job, but a recipe cannot set it.",
         "“[[when]] 1: image” is not known. Did you mean “images”?",
-        "“[[when]] 1: steps” cannot be",
+        "“[[when]] 1: steps” cannot have the value",
         "“[[when]] 1: pretrained” cannot be 'yes'",
         "“[[when]] 1: set.optimizer”: Optimizer: 'adamv' is not one of its choices.",
         "“scale.learning_rate”: a batch of 0 is none.",

@@ -140,7 +140,7 @@ def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
         (Job(model="resnet"), "model", "There is no model “resnet”"),
         (Job(model="inception_v3", image_size=64), "image_size", "at least 75 px"),
         (Job(model="vit_b_16", image_size=100), "image_size", "multiple of 16"),
-        (Job(model="mnist_cnn", pretrained=True), "pretrained", "no known pretrained weights"),
+        (Job(model="mnist_cnn", pretrained=True), "pretrained", "no pretrained weights"),
         (Job(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
     ],
 )

@@ -157,7 +157,7 @@ def test_that_one_that_cannot_be_ended_is_told(left: Callable[..., Orphan], monk
             end_orphan(orphan)
         system.setattr(psutil.Process, "terminate", lambda self: None)
         system.setattr(psutil.Process, "kill", lambda self: None)
-        with pytest.raises(CannotEnd, match="waits for the driver or a disk"):
+        with pytest.raises(CannotEnd, match="is waiting for the driver or a disk"):
             end_orphan(orphan, patience_s=0.1)
     assert alive(orphan)
 

@@ -57,7 +57,7 @@ def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
     job, problems = job_to_go_on(run, changes)
     assert job is None
     assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi"]
-    assert "another training" in next(str(problem) for problem in problems if problem.field == "seed")
+    assert "a different training" in next(str(problem) for problem in problems if problem.field == "seed")
     assert run.job_file.read_bytes() == before
 
 

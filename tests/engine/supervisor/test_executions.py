@@ -214,7 +214,7 @@ def test_that_a_second_word_hurries_a_pause(start: Start, second: Command, outco
     finished = supervised.wait()[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome == outcome
-    assert "ended by a signal" in finished.cause
+    assert "was killed" in finished.cause
 
 
 def test_that_a_paused_run_goes_on_in_its_folder_as_the_next_execution(start: Start) -> None:

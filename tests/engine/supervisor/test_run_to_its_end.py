@@ -233,7 +233,7 @@ def test_that_a_full_disk_holds_up_neither_the_training_nor_its_clients(start: S
         resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE, (size + 50, limits[1]))
         warned = next(event for event in stream if isinstance(event, Warned))
         assert warned.code == "log_unwritable"
-        assert "Make room" in warned.message
+        assert "Free some space" in warned.message
         live = [event.n for event, _ in zip(stream, range(50), strict=False)]
         assert live == list(range(warned.n + 1, warned.n + 51))
         assert supervised.run.events_file.stat().st_size <= size + 50

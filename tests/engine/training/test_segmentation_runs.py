@@ -99,7 +99,7 @@ def test_that_an_image_whose_mask_is_wrong_is_told_and_left_out(start: Start, tm
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/004.png")
     group = start(job(folder)).completed(150)
     (told,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
-    assert "004.png: its mask is of another size" in told
+    assert "004.png: its mask has a different size" in told
 
 
 def test_that_a_value_that_is_ignored_is_no_class_and_the_others_are_told_of_apart(start: Start, discs: Path) -> None:

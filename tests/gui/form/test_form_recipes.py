@@ -243,7 +243,7 @@ def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm,
     qtbot.waitActive(asked)
     qtbot.keyClicks(asked.name, "Fine-tune")
     qtbot.keyClick(asked.name, Qt.Key.Key_Return)
-    assert "Footplate's own" in asked.problem.text()
+    assert "built-in recipe" in asked.problem.text()
     asked.name.clear()
     qtbot.keyClicks(asked.name, "Flowers")
     qtbot.keyClicks(asked.about, "For the greenhouse.")

@@ -183,7 +183,7 @@ def test_that_an_nvml_that_hangs_or_crashes_is_told_and_the_page_recovers_by_its
     assert "Use" in tile.figures.words()
     at_fault.unlink()
     qtbot.waitUntil(page.troubles.isHidden, timeout=PATIENCE_MS)
-    assert "old numbers" not in tile.state.text()
+    assert "stale" not in tile.state.text()
 
 
 def test_that_a_sampler_that_was_killed_is_told_and_comes_back(

@@ -60,4 +60,4 @@ def test_that_an_export_that_fails_says_why(page: RunPage, qtbot: QtBot, tmp_pat
     text, severity = told[-1]
     assert severity == "warning"
     assert "was not written" in text
-    assert "Choose another place" in text
+    assert "Choose another folder" in text

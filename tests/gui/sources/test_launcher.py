@@ -22,7 +22,7 @@ from tests.gui.sources.written_runs import a_run, job
     ("changes", "field", "said"),
     [
         ({}, "epochs", "it has trained all of its 4 epochs"),
-        ({"epochs": 9, "seed": 3}, "seed", "another training"),
+        ({"epochs": 9, "seed": 3}, "seed", "a different training"),
         ({"epochs": 0}, "epochs", "out of range"),
     ],
 )

@@ -82,13 +82,13 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
     pulse = Pulse()
     hanging.touch()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.troubles), timeout=PATIENCE_MS)
-    assert "old numbers" in tiles[uuid_of(0)].state.text()
+    assert "stale" in tiles[uuid_of(0)].state.text()
     assert window.workspace is not None
     assert "NVML is not answering" in texts(window.workspace.devices)
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.troubles.isVisible(), timeout=PATIENCE_MS)
     pulse.stop()
-    assert "old numbers" not in tiles[uuid_of(0)].state.text()
+    assert "stale" not in tiles[uuid_of(0)].state.text()
     assert pulse.longest_s < LONGEST_STALL_S
 
 

@@ -202,7 +202,7 @@ def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) ->
     for label in (2, 7):
         text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
         (problem,) = errors(found(root).problems)
-        assert f"the class {label}, but only 2 classes are named" in problem.message
+        assert f"class {label}, but only 2 classes are named" in problem.message
         assert "data.yaml" in problem.remedy
     (root / "data.yaml").unlink()
     assert found(root).classes[-1] == "class 7"
@@ -222,7 +222,7 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     text(root / "labels/train/b.txt", "1 200 300 50 60")
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "b.txt: line 1 holds 200, which is not a fraction of the image" in told(recognised)
+    assert "b.txt: line 1 contains 200, which is not a fraction of the image" in told(recognised)
 
 
 def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_that_of_more_things_than_a_byte_can_number_the_largest_are_taken_and_it
 def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
     split = found(masked(tmp_path / "masks")).train
     assert isinstance(split, InstanceSplit)
-    with pytest.raises(Unfit, match="another size \\(80 x 60 pixels, the image has 60 x 80\\)"):
+    with pytest.raises(Unfit, match="a different size \\(80 x 60 pixels, the image has 60 x 80\\)"):
         split.sources[0].instances(80, 60)
     split = found(boxed.coco(tmp_path / "coco", SPLITS)).train
     assert isinstance(split, InstanceSplit)

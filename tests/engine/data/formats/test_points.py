@@ -215,7 +215,7 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
     (tmp_path / "data/train/01.ply").unlink()
     assert torch.equal(kept.load(1, 0)[0], loaded[0][1])
-    with pytest.raises(UnreadableImage, match="it is not there"):
+    with pytest.raises(UnreadableImage, match="it does not exist"):
         read_again.load(1, 0)
     shutil.rmtree(tmp_path / "data")
     read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)

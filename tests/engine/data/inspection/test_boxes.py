@@ -104,7 +104,7 @@ def test_that_images_that_cannot_be_used_are_left_out_with_the_reason(tmp_path: 
         report = look(root, format_)
         assert report.splits[0].images == 2
         reasons = {Path(each.path).name: each.reason for each in report.unreadable}
-        assert reasons["a.png"] == f"it has 70 x 60 pixels, and its {marks} belong to an image of 80 x 60"
+        assert reasons["a.png"] == f"it has 70 x 60 pixels, but its {marks} belong to an image of 80 x 60"
         assert "truncated or damaged" in reasons["b.png"]
 
 

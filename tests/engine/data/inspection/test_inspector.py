@@ -109,7 +109,7 @@ def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Pa
     assert reasons["train/a/empty.png"] == "it is empty"
     assert "too large" in reasons["train/a/huge.pgm"]
     assert "(.txt)" in reasons["train/a/notes.txt"]
-    assert "not an image" in reasons["train/a/text.jpg"]
+    assert "not a readable image" in reasons["train/a/text.jpg"]
     assert "not there" in reasons["val/b/gone.png"]
     assert [split.counts for split in report.splits] == [{"a": 3, "b": 3}] * 2
     assert not errors(report.problems)
@@ -390,5 +390,5 @@ def test_that_a_folder_that_may_not_be_read_is_said(tree: Tree) -> None:
         ("val/a/1.png", "it cannot be read (permission denied)")
     ]
     assert not errors(single.problems)
-    assert "train/b may not be read" in texts(whole, "error")
+    assert "train/b. Give yourself permission to read it" in texts(whole, "error")
     assert "permission" in texts(whole, "error")

@@ -63,7 +63,7 @@ def test_that_it_is_told_first_with_the_task_for_it(tmp_path: Path, first: int, 
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, formats=("masks",), progress=lambda done, total: None)
     told = report.problems[0]
     assert "30 or more in one of them" in told.message
-    assert "Choose the task Instance segmentation" in told.remedy
+    assert "choose the task Instance segmentation" in told.remedy
     assert list(dict.fromkeys(problem.severity for problem in report.problems)) == severities
     edges = inspect(
         str(tmp_path), val_fraction=0.25, seed=0, formats=("edges", "masks"), progress=lambda done, total: None

@@ -117,7 +117,7 @@ class _Branching(nn.Module):
 
 
 def test_that_no_parameter_lands_in_two_stages() -> None:
-    with pytest.raises(CannotCut, match="no place"):
+    with pytest.raises(CannotCut, match="no position"):
         cut_places(_Shared())
 
 

@@ -34,7 +34,7 @@ def test_that_a_full_gpu_is_told_in_all_groups(watching: Watching) -> None:
     assert tuple(told) == GROUPS
     for title, part in (
         ("Work", "Utilization 87 %"),
-        ("Work", "Limited by the power limit"),
+        ("Work", "Clocks limited by the power limit"),
         ("Work", "Compute mode default"),
         ("Memory", "Reserved 0.5 GiB"),
         ("Power and heat", "Slows down at 87 °C, Shuts down at 92 °C"),
