@@ -1,4 +1,4 @@
-"""Puts the job of another run into the form, to resume or fork it, and restores the form's own job afterwards."""
+"""A job of another run that is in the form for a while, and the form's own, which comes back after it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractSpinBox, QPushButton, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from engine.contract.job import Job
 from gui.sources.prefill import Prefill
-from gui.widgets.banner import Banner
+from gui.widgets.icon_label import IconLabel
 
 if TYPE_CHECKING:
     from gui.form.form import JobForm
@@ -23,9 +23,42 @@ _WHY_NOT = {
 }
 
 
+class PrefillBand(QFrame):
+    """Above the form: whose job this is, and the way back to the form's own. Hidden while that is on screen.
+
+    Signals: left() - the form's own job is wanted back.
+    """
+
+    left = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.setAccessibleName("Another run's job in the form")
+        self.text = QLabel(wordWrap=True)
+        self.text.setTextFormat(Qt.TextFormat.PlainText)
+        self.cancel = QPushButton("Cancel")
+        self.cancel.setAccessibleName("Cancel, back to the form's own job")
+        self.cancel.setToolTip("Restores the previous job in the form (Esc)")
+        self.cancel.clicked.connect(self.left)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(10, 6, 8, 6)
+        row.setSpacing(8)
+        row.addWidget(IconLabel("info", "accent", "Information"), 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(self.text, 1)
+        row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
+        self.hide()
+
+    def say(self, text: str) -> None:
+        """Shows itself with `text`; hides itself with none."""
+        self.text.setText(text)
+        self.cancel.setAccessibleDescription(text)
+        self.setVisible(bool(text))
+
+
 @dataclass(frozen=True)
 class _Own:
-    """The form's own state: the values of its editors, valid or not, and the job if they form one."""
+    """What the form showed of its own: the values of its editors, readable or not, and the job, where they made one."""
 
     values: dict[str, Any]
     options: dict[str, Any]
@@ -35,11 +68,10 @@ class _Own:
 
 
 class PrefillMode(QObject):
-    """Puts jobs of other runs into a form, one at a time, and restores the form's own job.
+    """Puts guests into a form, one at a time, and brings the form's own job back as it was.
 
-    Signals: devices_wanted(object) - the devices panel should select these devices (a tuple).
-    Attributes: prefill - None while the form shows its own job; band - the banner above the form, which names the run;
-    cancel - the banner's button.
+    Signals: devices_wanted(object) - these devices (a tuple) are to be chosen in the devices panel.
+    Attributes: guest - None while the form's own job is on screen; band - what stands above the form.
     """
 
     devices_wanted = Signal(object)
@@ -47,31 +79,27 @@ class PrefillMode(QObject):
     def __init__(self, form: JobForm) -> None:
         super().__init__(form)
         self.prefill: Prefill | None = None
-        self.cancel = QPushButton("Cancel")
-        self.cancel.setAccessibleName("Cancel, back to the form's own job")
-        self.cancel.setToolTip("Restores the previous job in the form (Esc)")
-        self.cancel.clicked.connect(self.end)
-        self.band = Banner(self.cancel)
-        self.band.setAccessibleName("Another run's job in the form")
+        self.band = PrefillBand()
         self._form = form
         self._own: _Own | None = None
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), form)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.setEnabled(False)
         self._escape.activated.connect(self.end)
+        self.band.left.connect(self.end)
 
     @property
     def action(self) -> str:
-        """The label of the button that submits the form."""
+        """What the button says that starts what is on screen."""
         return self.prefill.action if self.prefill is not None else "Train"
 
     @property
     def own_job(self) -> Job | None:
-        """The form's own job, shown or not; None while it is invalid."""
+        """The form's own job, on screen or not; None where what was typed makes none."""
         return self._own.job if self._own is not None else self._form.job
 
     def begin(self, prefill: Prefill) -> None:
-        """Shows `prefill` in place of the form's own job or of another prefill."""
+        """Shows `prefill`, in place of the form's own job or of another guest."""
         form = self._form
         if self._own is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}
@@ -90,7 +118,7 @@ class PrefillMode(QObject):
         _go_to(form.rows[prefill.focus].editor.control)
 
     def end(self) -> None:
-        """Restores the form's own job."""
+        """Brings the form's own job back."""
         own, form = self._own, self._form
         if own is None:
             return
@@ -119,8 +147,7 @@ class PrefillMode(QObject):
                 row.lock("" if name in prefill.open_fields else _WHY_NOT.get(name, _ANOTHER))
 
     def _say(self, text: str) -> None:
-        self.band.say(text, "info")
-        self.cancel.setAccessibleDescription(text)
+        self.band.say(text)
         self._escape.setEnabled(bool(text))
         self._form.judge()
 

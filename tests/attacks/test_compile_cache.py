@@ -117,7 +117,7 @@ def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which
     assert Path(folders["TORCHINDUCTOR_CACHE_DIR"]) == runtime / "compiled/inductor"
     assert str(cache) in why
     assert why.startswith(f"Compiled code is kept in {runtime}/compiled for now: {cache}")
-    assert why.endswith("Set FOOTPLATE_CACHE to a folder of your own.")
+    assert why.endswith("Set FOOTPLATE_CACHE to a folder that you own.")
 
 
 def test_that_a_run_says_that_its_cache_cannot_be_trusted(

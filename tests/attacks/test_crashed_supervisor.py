@@ -32,7 +32,7 @@ FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
 """An address space in which PyTorch's libraries can be loaded and no more: it crashes while it is imported."""
 ANOTHER_BOOT_S = float(1 << 31)
-ENDED = "exited without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
+ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 SEEN = {
     signal.SIGSEGV: "ended early. The end of supervisor.log: Fatal Python error: Segmentation fault",
     signal.SIGKILL: (

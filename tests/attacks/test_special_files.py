@@ -64,7 +64,7 @@ def test_that_a_file_is_read_as_far_as_it_says_that_it_goes(tmp_path: Path) -> N
     path.write_bytes(b"12345")
 
     assert read_regular(path, 5) == b"12345"
-    with pytest.raises(UnusableFile, match="has 5 bytes, and may have 4 at most"):
+    with pytest.raises(UnusableFile, match="has 5 bytes; the maximum is 4"):
         read_regular(path, 4)
     # It says that it is empty, and goes on for half a terabyte.
     assert read_regular("/proc/self/pagemap", 1 << 20) == b""

@@ -100,7 +100,7 @@ def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> No
     said, _ = pausing.communicate(timeout=60)
     assert pausing.returncode == 0
     assert f"{run.folder.run_id} is paused" in said
-    assert f"checkpoints/last.pt contains step {run.saved}." in said
+    assert f"checkpoints/last.pt holds step {run.saved}." in said
 
 
 def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -212,7 +212,7 @@ def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
             fill(small_disk)
             gate.open()
             client.wait_for_warning("unsaved")
-            assert f"{file} is no folder." in refusal(run, client, file)
+            assert f"{file} is not a folder." in refusal(run, client, file)
             assert "There is no folder else." in refusal(run, client, "else")
             assert "/proc/self cannot be written to." in refusal(run, client, "/proc/self")
             assert f"{taken} holds a {run.folder.run_id} already" in refusal(run, client, taken)

@@ -295,7 +295,7 @@ def test_that_a_home_that_another_user_has_made_is_not_used(monkeypatch: pytest.
     try:
         told = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
         assert told.startswith(f"{home} belongs to another user")
-        assert told.endswith("set FOOTPLATE_HOME to a folder of your own")
+        assert told.endswith("set FOOTPLATE_HOME to a folder that you own")
         assert list(home.iterdir()) == []
     finally:
         shutil.rmtree(common)

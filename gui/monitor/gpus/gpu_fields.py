@@ -129,9 +129,7 @@ def _work(gpu: Gpu, read: Read) -> Told:
     yield _text("compute_mode", "Compute mode", mode, "Whether several processes may use the GPU at the same time.")
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_WORDS[reason] for reason in gpu.throttled) or "nothing"
-        yield _text(
-            "throttled", "Clocks", reasons, "Why the clocks are not higher."
-        )
+        yield _text("throttled", "Clocks", reasons, "Why the clocks are not higher.")
 
 
 def _memory(gpu: Gpu, read: Read) -> Told:

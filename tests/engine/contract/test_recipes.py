@@ -208,9 +208,9 @@ def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_r
         "“set.devices” is of a job, but a recipe cannot set it.",
         "“[[when]] 1: image” is not known. Did you mean “images”?",
         "“[[when]] 1: steps” cannot have the value",
-        "“[[when]] 1: pretrained” cannot be 'yes'",
+        "“[[when]] 1: pretrained” cannot have the value 'yes'",
         "“[[when]] 1: set.optimizer”: Optimizer: 'adamv' is not one of its choices.",
-        "“scale.learning_rate”: a batch of 0 is none.",
+        "“scale.learning_rate”: 0 is not a batch size.",
         "“scale.epochs” is not a field that can be scaled.",
     ):
         assert len([line for line in told if part in line]) == 1, (part, told)

@@ -154,7 +154,7 @@ def test_that_everything_that_is_wrong_with_options_is_told_at_once(listed: Path
     answer = train(listed, "--option", "width=0", "--option", "widht=4", "--option", "stages=many", "--option", "x")
     assert answer.code == 2
     assert "--option width: Width: 0 is out of range.\n  Give a value from 1 to 256." in answer.err
-    assert "has an option “widht”.\n  Known are: width, stages." in answer.err
+    assert "has an option “widht”.\n  Available: width, stages." in answer.err
     assert "--option stages: Stages: 'many' is not a whole number." in answer.err
     assert "--option: “x” gives no value.\n  Write --option x=VALUE." in answer.err
 

@@ -157,7 +157,7 @@ def test_that_a_silent_worker_is_warned_about_once(start: Start) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "words"),
     [
-        ("exit 3", ["Rank 1", "exit code 3", "worker-1.log", "the last words"]),
+        ("exit 3", ["Rank 1", "exited with code 3", "worker-1.log", "the last words"]),
         ("raise", ["Rank 1", "ValueError: a fault of mine"]),
         ("lost", ["Rank 1", "SIGKILL"]),
         ("garbage", ["sent an invalid message"]),

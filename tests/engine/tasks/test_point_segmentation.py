@@ -165,7 +165,7 @@ def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_pa
     assert (prepared.val.training, prepared.val.turned) == (False, False)
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
     assert prepared.train.load(0, 1)[0].shape == TASK.example_shape(job(points=80), splits.channels)
-    with pytest.raises(TaskError, match="Without the label 1 there is nothing left") as error:
+    with pytest.raises(TaskError, match="Without the label 1, there are no two classes left") as error:
         TASK.prepared(job(ignore_value=1), splits)
     assert error.value.field == "ignore_value"
 

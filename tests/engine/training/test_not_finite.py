@@ -212,7 +212,7 @@ def test_that_a_state_that_is_not_finite_is_never_written_over_the_last_good_one
     step = failed.step - 1
     assert step > 1
     (told,) = _warned(group, "checkpoint_not_finite")
-    assert told.startswith(f"last.pt was not updated: after step {step} model.layers.")
+    assert told.startswith(f"last.pt was not updated: after step {step}, model.layers.")
     assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
     names = [path.name for path in (group.folder / "checkpoints").iterdir()]
     assert "last.pt" in names
@@ -252,7 +252,7 @@ def test_that_buffers_that_are_meant_to_be_infinite_are_written_and_others_are_n
     group = start(job(epochs=2, **model_file(MASKED.format(spoils=True)))).completed()
     told = _warned(group, "checkpoint_not_finite")
     assert {message.partition(" ")[0] for message in told} == {"last.pt", "best.pt"}
-    assert all("spoilt holds numbers" in message for message in told)
+    assert all("spoilt contains NaN" in message for message in told)
     assert not group.of(CheckpointSaved)
     assert group.done.best == {}
     assert not list((group.folder / "checkpoints").iterdir())

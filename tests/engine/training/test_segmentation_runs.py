@@ -129,4 +129,4 @@ def test_that_ignoring_leaves_two_classes_at_least(start: Start, tmp_path: Path)
     group = start(job(folder, ignore_value=255))
     assert group.finish(150) == [1]
     (failed,) = group.of(Failed)
-    assert "Without the mask value 255 there is nothing left to tell apart" in failed.cause
+    assert "Without the mask value 255, there are no two classes left to distinguish" in failed.cause

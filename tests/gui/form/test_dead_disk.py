@@ -80,7 +80,7 @@ def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer
     assert shown_at(form, "model") == ""
     answers.set()
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
-    assert "has not been allowed to run yet" in shown_at(form, "model")
+    assert "not allowed to run yet" in shown_at(form, "model")
 
 
 def test_that_a_start_waits_for_the_disk_and_then_happens(

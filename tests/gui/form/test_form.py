@@ -231,7 +231,7 @@ def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings
     form.rows["model"].set_value(str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
-    assert "has not been allowed to run yet" in shown_at(form, "model")
+    assert "not allowed to run yet" in shown_at(form, "model")
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     assert is_agreed(str(program), brought.model_file_sha256)
@@ -329,7 +329,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert note.isVisibleTo(form)
     row.set_value(True)
     qtbot.waitUntil(lambda: "cannot be reached" in row.problem_label.text())
-    assert note.text().endswith(", out of reach")
+    assert note.text().endswith(", unreachable")
     assert "or put model.safetensors of" in row.problem_label.text()
     weights = timm_weights("tf_efficientnet_lite0", form.catalogue)
     assert weights is not None

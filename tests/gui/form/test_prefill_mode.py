@@ -190,9 +190,9 @@ def test_that_the_band_and_its_button_are_reached_by_tab_and_have_names(
     for _press in range(120):
         ready.focusNextChild()
         reached.add(ready.focusWidget())
-    assert ready.prefill_mode.cancel in reached
+    assert ready.prefill_mode.band.cancel in reached
     assert ready.rows["seed"].editor.control not in reached
-    ready.prefill_mode.cancel.setFocus()
-    qtbot.keyClick(ready.prefill_mode.cancel, Qt.Key.Key_Space)
+    ready.prefill_mode.band.cancel.setFocus()
+    qtbot.keyClick(ready.prefill_mode.band.cancel, Qt.Key.Key_Space)
     assert ready.prefill_mode.prefill is None
     qtbot.waitUntil(ready.train.hasFocus)

@@ -97,7 +97,7 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     card.use.click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
-    assert prefill_mode.band.text() == "A new run like “ants”, but with augmentation light."
+    assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
     values = window.form.values()
     assert (values["augmentation"], values["seed"]) == ("light", 7)
     assert window.form.rows["augmentation"].editor.control.isVisible(), "its group is open"

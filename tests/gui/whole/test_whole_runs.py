@@ -78,7 +78,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     page.acts.change.trigger()
     form = window.form
     qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None, timeout=SOON_MS)
-    assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text()
+    assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text.text()
     form.rows["strategy"].set_value("ddp")
     assert window.workspace is not None
     window.workspace.devices.set_selection(("cpu", "cpu"))

@@ -184,7 +184,7 @@ def test_that_an_image_of_another_size_than_its_annotations_is_not_learnt_from(t
     draw(root / "train2017/a.png", TWO._replace(height=50))
     with pytest.raises(UnreadableImage, match="it has 80 x 50 pixels, but its boxes belong to an image of 80 x 60"):
         opened(root).load(0, SIZE, 3)
-    with pytest.raises(UnreadableImage, match="another size"):
+    with pytest.raises(UnreadableImage, match="different size"):
         opened(root, "instances").load(0, SIZE, 3)
 
 

@@ -214,7 +214,7 @@ def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_
         split.sources[0].instances(80, 60)
     split = found(boxed.coco(tmp_path / "coco", SPLITS)).train
     assert isinstance(split, InstanceSplit)
-    with pytest.raises(Unfit, match="another size"):
+    with pytest.raises(Unfit, match="different size"):
         split.sources[0].instances(80, 60)
 
 

@@ -219,7 +219,7 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
         read_again.load(1, 0)
     shutil.rmtree(tmp_path / "data")
     read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)
-    with pytest.raises(DatasetError, match="is not there any more"):
+    with pytest.raises(DatasetError, match="no longer exists"):
         read_again.load(0, 0)
 
 

@@ -110,7 +110,7 @@ def test_that_bad_files_among_good_ones_are_counted_named_and_left_out(mixed: Pa
     assert "too large" in reasons["train/a/huge.pgm"]
     assert "(.txt)" in reasons["train/a/notes.txt"]
     assert "not a readable image" in reasons["train/a/text.jpg"]
-    assert "not there" in reasons["val/b/gone.png"]
+    assert "does not exist" in reasons["val/b/gone.png"]
     assert [split.counts for split in report.splits] == [{"a": 3, "b": 3}] * 2
     assert not errors(report.problems)
     assert "11 files are left out (train/a/" in texts(report, "warning")

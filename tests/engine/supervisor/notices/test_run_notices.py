@@ -107,9 +107,7 @@ def step(number: int, seconds: float = 0.1) -> StepMetrics:
 
 
 TRAINING = PhaseChanged(phase="training")
-STUCK = Warned(
-    code="stuck", message="Nothing has gone on for 30 s: rank 0 has been computing step 8. Stop ends the run."
-)
+STUCK = Warned(code="stuck", message="No progress for 30 s: rank 0 has been computing step 8. Stop ends the run.")
 DONE = RunFinished(outcome="completed", best={"top1": 0.9412, "loss": 0.2}, best_epoch=7, seconds=3723.0)
 
 
