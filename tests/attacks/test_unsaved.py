@@ -192,7 +192,7 @@ def test_that_a_run_that_is_to_pause_has_the_time_that_another_folder_takes(
         gate.open()
         client.wait_for_warning("unsaved")
         while time.monotonic() < until:
-            assert "There is no folder" in refusal(run, client, tmp_path / "missing")
+            assert "does not exist" in refusal(run, client, tmp_path / "missing")
         run.send(SaveElsewhere(folder=str(tmp_path)))
         assert f"was saved to {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
     run.wait_until_none_is_left()
@@ -213,7 +213,7 @@ def test_that_a_folder_that_does_not_take_the_last_state_is_left_as_it_was(
             gate.open()
             client.wait_for_warning("unsaved")
             assert f"{file} is not a folder." in refusal(run, client, file)
-            assert "There is no folder else." in refusal(run, client, "else")
+            assert "The folder else does not exist." in refusal(run, client, "else")
             assert "/proc/self cannot be written to." in refusal(run, client, "/proc/self")
             assert f"{taken} holds a {run.folder.run_id} already" in refusal(run, client, taken)
             assert "MiB free, and the state needs" in refusal(run, client, tiny)

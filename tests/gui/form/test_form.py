@@ -340,7 +340,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert row.problem_label.text() == ""
     form.rows["model"].set_value("mnist_cnn")
     qtbot.waitUntil(lambda: note.text() == "Weights: none are known for this model")
-    assert "knows no pretrained weights" in row.problem_label.text()
+    assert "no known pretrained weights" in row.problem_label.text()
 
 
 def test_that_a_choice_too_long_for_its_field_ends_with_an_ellipsis(form: JobForm) -> None:
