@@ -38,7 +38,7 @@ def test_that_an_inspector_that_says_much_holds_nothing_up(tmp_path: Path) -> No
     (tmp_path / "none").mkdir()
     done = footplate("train", str(tmp_path / "none"), "--devices", "cpu")
     assert done.returncode == 2
-    assert "could not be looked through" not in done.stderr
+    assert "could not be inspected" not in done.stderr
 
 
 @pytest.mark.usefixtures("talkative")

@@ -170,7 +170,7 @@ def test_that_the_command_writes_a_zip_with_the_doctors_findings(run: RunFolder,
         assert b"PyTorch: computes on the CPU" in archive.read(f"{run.run_id}/doctor.txt")
     again = footplate("export", "last", "--zip", str(target))
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "already exists" in again.err
 
 
 def test_that_a_run_that_is_not_there_is_named() -> None:
