@@ -164,7 +164,7 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
     fine, *limited = looked.stdout.splitlines()
     assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", looked.stderr
     assert len(limited) == 3
-    assert all("The plug-in “" in line and "Correct, update or uninstall" in line for line in limited)
+    assert all("Skipping the plug-in “" in line and "Correct, update or uninstall" in line for line in limited)
     answer = footplate("catalogue", "--json")
     assert answer.code == 0, answer.err
     catalogue = msgspec.json.decode(answer.out, type=Catalogue)
@@ -180,11 +180,11 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
     assert classification.measures[-1].title == "Calibration error"
     assert catalogue.model("resnet18") is not None
     told = {problem.field + ": " + problem.message for problem in catalogue.problems}
-    left_out = "of the package broken-package: "
+    left_out = "of the package broken-package"
     assert told == {
-        f"model: The plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
-        f"model: The plug-in “resnet18” (footplate.models) {left_out}: Footplate already has one of that name.",
-        f"dataset: The plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
+        f"model: Skipping the plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
+        f"model: Skipping the plug-in “resnet18” (footplate.models) {left_out}: Footplate already has one of that name.",
+        f"dataset: Skipping the plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
         "engine.data.formats.registry.",
     }
     assert all(problem.severity == "warning" and "broken-package" in problem.remedy for problem in catalogue.problems)

@@ -191,10 +191,9 @@ def test_that_a_step_that_is_not_finite_ends_a_run_that_is_to_roll_back_which_th
     assert [told.epoch for told in again.of(EpochStarted)] == [1, 2]
     assert [(told.epoch, told.step) for told in again.of(Validation)] == [(1, STEPS), (2, 2 * STEPS)]
     assert [metrics.step for metrics in again.of(StepMetrics)] == [2 * STEPS]
-    first = "Step 6 is passed over: its" if saved + 1 == STEPS else f"Steps {saved + 1} to 6 are passed over: their"
+    first = "step 6" if saved + 1 == STEPS else f"steps {saved + 1} to 6"
     assert _warned(again, "steps_passed_over") == [
-        f"{steps} images led to a loss that is NaN or infinite."
-        for steps in (first, "Steps 7 to 11 are passed over: their")
+        f"Skipping {steps}: non-finite loss" for steps in (first, "steps 7 to 11")
     ]
     assert _rates(again) == {2 * STEPS: pytest.approx(0.001)}
     assert (_content(again)["epoch"], _content(again)["step"]) == (2, 2 * STEPS)
