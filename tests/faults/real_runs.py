@@ -93,8 +93,9 @@ def crash_once(order):
 
 def throw(order):
     HOLD.unlink()
-    (reader,) = (thread for thread in threading.enumerate() if thread.name == "batches")
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))
+    readers = [thread for thread in threading.enumerate() if thread.name == "batches"]  # validation may have its own by now
+    for reader in readers:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(BufferError))
 
 
 DOES = {"wait": wait, "ignore": ignore, "block": block, "crash": crash, "crash_once": crash_once, "throw": throw}
