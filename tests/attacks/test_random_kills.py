@@ -131,7 +131,7 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
     wait_until(heard, "what becomes of the run")
     if isinstance(told[0], Restarting):
         assert told[0].rank in ranks
-        assert f"{number.name}" in told[0].cause
+        assert f"was killed by {number.name}" in told[0].cause
     return True
 
 
