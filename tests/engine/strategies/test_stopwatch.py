@@ -281,6 +281,7 @@ def test_that_a_real_gpu_is_timed_without_waiting_for_it() -> None:
     device = torch.device("cuda", 0)
     watch = stopwatch(device)
     matrix = torch.randn(4096, 4096, device=device)
+    matrix @ matrix  # the first one loads cuBLAS
     torch.cuda.synchronize()
     watch.start()
     torch.cuda.set_sync_debug_mode("error")

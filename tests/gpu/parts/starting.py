@@ -68,6 +68,7 @@ def command(proof: Proof) -> None:
     words = [
         "train",
         str(paths.sample_dataset()),
+        "--no-pretrained",
         "--model",
         "resnet18",
         "--image-size",
