@@ -48,16 +48,14 @@ class Objective(ABC):
     """What one job learns: its loss and its measures, with the classes of its data known.
 
     `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of which it
-    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `fixed_shapes`: the tensors within
-    the model have the same shapes at every step. `legend` says what the colours in its images stand for, where they have
-    a meaning.
+    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `legend` says what the colours in its
+    images stand for, where they have a meaning.
     """
 
     entry: TaskEntry
     legend: tuple[LegendEntry, ...] = ()
     loss_in_model: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
-    fixed_shapes: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
         """What a model is given behind its inputs in training."""

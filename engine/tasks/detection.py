@@ -170,7 +170,7 @@ class FoundInImage(Objective):
     """What a detector learns, whose loss comes from itself."""
 
     loss_in_model = True
-    compiles = fixed_shapes = False  # how many boxes there are differs from step to step
+    compiles = False  # how many boxes there are differs from step to step
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.legend = frame_legend(classes)

@@ -75,8 +75,6 @@ class Autotuner:
         `before` are the fields of the job that this one goes on from, {} where there is none.
         """
         self.job, strategy, device = job, self._strategy, self._strategy.device
-        # cuDNN tries its algorithms for each shape that it meets, which pays where shapes come again.
-        torch.backends.cudnn.benchmark = self._objective.fixed_shapes and not self.job.deterministic
         if self.job.precision == "auto":
             self._settle_precision()
         if len(self._example_shape) != 3 and self.job.memory_format != "contiguous":

@@ -32,13 +32,7 @@ def test_that_no_step_of_a_task_waits_for_the_gpu(machine: Machine, start: Start
     assert not [place for place in seen(group.folder) if not of_libraries(place, task)]
 
 
-def test_that_cudnn_searches_where_shapes_come_again(machine: Machine, job: Make, start: Start) -> None:
+def test_that_no_run_waits_for_cudnn_to_search(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     start(host, job(host, precision="fp32")).read_steps(4)  # bf16 is for cuDNN's newer interface alone
-    assert host.notes("search")
-
-
-def test_that_cudnn_does_not_search_for_detectors(machine: Machine, start: Start, tmp_path: Path) -> None:
-    host = machine()
-    start(host, small(host, "object detection, SSDlite", tmp_path, precision="fp32")).read_steps(4)
     assert not host.notes("search")

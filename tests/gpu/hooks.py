@@ -161,7 +161,7 @@ def note_dtypes_on_one_card(spec: WorkerSpec) -> None:
 
 # What a step launches
 
-STEPS, MODE, SEARCH = "PROOF_STEPS", "PROOF_COMPILE_MODE", "PROOF_CUDNN_SEARCH"
+STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
@@ -217,17 +217,9 @@ def _launches(profile: torch.profiler.profile) -> dict[str, int]:
 # What single things cost
 
 
-def set_search(spec: WorkerSpec) -> None:
-    """Has cuDNN search for its fastest convolutions, or not, as the variable `SEARCH` says ("on" or "off")."""
-
-    def wrap(step: Step) -> Step:
-        def searching(self: Stepper, batch: Any, number: int) -> Any:
-            torch.backends.cudnn.benchmark = os.environ[SEARCH] == "on"
-            return step(self, batch, number)
-
-        return searching
-
-    _around_each_step(wrap)
+def search_convolutions(spec: WorkerSpec) -> None:
+    """Has cuDNN search for its fastest convolutions."""
+    torch.backends.cudnn.benchmark = True
 
 
 def time_recording(spec: WorkerSpec) -> None:

@@ -75,7 +75,7 @@ PARTS = (
         "speed-small", "Bare steps beside small images, and with a loader worker for each core", 240, "tests.gpu.parts.speed",
         ("a loader worker for each core", "ResNet-18 at 32 px", "the small network at 32 px"),
     ),
-    Part("detectors", "cuDNN's search for the fastest convolutions, for detectors", 240),
+    Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240),
 )  # fmt: skip
 """In the order of what is missed most if the time runs out; all together take some twenty minutes on a fast card."""
 
