@@ -42,6 +42,11 @@ try."""
 HOPED = 0.3
 """The share of a step's time that compiling may save: in training on an A100 its authors measured 43 % more speed as
 the mean of 163 models (Ansel et al. 2024, PyTorch 2)."""
+DEPTHWISE_S = 20.0
+"""The assumed cost of trying depthwise convolutions with channels last, which cuDNN compiles for every shape: 16 and 19 s
+were measured for MobileNetV3 in bf16 on an H100 (cuDNN 9.19)."""
+DEPTHWISE_SAVED = 0.6
+"""The share of a step's time that this may save; measured there, at batch 256."""
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
@@ -170,11 +175,9 @@ class Autotuner:
 
     def _settle_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Keeps the images contiguous unless the model is faster, and runs at all, with its channels last."""
-        if not any(parameter.dim() == 4 for parameter in model.parameters()):
-            self._decide("memory_format", "contiguous", "the model has no convolutions that would benefit")
-            return
-        if not self._can_afford():
-            self._decide("memory_format", "contiguous", self._too_short)
+        refusal = self._against_channels_last(rehearsal, model)
+        if refusal:
+            self._decide("memory_format", "contiguous", refusal)
             return
         choice = "contiguous"
         taken = self._compare(rehearsal, *(partial(_lay_out, rehearsal, model, lie) for lie in FORMATS.values()))
@@ -183,6 +186,24 @@ class Autotuner:
         why = _compared("contiguous", "channels_last", *taken) if taken else self._failed
         self._decide("memory_format", choice, why)
         _lay_out(rehearsal, model, FORMATS[choice])
+
+    def _against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
+        """Why it is not worth a trial, or ""."""
+        if not any(parameter.dim() == 4 for parameter in model.parameters()):
+            return "the model has no convolutions that would benefit"
+        if not self._can_afford():
+            return self._too_short
+        if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
+            usual = self._compare(rehearsal, _as_it_is)
+            return self._cannot_repay(usual[0], DEPTHWISE_SAVED, DEPTHWISE_S) if usual else self._failed
+        return ""
+
+    def _cannot_repay(self, pass_s: float, saved: float, cost_s: float) -> str:
+        """Why the run is too short for what takes `cost_s` and saves that share of its passes, or ""."""
+        rest_s = pass_s * self._steps * self.job.accumulation
+        if rest_s * saved >= cost_s:
+            return ""
+        return f"the run takes about {_shown(rest_s)}, too short to repay the {_shown(cost_s)} that compiling takes"
 
     @property
     def _too_short(self) -> str:
@@ -260,10 +281,9 @@ class Autotuner:
         if not eager:
             self._decide("compile", "off", self._failed)
             return
-        rest_s = eager[0] * self._steps * job.accumulation
-        if rest_s * HOPED < COMPILING_S:
-            why = f"the run takes about {_shown(rest_s)}, too short to repay the {_shown(COMPILING_S)} that compiling takes"
-            self._decide("compile", "off", why)
+        refusal = self._cannot_repay(eager[0], HOPED, COMPILING_S)
+        if refusal:
+            self._decide("compile", "off", refusal)
             return
         modes = ["default"]
         if self._strategy.spec.world_size == 1 and job.accumulation == 1:
@@ -291,6 +311,10 @@ class Autotuner:
 
 def _as_it_is() -> None:
     pass
+
+
+def _is_depthwise(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def _lay_out(rehearsal: Rehearsal, model: nn.Module, lie: torch.memory_format) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.contract.events import Chosen
 from engine.contract.job import Job
 from tests.gpu.hooks import of_libraries, seen
 from tests.gpu.jobs import TASKS, job_of
@@ -36,3 +37,14 @@ def test_that_no_run_waits_for_cudnn_to_search(machine: Machine, job: Make, star
     host = machine()
     start(host, job(host, precision="fp32")).read_steps(4)  # bf16 is for cuDNN's newer interface alone
     assert not host.notes("search")
+
+
+def test_that_a_short_run_is_spared_the_compilation_of_depthwise_convolutions(
+    machine: Machine, job: Make, start: Start
+) -> None:
+    host = machine()
+    group = start(host, job(host, model="mobilenet_v3_small", image_size=32, epochs=100))
+    group.read(lambda _, message: isinstance(message, Chosen) and message.field == "memory_format")
+    (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
+    assert chosen.choice == "contiguous"
+    assert "too short to repay the 20.0 s" in chosen.why

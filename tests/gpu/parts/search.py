@@ -51,7 +51,9 @@ def search(proof: Proof, *, model: str) -> None:
         taken = [batch / waited[step] for step in range(warm + 1, warm + steps + 1)]
         rates[title] = batch * steps / sum(taken)
         proof.measure(f"{model}, {title}", rates[title], "images/s")
-    proof.measure(f"{model}: as it is, of with the search", rates["as it is"] / rates["with the search"], "", at_least=0.95)
+    proof.measure(
+        f"{model}: as it is, of with the search", rates["as it is"] / rates["with the search"], "", at_least=0.95
+    )
 
 
 def main() -> None:
