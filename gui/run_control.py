@@ -86,7 +86,7 @@ class RunControl(QObject):
         self._form.set_ahead(read.ahead)
 
     def _no_runs(self, why: str) -> None:
-        self._status.say_besides(f"the list of runs cannot be read: {why}")
+        self._status.say_besides(f"the list of runs can't be read: {why}")
 
     def _show_first_run(self, read: RunsRead) -> None:
         run = read.to_show()
@@ -154,7 +154,7 @@ class RunControl(QObject):
             lambda: to_follow(run.summary(), verdict),
             self,
             self._invite,
-            lambda error: self.message.emit(f"The job of {run.run_id} cannot be put into the form: {error}", "warning"),
+            lambda error: self.message.emit(f"The job of {run.run_id} can't be put into the form: {error}", "warning"),
         )
 
     def _use_next_time(self, field: str, value: object) -> None:

@@ -177,9 +177,9 @@ def doing(run: RunSummary) -> str:
 
 def unread_words(unread: Mapping[str, str]) -> str:
     """Which runs cannot be read and why, a line each; at most `MOST_UNREAD` of them."""
-    lines = [f"{run_id} cannot be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
+    lines = [f"{run_id} can't be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
     left = len(unread) - len(lines)
-    return "\n".join([*lines, *([f"{counted(left, 'run')} more cannot be read."] if left else [])])
+    return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])
 
 
 def gpu_names(titles: Sequence[str]) -> str:

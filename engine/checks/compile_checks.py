@@ -34,16 +34,16 @@ def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
         found.append(
             Problem(
                 "compile",
-                "torch.compile cannot trace the recomputation of activation checkpointing.",
-                "Set it to auto, or switch activation checkpointing off.",
+                "torch.compile can't trace the recomputation of activation checkpointing.",
+                "Set it to auto, or turn off activation checkpointing.",
             )
         )
     if job.static_graph and "static_graph" in strategy.fields:
         found.append(
             Problem(
                 "compile",
-                "DDP cannot record a static graph of a compiled model.",
-                "Set it to auto, or switch Static graph off.",
+                "DDP can't record a static graph of a compiled model.",
+                "Set it to auto, or turn off Static graph.",
             )
         )
     return found

@@ -150,7 +150,7 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
     if file.sha256 is None:
         if disk.kind(job.model) == "other":
             return [Problem("model", f"The model file {job.model} is not a regular file.", "Give a Python file.")]
-        return [Problem("model", f"The model file {job.model} cannot be read.", "Check the path and its permissions.")]
+        return [Problem("model", f"The model file {job.model} can't be read.", "Check the path and its permissions.")]
     if job.model_file_sha256 != file.sha256 or not file.agreed:
         changed = " It has changed since you allowed it." if job.model_file_sha256 not in ("", file.sha256) else ""
         return [
@@ -230,7 +230,7 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
     found = []
     gpus = [device for device in job.devices if is_gpu(device)]
     if gpus and len(gpus) != len(job.devices):
-        found.append(Problem("devices", "A run cannot use GPUs and the CPU together.", "Check either GPUs or the CPU."))
+        found.append(Problem("devices", "A run can't use GPUs and the CPU together.", "Check either GPUs or the CPU."))
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
         found.append(

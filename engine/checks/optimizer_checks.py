@@ -12,7 +12,7 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     found = []
     if job.nesterov and job.optimizer == "sgd" and not job.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
-        found.append(Problem("nesterov", message, "Set a momentum above 0, or switch it off."))
+        found.append(Problem("nesterov", message, "Set a momentum above 0, or turn it off."))
     if job.optimizer == "lamb" and strategy.shards:
         found.append(
             Problem(

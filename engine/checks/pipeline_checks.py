@@ -56,7 +56,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
         return [
             Problem(
                 "microbatches",
-                f"{called} cannot be divided into {job.microbatches} equal microbatches.",
+                f"{called} can't be divided into {job.microbatches} equal microbatches.",
                 f"Choose a divisor of {part}, or leave it empty.",
             )
         ]
@@ -73,7 +73,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     return [
         Problem(
             "microbatches",
-            f"{schedule} cannot divide {job.microbatches} microbatches into {job.microbatches // devices} equal rounds "
+            f"{schedule} can't divide {job.microbatches} microbatches into {job.microbatches // devices} equal rounds "
             f"on {devices} devices.",
             f"Set a multiple of {devices}, choose GPipe, or leave it empty.",
         )
@@ -88,7 +88,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
         return [
             Problem(
                 "strategy",
-                f"{model.title} cannot be cut into stages: {model.uncuttable}.",
+                f"{model.title} can't be cut into stages: {model.uncuttable}.",
                 "Choose another model or strategy.",
             )
         ]
@@ -140,7 +140,7 @@ def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[P
     found += [
         Problem(
             "cuts",
-            f"{model.title} cannot be cut at “{place}”.",
+            f"{model.title} can't be cut at “{place}”.",
             did_you_mean(place, list(model.cut_places)),
         )
         for place in unknown

@@ -57,7 +57,7 @@ def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
         return [
             Problem(
                 "replicas",
-                f"{count} devices cannot be divided among {job.replicas} equal replicas.",
+                f"{count} devices can't be divided among {job.replicas} equal replicas.",
                 f"{remedy}, or use another number of devices.",
             )
         ]
@@ -79,7 +79,7 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
         return [
             Problem(
                 "batch_size",
-                f"A batch of {job.batch_size} cannot be divided among {count} devices.",
+                f"A batch of {job.batch_size} can't be divided among {count} devices.",
                 f"Set {count * job.accumulation} or more, or use fewer devices.",
             )
         ]
@@ -91,7 +91,7 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
         return [
             Problem(
                 "accumulation",
-                f"A batch of {job.batch_size} cannot be divided{among} into {job.accumulation} parts of at least one "
+                f"A batch of {job.batch_size} can't be divided{among} into {job.accumulation} parts of at least one "
                 f"image.",
                 f"Set {job.batch_size // shares} or less, or a batch size of {shares * job.accumulation} or more.",
             )
@@ -108,7 +108,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
             Problem(
                 "activation_checkpointing",
                 f"{model.title} has no repeated blocks whose activations could be recomputed.",
-                "Switch it off, or choose another model or a pipeline.",
+                "Turn it off, or choose another model or a pipeline.",
             )
         )
     if job.activation_checkpointing and strategy.schedules and job.pipeline_schedule in ZERO_BUBBLE:
@@ -117,7 +117,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                 "activation_checkpointing",
                 "A zero-bubble schedule splits the backward pass, and activation checkpointing would recompute "
                 "every layer's activations for each part.",
-                "Switch it off, or choose 1F1B as Pipeline schedule.",
+                "Turn it off, or choose 1F1B as Pipeline schedule.",
             )
         )
     if strategy.shards and model is not None and model.tied:
@@ -125,23 +125,21 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
             Problem(
                 "strategy",
                 f"{model.title} has parameters that share their memory ({', '.join(model.tied[:3])}), which "
-                f"{strategy.title} cannot divide among devices.",
+                f"{strategy.title} can't divide among devices.",
                 "Choose DistributedDataParallel, or another model.",
             )
         )
     if "sync_batchnorm" in used and job.sync_batchnorm:
         if job.devices and not on_gpus:
             found.append(
-                Problem(
-                    "sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Switch it off, or choose GPUs."
-                )
+                Problem("sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Turn it off, or choose GPUs.")
             )
         if model is not None and not model.batch_norm:
             found.append(
                 Problem(
                     "sync_batchnorm",
                     f"{model.title} has no BatchNorm, so SyncBatchNorm has no effect.",
-                    "Switch it off.",
+                    "Turn it off.",
                     "warning",
                 )
             )
@@ -149,14 +147,14 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
         found.append(
             Problem(
                 "static_graph",
-                "Footplate cannot verify that a custom model uses the same parameters in every step.",
-                "Switch it off unless build_model's network always does.",
+                "Footplate can't verify that a custom model uses the same parameters in every step.",
+                "Turn it off unless build_model's network always does.",
                 "warning",
             )
         )
     if "cpu_offload" in used and job.cpu_offload and job.devices and not on_gpus:
         found.append(
-            Problem("cpu_offload", "On the CPU everything is in main memory already.", "Switch it off, or choose GPUs.")
+            Problem("cpu_offload", "On the CPU everything is in main memory already.", "Turn it off, or choose GPUs.")
         )
     if "shard_precision" in used and job.shard_precision == "bf16" and job.precision == "fp16":
         found.append(

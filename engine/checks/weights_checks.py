@@ -34,7 +34,7 @@ def weights_problems(job: Job, catalogue: Catalogue, disk: Disk) -> list[Problem
     if offline():
         found.append(_out_of_reach(weights, "HF_HUB_OFFLINE forbids downloading them", "error"))
     elif disk.reaches(weights.host) is False:
-        found.append(_out_of_reach(weights, f"{weights.host} cannot be reached", "warning"))
+        found.append(_out_of_reach(weights, f"{weights.host} can't be reached", "warning"))
     return found
 
 

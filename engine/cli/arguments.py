@@ -205,7 +205,7 @@ def trust(model: str, sha256: str) -> list[Problem]:
     try:
         agree(model, sha256)
     except OSError as error:
-        message = f"Your consent to run the model file cannot be saved: {error}."
+        message = f"Your consent to run the model file can't be saved: {error}."
         return [Problem("model", message, "Set FOOTPLATE_HOME to a folder that you can write to.")]
     return []
 

@@ -146,6 +146,6 @@ def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
         return lines[-1]
     code = process.returncode
     return (
-        f"{f'it was ended by signal {-code}' if code < 0 else f'it ended with exit code {code}'} without "
+        f"{f'it was killed by signal {-code}' if code < 0 else f'it ended with exit code {code}'} without "
         f"reporting an error"
     )

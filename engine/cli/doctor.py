@@ -111,7 +111,7 @@ def plugins() -> Iterator[Finding]:
     try:
         see_plugins(afresh=True)
     except OSError as error:
-        yield Finding("limited", "Plug-ins", f"cannot be used, since {file} cannot be written: {error.strerror}")
+        yield Finding("limited", "Plug-ins", f"can't be used, since {file} can't be written: {error.strerror}")
         return
     added = load_supplement() or Supplement()
     names = [*(task.id for task in added.tasks), *(model.id for model in added.models)]
@@ -215,7 +215,7 @@ def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("limited" if usable else "cpu_only", "Training", f"{obstacle.message} {obstacle.remedy}")
     if usable and "sum" in facts and not facts["cuda"]:
         why = facts.get("cuda_error") or "it does not say why"
-        yield Finding("cpu_only", "Training", f"PyTorch cannot use the GPUs that NVML shows: {why}")
+        yield Finding("cpu_only", "Training", f"PyTorch can't use the GPUs that NVML shows: {why}")
     elif usable:
         yield Finding("fine", "Training", f"PyTorch can use {titles(gpu for gpu in there if gpu.uuid in usable)}")
 
@@ -237,7 +237,7 @@ def places() -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=home):
             free = shutil.disk_usage(home).free
     except OSError as error:
-        yield Finding("broken", "Runs", f"{home} cannot be written ({error}); set FOOTPLATE_HOME to another folder")
+        yield Finding("broken", "Runs", f"{home} can't be written ({error}); set FOOTPLATE_HOME to another folder")
     else:
         grade: Grade = "limited" if free < LITTLE_DISK_BYTES else "fine"
         yield Finding(grade, "Runs", f"in {home}, {size(free)} free")

@@ -21,9 +21,7 @@ from engine.system.format import duration
 
 def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
-    summaries = list(
-        RunIndex().summaries(lambda run_id, error: say(f"{run_id} cannot be read: {error}", to=sys.stderr))
-    )
+    summaries = list(RunIndex().summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
     if options.json:
         for summary in summaries:
             say(ENCODE.encode(summary).decode())

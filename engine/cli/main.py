@@ -105,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=resume.pause)
 
     saving.add_save(
-        commands.add_parser("save", help="save a run's last state in another folder if its own disk cannot take it")
+        commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
     )
 
     command = commands.add_parser(

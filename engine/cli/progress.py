@@ -187,7 +187,7 @@ def _in_line(event: Waiting) -> str:
 
 
 def _restarted(event: Restarting) -> tuple[str, str]:
-    """ "Rank 1 was ended by SIGKILL. Restarting from the last checkpoint (1 of 3 in a row)."."""
+    """ "Rank 1 was killed by SIGKILL. Restarting from the last checkpoint (1 of 3 in a row)."."""
     changes = ", ".join(f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS)
     such = f" with {changes}" if changes else ""
     count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""

@@ -35,7 +35,7 @@ def recipes(options: argparse.Namespace) -> int:
     rows = [(one.id, one.title, ", ".join(one.tasks) or "all", one.about) for one in known.all]
     say(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
     for broken in known.broken:
-        say("", f"{broken.path} cannot be used:", to=sys.stderr)
+        say("", f"{broken.path} can't be used:", to=sys.stderr)
         for problem in broken.problems:
             say(f"  {problem}", to=sys.stderr)
     return COMPLETED

@@ -47,7 +47,7 @@ def _writer(target: Path) -> SummaryWriter:
     try:
         return SummaryWriter(str(target))
     except OSError as error:
-        raise NoTensorBoard(f"{target} cannot be created: {error.strerror or error}. Choose another folder.") from error
+        raise NoTensorBoard(f"{target} can't be created: {error.strerror or error}. Choose another folder.") from error
 
 
 def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:

@@ -45,7 +45,7 @@ def train(options: argparse.Namespace) -> int:
 
 def unwritable(error: OSError) -> int:
     """Says that a run's folder cannot be written; the exit code."""
-    say(f"footplate: the run's folder cannot be written: {error}.", to=sys.stderr)
+    say(f"footplate: the run's folder can't be written: {error}.", to=sys.stderr)
     say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
     return BAD_REQUEST
 
@@ -156,7 +156,7 @@ def _findings(report: DatasetReport) -> list[str]:
     classes = "" if report.format == "files" else f", {len(report.classes)} classes"
     lines = [f"{report.folder}: {report.format or 'no known format'}{classes}{kind}; {splits}"]
     if report.unreadable_count:
-        lines.append(f"{report.unreadable_count} files cannot be used and are left out:")
+        lines.append(f"{report.unreadable_count} files can't be used and are left out:")
         lines += [f"  {file.path}: {file.reason}" for file in report.unreadable[:5]]
         if report.unreadable_count > 5:
             lines.append(f"  … and {report.unreadable_count - 5} more")

@@ -992,7 +992,7 @@ class Field(msgspec.Struct, frozen=True):
     def back_to_default(self) -> str:
         """How to have the default back, as the beginning of a sentence."""
         if isinstance(self.default, bool):
-            return f"Switch it {'on' if self.default else 'off'}"
+            return f"Turn it {'on' if self.default else 'off'}"
         if self.default in (None, "", ()):
             return "Leave it empty"
         return f"Set it to {self.default if self.kind != 'float' else f'{self.default:g}'}"
@@ -1165,7 +1165,7 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")), None
     except (OSError, UnicodeDecodeError) as error:
-        return {}, Problem(field, f"{path} cannot be read: {error}.", "Check the path and its permissions.")
+        return {}, Problem(field, f"{path} can't be read: {error}.", "Check the path and its permissions.")
     except (ValueError, RecursionError) as error:  # of too many digits, and of lists too deep in lists, too
         return {}, Problem(field, f"{path} is not valid TOML: {error}.", "Correct that line.")
 

@@ -375,7 +375,7 @@ class _Reader:
                 except msgspec.ValidationError as error:
                     self.add(
                         named,
-                        f"“{named}” cannot have the value {value!r}: {_first_lower(str(error))}.",
+                        f"“{named}” can't have the value {value!r}: {_first_lower(str(error))}.",
                         _REMEDIES.get(key, ""),
                     )
                 else:
@@ -396,7 +396,7 @@ class _Reader:
         found = {}
         for name, value in content.items():
             if name not in SETTABLE:
-                known = "of a job, but a recipe cannot set it" if name in FIELDS else "not a field of a job"
+                known = "of a job, but a recipe can't set it" if name in FIELDS else "not a field of a job"
                 remedy = "Remove it." if name in FIELDS else did_you_mean(name, list(SETTABLE))
                 self.add(f"{where}.{name}", f"“{where}.{name}” is {known}.", remedy)
                 continue

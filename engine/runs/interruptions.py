@@ -53,7 +53,7 @@ def note_end(folder: Path, exit_code: int) -> None:
     if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
-                log.write(f"The supervisor was ended by {signal_words(-exit_code)}.\n")
+                log.write(f"The supervisor was killed by {signal_words(-exit_code)}.\n")
         except OSError:
             return  # the folder is gone, or its disk is full
 

@@ -151,7 +151,7 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         return NoticeSettings(), [
-            _wrong("", f"{path} cannot be read: {why}.", "The defaults apply until that is fixed.")
+            _wrong("", f"{path} can't be read: {why}.", "The defaults apply until that is fixed.")
         ]
     except (ValueError, RecursionError) as error:
         return NoticeSettings(), [

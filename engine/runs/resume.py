@@ -131,6 +131,6 @@ def _value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
 def _other_training(name: str, label: str) -> Problem:
     return Problem(
         name,
-        f"{label} cannot be changed when resuming: that would be a different training.",
+        f"{label} can't be changed when resuming: that would be a different training.",
         "Leave it as it is, or fork the run: start a new one from its checkpoint.",
     )

@@ -33,7 +33,7 @@ class RuleStore:
         except FileNotFoundError:
             return rules, ""
         except OSError as error:
-            return rules, f"Cannot read the alert rules ({error.strerror}: {self.path}). The defaults apply."
+            return rules, f"Can't read the alert rules ({error.strerror}: {self.path}). The defaults apply."
         except NOT_DECODED as error:
             return rules, self._set_aside(str(error))
         wrong = [str(problem) for rule in kept for problem in problems(rule)]
@@ -51,7 +51,7 @@ class RuleStore:
             part.write_bytes(text + b"\n")
             os.replace(part, self.path)
         except OSError as error:
-            return f"The alert rules apply until the window closes, but cannot be saved: {error.strerror} ({part})."
+            return f"The alert rules apply until the window closes, but can't be saved: {error.strerror} ({part})."
         return ""
 
     def _set_aside(self, why: str) -> str:
@@ -59,5 +59,5 @@ class RuleStore:
         try:
             os.replace(self.path, aside)
         except OSError as error:
-            return f"The alert rules are corrupted ({why}) and the file cannot be moved aside ({error.strerror}: {self.path})."
+            return f"The alert rules are corrupted ({why}) and the file can't be moved aside ({error.strerror}: {self.path})."
         return f"The alert rules were corrupted ({why.rstrip('.')}). The defaults apply; the file was moved to {aside}."

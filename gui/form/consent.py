@@ -136,7 +136,7 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
             return (
                 path,
                 sha256,
-                f"Your consent cannot be saved: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
+                f"Your consent can't be saved: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
             )
     return path, sha256, ""
 
@@ -150,6 +150,6 @@ def _text_of(path: str) -> _Program:
                 left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return _Program(path, f"The file cannot be read: {reason}.")
+        return _Program(path, f"The file can't be read: {reason}.")
     text = "\n".join(map(escaped, _LINE_END.split(shown)))
     return _Program(path, text, left_bytes, left_lines + (last != b"\n"))

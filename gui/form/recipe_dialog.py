@@ -70,7 +70,7 @@ class RecipeDialog(QDialog):
             try:
                 self._save(title, self.about.text())
             except (OSError, ValueError) as error:
-                problem = f"The recipe cannot be saved: {error}"
+                problem = f"The recipe can't be saved: {error}"
         if not problem:
             self.accept()
             return

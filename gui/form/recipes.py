@@ -214,7 +214,7 @@ class RecipeFollower(QObject):
             self._offered = choices
             self._editor.box.setCurrentIndex(-1)  # one that is offered no more is not to stay in the list
             self._editor.set_choices(choices)
-            broken = {one.id: "cannot be used" for one in self.known.broken}
+            broken = {one.id: "can't be used" for one in self.known.broken}
             self._editor.set_marks(broken, broken)
         self._editor.set_value(self._shown)
         self._show_about(self.known.get(self._shown))
@@ -289,7 +289,7 @@ class RecipeFollower(QObject):
         try:
             delete_recipe(path)
         except OSError as error:
-            self._row.set_note(f"The recipe cannot be deleted: {error}.")
+            self._row.set_note(f"The recipe can't be deleted: {error}.")
             return
         self._chosen = False
         self._load_anew()

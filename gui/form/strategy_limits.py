@@ -26,7 +26,7 @@ def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str,
         if strategy.max_devices is not None and len(devices) > strategy.max_devices:
             found[strategy.id] = "one device only"
         elif strategy.cuts_model and entry is not None and entry.uncuttable:
-            found[strategy.id] = f"{entry.title} cannot be cut"
+            found[strategy.id] = f"{entry.title} can't be cut"
         elif len(devices) < strategy.min_devices:
             found[strategy.id] = f"needs {strategy.min_devices} devices"
     return found | kind_marks(catalogue, devices)

@@ -59,7 +59,7 @@ class DeletingBar(QuestionBar):
             stop = (
                 "it is still running. Stop it first." if len(runs) == 1 else "they are still running. Stop them first."
             )
-            self.say(f"{_named(runs)} cannot be deleted: {stop}", "info", "", "Close")
+            self.say(f"{_named(runs)} can't be deleted: {stop}", "info", "", "Close")
         else:
             self.say(f"Move {_named(self._runs)} to the trash? Calculating space to free …", "warning", "", "Cancel")
             folders = [Path(run.folder) for run in self._runs]

@@ -42,7 +42,7 @@ Lines = list[tuple[str, str]]
 def job_lines(facts: DetailFields) -> Lines:
     """The values that differ from the defaults, by the fields' labels."""
     if facts.changed is None:
-        return [("job.toml", "cannot be read")]
+        return [("job.toml", "can't be read")]
     return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
 
 

@@ -262,7 +262,7 @@ class Details(QWidget):
             raise error
         self._facts = None
         self.facts.clear()
-        self._section("On the disk", [("The run's folder", f"cannot be read: {error.strerror}")])
+        self._section("On the disk", [("The run's folder", f"can't be read: {error.strerror}")])
         self.facts.expandAll()
 
     def _typed(self) -> None:

@@ -79,7 +79,7 @@ class RunsPage(QWidget):
         self._count = QLabel()
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
-        self.unread = Banner(name="Runs that cannot be read")
+        self.unread = Banner(name="Runs that can't be read")
         self._empty = QLabel("Looking for runs …")
         self._empty.setObjectName("muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -239,7 +239,7 @@ class RunsPage(QWidget):
 
     def _failed(self, why: str) -> None:
         """The runs that were last known stay in the list."""
-        words = f"The list of runs cannot be read: {why}."
+        words = f"The list of runs can't be read: {why}."
         self.unread.say(words)
         self._empty.setText(f"{words}\n\nFix this, or set FOOTPLATE_HOME to another folder.")
         self._show_all()

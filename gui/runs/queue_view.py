@@ -279,7 +279,7 @@ class QueueView(QWidget):
             raise error
         if str(error) != self._complaint:
             self._complaint = str(error)
-            self.message.emit(f"Cannot read the queue: {error}")
+            self.message.emit(f"Can't read the queue: {error}")
 
     def _show_what_there_is(self) -> None:
         self._card.setVisible(bool(self.model.places))

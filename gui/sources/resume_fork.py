@@ -64,7 +64,7 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
     if chosen is None:
         gone = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
-        raise CannotPrefill(f"“{run_title(summary)}” cannot be forked: {gone}.")
+        raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {gone}.")
     changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
     of = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.place)))
@@ -94,7 +94,7 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
     run = RunFolder(summary.folder)
     job = run.job()
     if job is None:
-        raise CannotPrefill(f"The job of “{run_title(summary)}” cannot be read: check {run.job_file}.")
+        raise CannotPrefill(f"The job of “{run_title(summary)}” can't be read: check {run.job_file}.")
     return run, job
 
 

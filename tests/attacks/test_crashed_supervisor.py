@@ -36,7 +36,7 @@ ENDED = "ended without reporting an error in supervisor.log; it may have been ki
 SEEN = {
     signal.SIGSEGV: "ended early. The end of supervisor.log: Fatal Python error: Segmentation fault",
     signal.SIGKILL: (
-        "ended early. The end of supervisor.log: The supervisor was ended by SIGKILL (signal 9); if "
+        "ended early. The end of supervisor.log: The supervisor was killed by SIGKILL (signal 9); if "
         "nobody sent it, the system was out of memory."
     ),
 }

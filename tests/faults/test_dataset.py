@@ -183,7 +183,7 @@ def test_that_an_idx_file_that_is_cut_short_is_named_and_the_run_goes_on_once_it
     assert "was killed by SIGBUS" in again.cause
     assert "a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed" in again.cause
     (failed,) = run.all(Failed)
-    assert "train-images-idx3-ubyte cannot be used: it is truncated: 37,632 bytes announced" in failed.cause
+    assert "train-images-idx3-ubyte can't be used: it is truncated: 37,632 bytes announced" in failed.cause
     images.write_bytes(kept)
     before = run.last_n
     run.go_on().completed(since=before)

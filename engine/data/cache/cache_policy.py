@@ -50,7 +50,7 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
                 on_failure=fail,
             )
         except CacheRefused as refused:
-            refusal = f"The disk cache cannot be used: {refused}. "
+            refusal = f"The disk cache can't be used: {refused}. "
         else:
             place = f"{shown_bytes(needed)} in {cache.folder.parent}"
             on_chosen("disk", f"Decoded once, for all workers and for later runs: {place}.")

@@ -66,12 +66,12 @@ def locked() -> Iterator[Path]:
         paths.private_folder(folder)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise CacheRefused(f"{folder} cannot be written to ({error.strerror or error})") from error
+        raise CacheRefused(f"{folder} can't be written to ({error.strerror or error})") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     except OSError as error:
-        raise CacheRefused(f"{folder} cannot be used ({error.strerror})") from error
+        raise CacheRefused(f"{folder} can't be used ({error.strerror})") from error
     finally:
         os.close(descriptor)
 

@@ -153,7 +153,7 @@ def is_grey(image: Image.Image) -> bool:
 _PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (Image.DecompressionBombError, f"it is too large (over {MAX_PIXELS:,} pixels)"),
     (UnidentifiedImageError, "it is not a readable image"),
-    (PermissionError, "it cannot be read (permission denied)"),
+    (PermissionError, "it can't be read (permission denied)"),
     (FileNotFoundError, "it does not exist (a broken link, or removed in the meantime)"),
     (MemoryError, "there is not enough memory to decode it"),
     (RecursionError, "it is nested too deeply"),

@@ -169,7 +169,7 @@ def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
                 opened[split] = _Opened(path, _DECODER.decode(read_regular(path, MOST_BYTES)))
         except (OSError, UnusableFile, msgspec.DecodeError) as error:
             name = shown(os.path.relpath(path, folder))
-            problems.append(wrong(f"{name} cannot be read: {_why(error)}.", REMEDY))
+            problems.append(wrong(f"{name} can't be read: {_why(error)}.", REMEDY))
     used = {each.category_id for file in opened.values() for each in file.content.annotations}
     found = {each.id: each for file in opened.values() for each in file.content.categories}
     above = {each.supercategory for each in found.values() if each.supercategory != each.name}

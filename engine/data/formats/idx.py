@@ -83,14 +83,14 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
             shape = " x ".join(map(str, array.shape))
             raise IdxError(f"its array is {shape}, not {'a list' if dimensions == 1 else 'images x rows x columns'}")
     except IdxError as error:
-        problems.append(wrong(f"{name} cannot be used: {error}.", "Download the file again."))
+        problems.append(wrong(f"{name} can't be used: {error}.", "Download the file again."))
     except UnusableFile as error:
         problems.append(wrong(f"{name} {error.words}.", error.remedy))
     except PermissionError:
         problems.append(wrong(f"You have no permission to read {name}.", "Give yourself permission to read it."))
     except OSError as error:
         problems.append(
-            wrong(f"{name} cannot be read: {error.strerror}.", "Check the disk, or download the file again.")
+            wrong(f"{name} can't be read: {error.strerror}.", "Check the disk, or download the file again.")
         )
     else:
         return array

@@ -94,7 +94,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     if missing:
         problems.append(
             warn(
-                f"{counted(missing, 'image')} that a table names cannot be found: {first(missing)}.",
+                f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}.",
                 "They are left out.",
             )
         )

@@ -154,7 +154,7 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
     path, why = faults[0]
     more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
     message = (
-        f"{counted([path for path, _ in faults], 'annotation')} that cannot be read ({first([path])}: {why}{more})."
+        f"{counted([path for path, _ in faults], 'annotation')} that can't be read ({first([path])}: {why}{more})."
     )
     return [warn(message, "Their images are left out; export the annotations again.")]
 

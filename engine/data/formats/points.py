@@ -68,7 +68,7 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
         train, val = _divided(listed["train"], folder, val_fraction, seed)
     if not val.files:
         problems.append(
-            wrong("A single cloud cannot be divided into training and validation.", "Add some, or a val folder.")
+            wrong("A single cloud can't be divided into training and validation.", "Add some, or a val folder.")
         )
     meaning, features = _meaning(folder, train.files)
     if meaning.trouble:

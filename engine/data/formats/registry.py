@@ -126,7 +126,7 @@ def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem
             return wrong(
                 f"You have no permission to read {where}.", "Give yourself permission to read it, or choose another."
             )
-    return wrong(f"{shown(folder)} cannot be read: {error.strerror}.", "Check the disk, or choose another.")
+    return wrong(f"{shown(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
 
 
 def _judged(found: Recognised) -> Recognised:

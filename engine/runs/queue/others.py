@@ -36,14 +36,14 @@ def others_on(devices: Iterable[str], snapshot: Snapshot | None) -> Others:
     for device in filter(is_gpu, devices):
         gpu = rows.get(device)
         if gpu is None or (gpu.processes is None and not gpu.asleep):
-            unseen.append(f"Who uses {device if gpu is None else _called(gpu)} cannot be determined.")
+            unseen.append(f"Who uses {device if gpu is None else _called(gpu)} can't be determined.")
             continue
         for process in gpu.processes or ():
             who = _who(process, foreign=snapshot is not None and snapshot.foreign_pids)
             if who is None:
                 continue
             if process.memory_used_bytes is None:
-                unseen.append(f"How much of {_called(gpu)} {who} uses cannot be determined.")
+                unseen.append(f"How much of {_called(gpu)} {who} uses can't be determined.")
                 continue
             words.append(f"{who} uses {process.memory_used_bytes / _GIB:.1f} GiB of {_called(gpu)}")
             pids.append(process.pid)

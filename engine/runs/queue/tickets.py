@@ -256,4 +256,4 @@ def _why(error: OSError, folder: Path | None) -> str:
             "to a folder of your own on a local disk, or start the run at once."
         )
     why = str(error) if error.strerror is None else f"{error.strerror} ({error.filename or folder})"
-    return f"The queue cannot be used: {why}. Fix that, or start the run at once."
+    return f"The queue can't be used: {why}. Fix that, or start the run at once."

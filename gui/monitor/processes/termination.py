@@ -20,7 +20,7 @@ from gui.widgets.question_bar import QuestionBar
 _LOOK_MS = 100
 _CONTAINER = (
     "Footplate runs in a container, where the driver reports the host's pids. Their owners are unknown, so processes "
-    "cannot be ended from here."
+    "can't be ended from here."
 )
 _Done = Literal["nothing", "asked", "killed"]
 

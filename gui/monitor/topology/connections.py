@@ -192,7 +192,7 @@ def _peer_access(place: Site) -> str:
         )
     if not any(known):
         return "None can read another's memory directly; transfers go through host memory, which is slow."
-    return f"{len(known) - sum(known)} of {len(known)} pairs cannot read each other's memory directly; their transfers go through host memory."
+    return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
 def islands(place: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:

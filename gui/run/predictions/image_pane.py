@@ -42,12 +42,12 @@ def read_image(folder: Path, name: str) -> QImage | str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        return f"{name} cannot be read: {error.strerror}."
+        return f"{name} can't be read: {error.strerror}."
     why = _damage(content)
     image = QImage() if why else QImage.fromData(content)
     if not why and image.isNull():
         why = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
-    return f"{name} cannot be shown: {why}." if why else image
+    return f"{name} can't be shown: {why}." if why else image
 
 
 def _damage(content: bytes) -> str:

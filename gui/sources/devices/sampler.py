@@ -161,7 +161,7 @@ class SamplerProcess(QObject):
             self.snapshot.emit(snapshot)
 
     def _misunderstood(self) -> None:
-        self._report(f"{self._who} sent output that this window cannot read.")
+        self._report(f"{self._who} sent output that this window can't read.")
 
     def _read_error(self) -> None:
         if self._process is not None:
@@ -176,7 +176,7 @@ class SamplerProcess(QObject):
 
     def _could_not_start(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
-            self._gone(f"{self._who} cannot be started: “{self._program}” was not found on this machine.")
+            self._gone(f"{self._who} can't be started: “{self._program}” was not found on this machine.")
 
     def _ended(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_error()

@@ -13,7 +13,7 @@ _SSH_FAILED = 255
 """ssh's exit code for its own faults; any other is the remote command's (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
-    ("Could not resolve hostname", "cannot be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
+    ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
     ("Connection refused", "refused the connection. No ssh server is running there, or it uses another port: set Port in ~/.ssh/config."),
     ("Host key verification failed", "is not trusted yet, or its host key has changed. Run `ssh {name}` once in a terminal and answer the prompt."),
     ("Permission denied", "denied access. Footplate needs key-based login: run `ssh-copy-id {name}`, and `ssh-add` if the key has a passphrase."),
@@ -21,8 +21,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
      "(IdentityFile, IdentitiesOnly yes)."),
     ("timed out", "does not respond. It may be off, asleep, or behind a firewall."),
     ("not responding", "has stopped responding. It may be off, asleep, or disconnected from the network."),
-    ("No route to host", "cannot be reached: no route to host. Check the network."),
-    ("Network is unreachable", "cannot be reached: the network is unreachable from this machine."),
+    ("No route to host", "can't be reached: no route to host. Check the network."),
+    ("Network is unreachable", "can't be reached: the network is unreachable from this machine."),
     ("closed by", "closed the connection."),
     ("Connection reset", "reset the connection."),
     ("Broken pipe", "can no longer be reached: the connection was lost."),
@@ -41,9 +41,9 @@ def problem_with(name: str) -> str:
     if not name:
         return "Enter a host name as for ssh: “workstation2” or “anna@workstation2”."
     if name.startswith("-"):
-        return "A host name cannot start with a dash."
+        return "A host name can't start with a dash."
     if ":" in host:
-        return "A port cannot be entered here. Set it in ~/.ssh/config (Host, HostName, Port) and add the host by that name."
+        return "A port can't be entered here. Set it in ~/.ssh/config (Host, HostName, Port) and add the host by that name."
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         return "A host name may contain only letters, digits, dots and dashes, with an optional “user@” in front."
     return ""

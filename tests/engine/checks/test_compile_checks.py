@@ -67,8 +67,8 @@ def test_that_what_has_no_effect_is_a_warning(tmp_path: Path, fields: dict[str, 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"activation_checkpointing": True}, "switch activation checkpointing off"),
-        ({"strategy": "ddp", "devices": CPUS, "static_graph": True}, "switch Static graph off"),
+        ({"activation_checkpointing": True}, "turn off activation checkpointing"),
+        ({"strategy": "ddp", "devices": CPUS, "static_graph": True}, "turn off Static graph"),
     ],
 )
 def test_that_what_does_not_go_with_compiling_is_told(tmp_path: Path, fields: dict[str, Any], words: str) -> None:

@@ -87,7 +87,7 @@ def test_that_a_good_job_has_no_problems(good: Job) -> None:
         ({"image_size": 8}, "image_size", "at least"),
         ({"pretrained": True}, "pretrained", "no known pretrained weights"),
         ({"weights_file": "/nowhere.pt"}, "weights_file", "no file"),
-        ({"model": "/nowhere.py"}, "model", "cannot be read"),
+        ({"model": "/nowhere.py"}, "model", "can't be read"),
     ],
 )
 def test_that_what_cannot_run_is_told_at_its_field(good: Job, changes: dict[str, Any], field: str, words: str) -> None:

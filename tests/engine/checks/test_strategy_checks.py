@@ -78,7 +78,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
     [
         # Devices and replicas
         ({"strategy": "hsdp", "devices": cpus(3)}, "strategy", "needs at least 4 devices; 3 are chosen"),
-        ({"strategy": "hsdp", "devices": cpus(5)}, "replicas", "5 devices cannot be divided among 2 equal replicas"),
+        ({"strategy": "hsdp", "devices": cpus(5)}, "replicas", "5 devices can't be divided among 2 equal replicas"),
         ({"strategy": "ddp_pipeline", "devices": cpus(6), "replicas": 4}, "replicas", "Set 2 or 3 replicas"),
         ({"strategy": "ddp_pipeline", "devices": cpus(4), "replicas": 4}, "replicas", "have 1 each"),
         ({"strategy": "ddp", "devices": (A, A)}, "devices", "NCCL allows one worker per GPU"),
@@ -103,7 +103,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
         (
             {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5},
             "microbatches",
-            "A part of 12 images of the batch of 24 cannot be divided into 5 equal microbatches",
+            "A part of 12 images of the batch of 24 can't be divided into 5 equal microbatches",
         ),
         (
             {"strategy": "pipeline", "devices": cpus(4), "batch_size": 12, "microbatches": 3,
@@ -115,7 +115,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
             {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
              "pipeline_schedule": "zb1p"},
             "microbatches",
-            "cannot divide 5 microbatches into 2 equal rounds on 2 devices",
+            "can't divide 5 microbatches into 2 equal rounds on 2 devices",
         ),
         # The cuts
         ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy", "it is one piece"),
@@ -152,7 +152,7 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
             "choose 1F1B",
         ),
         ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy", "share their memory (head.weight"),
-        ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy", "cannot divide among devices"),
+        ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy", "can't divide among devices"),
         ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm", "GPUs only"),
         ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload", "main memory already"),
         (
@@ -181,7 +181,7 @@ def test_that_what_cannot_be_is_told_at_its_field_with_the_remedy(
             "microbatches",
             "Microbatches has no effect under DistributedDataParallel. Leave it empty, or choose Pipeline or",
         ),
-        ({"sync_batchnorm": True}, "sync_batchnorm", "has no effect under Single device. Switch it off"),
+        ({"sync_batchnorm": True}, "sync_batchnorm", "has no effect under Single device. Turn it off"),
         ({"bucket_mib": 4.0}, "bucket_mib", "Set it to 25, or choose DistributedDataParallel."),
         ({"balance": "speed"}, "balance", "Set it to equal, or choose"),
         ({"replicas": 3}, "replicas", "has no effect"),

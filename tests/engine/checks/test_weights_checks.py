@@ -106,7 +106,7 @@ def test_that_a_host_that_cannot_be_reached_is_told_with_the_three_ways_out(tmp_
     given = job(dataset=str(tmp_path), **RESNET)
     (problem,) = problems(given, CATALOGUE)
     assert (problem.field, problem.severity) == ("pretrained", "warning")
-    assert "not on this machine, and http://127.0.0.1:9 cannot be reached" in problem.message
+    assert "not on this machine, and http://127.0.0.1:9 can't be reached" in problem.message
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     assert problem.remedy == (

@@ -60,9 +60,9 @@ def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, im
         *("--replicas", "4", "--accumulation", "5", "--cuts", "maxpol,relu", "--pipeline-schedule", "zbv"),
         *("--activation-checkpointing", "--resume-from", "/nowhere/last.pt", "--precision", "fp16"),
     )
-    assert "--replicas: 6 devices cannot be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in said
+    assert "--replicas: 6 devices can't be divided among 4 equal replicas.\n  Set 2 or 3 replicas" in said
     assert "into equal parts, which 4 replicas with 5 parts each do not allow" in said
-    assert "--cuts: ResNet-18 cannot be cut at “maxpol”.\n  Did you mean “maxpool”?" in said
+    assert "--cuts: ResNet-18 can't be cut at “maxpol”.\n  Did you mean “maxpool”?" in said
     assert "--activation-checkpointing: A zero-bubble schedule" in said
     assert "--resume-from: There is no file /nowhere/last.pt" in said
     assert "--precision: fp16 needs a GPU" in said
@@ -93,7 +93,7 @@ def test_that_all_that_a_strategy_cannot_do_is_told_at_once(refused: Refused, im
         (("IMAGES", "--ema-decay", "1"), ["--ema-decay: Weight average: 1.0 is out of range", "below 1"]),
         (("IMAGES", "--replicas", "1"), ["--replicas: Replicas: 1 is out of range", "from 2"]),
         (("IMAGES", "--model", "/nowhere/net.py"), ["--model: The model file"]),
-        (("IMAGES", "--job", "/nowhere.toml"), ["--job:", "cannot be read"]),
+        (("IMAGES", "--job", "/nowhere.toml"), ["--job:", "can't be read"]),
     ],
 )
 def test_that_a_bad_value_is_refused_at_its_flag(
@@ -170,7 +170,7 @@ def test_that_runs_that_cannot_be_written_are_told_with_the_remedy(images: Path,
     (tmp_path / "taken").write_text("a file where the folder should be")
     answer = footplate("train", str(images), "--model", "mnist_cnn", FOOTPLATE_HOME=str(tmp_path / "taken"))
     assert answer.code == 2
-    assert "cannot be written" in answer.err
+    assert "can't be written" in answer.err
     assert "FOOTPLATE_HOME" in answer.err
 
 

@@ -101,7 +101,7 @@ def test_that_a_job_file_is_taken_as_it_is_unless_a_recipe_is_asked_for(images: 
     [
         (("--recipe", "finetune"), "There is no recipe “finetune”. Did you mean “fine-tune”?"),
         (("--recipe", "timm-a1", "--task", "multilabel"), "not a recipe for the task multilabel. Choose fine-tune,"),
-        (("--recipe", "/nowhere.toml"), "/nowhere.toml cannot be read"),
+        (("--recipe", "/nowhere.toml"), "/nowhere.toml can't be read"),
         (("--recipe", "torn"), "torn.toml: “epoch” is not known."),
     ],
 )
@@ -130,7 +130,7 @@ def test_that_recipes_are_listed_with_those_that_are_broken(mine: Path, capsys: 
     listed = capsys.readouterr()
     assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [*SHIPPED, "mine"]
     assert "Short." in listed.out
-    assert f"{mine.parent / 'torn.toml'} cannot be used:" in listed.err
+    assert f"{mine.parent / 'torn.toml'} can't be used:" in listed.err
     assert "not valid TOML" in listed.err
     assert main(["recipes", "--json"]) == 0
     values: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -28,7 +28,7 @@ def test_that_a_completed_run_trains_further_in_its_folder_with_more_epochs_and_
     assert footplate("train", str(images), *SMALL, "--epochs", "1").code == 0
     refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")
     assert refused.code == 2
-    for words in ("--epochs", "is completed", "--seed: Seed cannot be changed", "Did you mean --epochs?"):
+    for words in ("--epochs", "is completed", "--seed: Seed can't be changed", "Did you mean --epochs?"):
         assert words in refused.err, refused.err
     again = footplate("resume", "last", "--epochs", "2", "--strategy", "ddp", "--devices", "cpu,cpu")
     assert again.code == 0, again.err
@@ -73,12 +73,12 @@ def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() ->
 
     out = io.StringIO()
     progress = Progress(create_run(Job()), out, io.StringIO())
-    lost = Restarting(cause="Rank 1 was ended by SIGKILL.", rank=1, attempt=2, most=3)
+    lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, most=3)
     full = Restarting(cause="Out of memory.", kind="out_of_memory", attempt=1, most=4, changes={"accumulation": 2})
     for event in (planned(0), lost, planned(7), full, PhaseChanged(phase="pausing")):
         progress.show(event)
     assert out.getvalue().splitlines()[1:] == [
-        "Rank 1 was ended by SIGKILL.",
+        "Rank 1 was killed by SIGKILL.",
         "Restarting from the last checkpoint (2 of 3 in a row).",
         "Training resumes after step 7.",
         "Out of memory.",

@@ -86,7 +86,7 @@ def test_that_fields_are_idle_where_others_leave_them_nothing_to_do(
             "no effect while Augmentation is none. Leave it empty, or set Augmentation to own.",
         ),
         ({"task": "detection", "model": "ssd300_vgg16", "mixup": 0.2}, "no effect for the task Object detection."),
-        ({"wait_for_others": True}, "no effect on the CPU. Switch it off, or train on GPUs."),
+        ({"wait_for_others": True}, "no effect on the CPU. Turn it off, or train on GPUs."),
     ],
 )
 def test_that_a_field_that_is_set_in_vain_is_a_warning(tmp_path: Path, fields: dict[str, Any], told: str) -> None:

@@ -162,7 +162,7 @@ def test_that_fields_without_effect_beside_what_the_user_chose_are_left_alone() 
 def test_that_a_rule_holds_where_all_that_it_asks_for_does(tmp_path: Path, condition: str, holds: bool) -> None:
     recipe, wrong = read_recipe(written(tmp_path, f"{SMALL}[[when]]\n{condition}\nset = {{ seed = 1, epochs = 9 }}\n"))
     assert [problem.message for problem in wrong] == [
-        "mine.toml: “[[when]] 1: set.seed” is of a job, but a recipe cannot set it."
+        "mine.toml: “[[when]] 1: set.seed” is of a job, but a recipe can't set it."
     ]
     recipe, wrong = read_recipe(written(tmp_path, f"{SMALL}[[when]]\n{condition}\nset = {{ mixup = 0.5 }}\n"))
     assert recipe is not None
@@ -201,14 +201,14 @@ def test_that_all_that_is_wrong_with_a_file_is_told_at_once_with_its_key_and_a_r
     told = [str(problem) for problem in wrong]
     for part in (
         "“title” is missing. Add title",
-        "“about” cannot have the value 3",
+        "“about” can't have the value 3",
         "“taks” is not known. Did you mean “tasks”?",
         "“set.learning_rat” is not a field of a job. Did you mean “learning_rate”?",
         "“set.epochs”: Epochs: 'many' is not a whole number",
-        "“set.devices” is of a job, but a recipe cannot set it.",
+        "“set.devices” is of a job, but a recipe can't set it.",
         "“[[when]] 1: image” is not known. Did you mean “images”?",
-        "“[[when]] 1: steps” cannot have the value",
-        "“[[when]] 1: pretrained” cannot have the value 'yes'",
+        "“[[when]] 1: steps” can't have the value",
+        "“[[when]] 1: pretrained” can't have the value 'yes'",
         "“[[when]] 1: set.optimizer”: Optimizer: 'adamv' is not one of its choices.",
         "“scale.learning_rate”: 0 is not a batch size.",
         "“scale.epochs” is not a field that can be scaled.",

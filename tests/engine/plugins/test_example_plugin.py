@@ -144,7 +144,7 @@ def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(lis
 
     refused = footplate("resume", "last", "--epochs", "3", "--option", "width=8")
     assert refused.code == 2
-    assert "--option width: Width cannot be changed when resuming" in refused.err
+    assert "--option width: Width can't be changed when resuming" in refused.err
     resumed = footplate("resume", "last", "--epochs", "3", "--option", "width=4")
     assert resumed.code == 0, resumed.err
     assert "epoch 3: top1" in resumed.out

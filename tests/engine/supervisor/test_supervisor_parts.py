@@ -109,7 +109,7 @@ def test_that_one_worker_drives_all_devices_of_data_parallel() -> None:
 def test_that_the_cause_is_the_failure_that_others_follow_from() -> None:
     lost = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0)
     own = Failed(cause="Rank 1: out of memory", rank=1)
-    killed = failures.Failure(Failed(cause="Rank 2 was ended by SIGKILL", rank=2), failures.CERTAIN)
+    killed = failures.Failure(Failed(cause="Rank 2 was killed by SIGKILL", rank=2), failures.CERTAIN)
     told = [failures.Failure(event, failures.weight(event)) for event in (lost, own)]
     assert failures.root_cause(told).event is own
     assert failures.root_cause([*told, killed]) is killed

@@ -102,7 +102,7 @@ def test_that_a_damaged_file_is_told_and_set_aside(tmp_path: Path, text: bytes) 
 
 def test_that_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be saved" in RuleStore(tmp_path / "file").save(DEFAULTS)
+    assert "can't be saved" in RuleStore(tmp_path / "file").save(DEFAULTS)
 
 
 def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> None:
@@ -110,5 +110,5 @@ def test_that_a_file_that_cannot_be_read_is_told_and_left(tmp_path: Path) -> Non
     store.path.mkdir()
     rules, problem = store.load()
     assert rules == DEFAULTS
-    assert "Cannot read" in problem
+    assert "Can't read" in problem
     assert store.path.is_dir()

@@ -339,5 +339,5 @@ def test_that_a_rule_that_cannot_be_kept_is_told_and_holds_all_the_same(
     watched.alerts = Alerts(watched, folder=tmp_path / "file")
     with qtbot.waitSignal(watched.alerts.message) as told:
         watched.set("temperature", threshold=77.0)
-    assert "cannot be saved" in told.args[0]
+    assert "can't be saved" in told.args[0]
     assert watched.alerts.rules["temperature"].threshold == 77.0

@@ -124,7 +124,7 @@ def test_that_a_run_whose_files_lead_astray_is_named_with_why_and_the_others_are
     first, damaged, last = run_of(40), run_of(40, None), run_of(20)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     page = show(first, damaged, last)
-    assert page._state.text().startswith(f"{damaged.run_id} cannot be read: {damaged.job_file} is not valid TOML")
+    assert page._state.text().startswith(f"{damaged.run_id} can't be read: {damaged.job_file} is not valid TOML")
     assert [run.summary.run_id for run in page.runs.values()] == [first.run_id, last.run_id]
 
 

@@ -138,8 +138,8 @@ def test_that_while_measuring_the_page_tells_how_far_it_is(page: CutPage) -> Non
 
 
 def test_that_problems_of_the_job_are_told_with_their_remedy_and_nothing_is_measured(page: CutPage) -> None:
-    page.show_job(JOB, [Problem("strategy", "VGG cannot be cut.", "Choose another model.")], {})
-    assert page.fault.text() == "VGG cannot be cut. Choose another model."
+    page.show_job(JOB, [Problem("strategy", "VGG can't be cut.", "Choose another model.")], {})
+    assert page.fault.text() == "VGG can't be cut. Choose another model."
     assert page.fault.isVisible()
     assert not page.planner.running
 

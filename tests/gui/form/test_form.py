@@ -328,7 +328,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert shown_at(form, "pretrained") == ""
     assert note.isVisibleTo(form)
     row.set_value(True)
-    qtbot.waitUntil(lambda: "cannot be reached" in row.problem_label.text())
+    qtbot.waitUntil(lambda: "can't be reached" in row.problem_label.text())
     assert note.text().endswith(", unreachable")
     assert "or put model.safetensors of" in row.problem_label.text()
     weights = timm_weights("tf_efficientnet_lite0", form.catalogue)

@@ -335,7 +335,7 @@ def test_that_a_broken_recipe_is_in_the_list_says_why_and_cannot_be_chosen(own_h
     form.judge()
     box = form.rows["recipe"].editor.control
     index = box.findData("torn")
-    assert box.itemText(index) == "torn – cannot be used"
+    assert box.itemText(index) == "torn – can't be used"
     assert "“epoch” is not known" in box.itemData(index, Qt.ItemDataRole.ToolTipRole)
     assert not box.model().flags(box.model().index(index, 0)) & Qt.ItemFlag.ItemIsEnabled
     form.set_job(Job(recipe="torn"))

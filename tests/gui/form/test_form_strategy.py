@@ -123,10 +123,10 @@ def test_that_a_model_that_cannot_be_cut_is_told_of_in_the_list_and_at_the_strat
     form.set_devices(("cpu", "cpu"))
     form.rows["model"].set_value(whole.id)
     box = form.rows["strategy"].editor.control
-    marked = f"Pipeline – {whole.title} cannot be cut"
+    marked = f"Pipeline – {whole.title} can't be cut"
     qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)  # type: ignore[attr-defined]
     form.rows["strategy"].set_value("pipeline")
-    qtbot.waitUntil(lambda: "cannot be cut" in form.rows["strategy"].problem_label.text())
+    qtbot.waitUntil(lambda: "can't be cut" in form.rows["strategy"].problem_label.text())
     assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()
 
 

@@ -171,7 +171,7 @@ def test_that_a_run_that_cannot_be_read_is_named_on_the_page(watching: Watching)
     watching.marks.unread = {"20260101-a-run": "a fault"}
     watching.marks.changed.emit()
     watching.page.refresh()
-    assert watching.page.troubles.text() == "20260101-a-run cannot be read: a fault."
+    assert watching.page.troubles.text() == "20260101-a-run can't be read: a fault."
 
 
 def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watching) -> None:
@@ -179,10 +179,10 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     watching.see(full_gpu(0))
     watching.see(full_gpu(0), host="ws2")
     assert page.troubles.isHidden()
-    watching.hosts.troubles["ws2"] = "ws2 cannot be reached: connection refused."
+    watching.hosts.troubles["ws2"] = "ws2 can't be reached: connection refused."
     page.refresh()
     assert page.troubles.isVisible()
-    assert page.troubles.text() == "ws2 cannot be reached: connection refused."
+    assert page.troubles.text() == "ws2 can't be reached: connection refused."
     silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
     assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
@@ -264,9 +264,9 @@ def test_that_hosts_are_added_and_removed_in_a_dialog_that_is_not_modal(watching
     assert dialog.states() == {"anna@ws2": "connecting …"}
     watching.see(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
-    hosts.troubles["anna@ws2"] = "anna@ws2 cannot be reached."
+    hosts.troubles["anna@ws2"] = "anna@ws2 can't be reached."
     hosts.trouble.emit("anna@ws2", hosts.troubles["anna@ws2"])
-    assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 cannot be reached."}
+    assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 can't be reached."}
     name = "Watch anna@ws2 no longer"
     remove = next(button for button in dialog.findChildren(QPushButton) if button.accessibleName() == name)
     remove.click()

@@ -84,7 +84,7 @@ def test_that_runs_that_go_on_are_left_out_and_that_is_said(page: RunsPage, refr
         page.deleting.yes.click()
     assert column(page, "Name") == ["going"]
     page.deleting.ask([run for run in page.model.runs if run.name == "going"])
-    assert "cannot be deleted: it is still running" in page.deleting.text()
+    assert "can't be deleted: it is still running" in page.deleting.text()
     assert not page.deleting.yes.isVisible()
 
 

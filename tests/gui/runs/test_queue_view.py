@@ -198,7 +198,7 @@ def test_that_a_line_that_cannot_be_looked_at_is_told_once(page: RunsPage, qtbot
         page.queue.look()
         qtbot.waitUntil(lambda: page.queue._looking is None)
     assert len(said) == 1
-    assert "Cannot read the queue" in said[0]
+    assert "Can't read the queue" in said[0]
 
 
 def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(

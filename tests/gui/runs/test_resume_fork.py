@@ -198,13 +198,13 @@ def test_that_a_run_that_cannot_be_forked_says_why(page: RunsPage, refresh: Refr
     select(page, run)
     with qtbot.waitSignal(page.message) as told:
         page.acts.fork.trigger()
-    assert told.args[0] == "“early” cannot be forked: it has no checkpoint yet."
+    assert told.args[0] == "“early” can't be forked: it has no checkpoint yet."
     with pytest.raises(CannotPrefill, match=r"its best\.pt is gone"):
         to_fork(summary(run), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
     with qtbot.waitSignal(page.message) as told:
         page.acts.change.trigger()
-    assert "cannot be read" in told.args[0]
+    assert "can't be read" in told.args[0]
 
 
 def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -303,7 +303,7 @@ def test_that_a_list_that_cannot_be_read_says_why(page: RunsPage, qtbot: QtBot) 
     paths.runs_folder().write_text("no folder")
     with qtbot.waitSignal(page._summaries.failed):
         page.refresh()
-    assert "cannot be read" in texts(page)
+    assert "can't be read" in texts(page)
     paths.runs_folder().unlink()
     a_run(8, name="back")
     with qtbot.waitSignal(page._summaries.complete):
@@ -320,7 +320,7 @@ def test_that_a_run_whose_files_lead_astray_is_named_and_the_others_are_read_on(
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     refresh()
     assert column(page, "Name") == ["good"]
-    assert page.unread.text().startswith(f"{damaged.run_id} cannot be read: {damaged.job_file} is not valid TOML")
+    assert page.unread.text().startswith(f"{damaged.run_id} can't be read: {damaged.job_file} is not valid TOML")
     assert page.unread.isVisible()
     a_run(8, name="new")
     damaged.job_file.write_text(whole)
@@ -332,8 +332,8 @@ def test_that_a_run_whose_files_lead_astray_is_named_and_the_others_are_read_on(
 def test_that_of_many_runs_that_cannot_be_read_the_first_are_named() -> None:
     words = unread_words({f"run-{number}": "a fault" for number in range(5)})
     assert words.splitlines() == [
-        *(f"run-{n} cannot be read: a fault." for n in range(3)),
-        "2 runs more cannot be read.",
+        *(f"run-{n} can't be read: a fault." for n in range(3)),
+        "2 runs more can't be read.",
     ]
 
 

@@ -130,7 +130,7 @@ def test_that_the_runs_page_and_the_status_line_say_why_and_keep_the_last_list(
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("not a folder")
-    why = f"he list of runs cannot be read: Not a directory ({folder})"
+    why = f"he list of runs can't be read: Not a directory ({folder})"
     qtbot.waitUntil(lambda: why in window.status.status.text(), timeout=20_000)
     assert why in page.unread.text()
     assert page.unread.isVisible()

@@ -30,7 +30,7 @@ def recognise_lists(folder: str, folders: Sequence[str], val_fraction: float, se
     try:
         rows = {name: _rows(file) for name, file in files.items() if file.is_file()}
     except Unfit as error:
-        return nothing(wrong(f"A list cannot be read: {error}.", LAYOUT))
+        return nothing(wrong(f"A list can't be read: {error}.", LAYOUT))
     classes = sorted({name for _, name in rows["train"]})
     unknown = sorted({name for _, name in rows.get("val", ())} - set(classes))
     if len(classes) < 2 or unknown:

@@ -352,7 +352,7 @@ def test_that_a_folder_that_cannot_be_written_is_refused_with_its_reason(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheRefused, match=r"file/pictures cannot be written to \(Not a directory\)"):
+    with pytest.raises(CacheRefused, match=r"file/pictures can't be written to \(Not a directory\)"):
         cached(dataset)
 
 

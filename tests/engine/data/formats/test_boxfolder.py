@@ -217,7 +217,7 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["c"]
     (problem,) = recognised.problems
-    assert "4 annotations that cannot be read (a.xml: " in problem.message
+    assert "4 annotations that can't be read (a.xml: " in problem.message
     root = boxed.yolo(tmp_path / "yolo", SPLITS)
     text(root / "labels/train/b.txt", "1 200 300 50 60")
     recognised = found(root)
@@ -230,7 +230,7 @@ def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> No
     path = root / "annotations/instances_train2017.json"
     path.write_text(path.read_text()[:-20])
     problem = errors(found(root).problems)[0]
-    assert "annotations/instances_train2017.json cannot be read" in problem.message
+    assert "annotations/instances_train2017.json can't be read" in problem.message
     content = boxed.coco_json(SPLITS["train"])
     content["images"][0]["id"] = None
     text(path, json.dumps(content))

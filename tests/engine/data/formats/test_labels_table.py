@@ -129,7 +129,7 @@ def test_that_what_does_not_belong_together_is_told_once_of_a_kind(tmp_path: Pat
     found = recognised(tmp_path)
     assert found is not None
     messages = [problem.message for problem in found.problems if problem.severity == "warning"]
-    assert messages[0] == "There are 5 images that a table names cannot be found: gone0.png, gone1.png, gone2.png, …."
+    assert messages[0] == "There are 5 images that a table names can't be found: gone0.png, gone1.png, gone2.png, …."
     assert messages[1] == "There are 2 images that no table names: left.png, over.png."
 
 

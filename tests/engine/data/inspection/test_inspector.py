@@ -264,7 +264,7 @@ def test_that_a_broken_gzip_is_named(digits: Path) -> None:
     (digits / "train-images-idx3-ubyte").unlink()
     path = write_idx(digits / "train-images-idx3-ubyte.gz", np.zeros((40, 28, 28)))
     path.write_bytes(path.read_bytes()[:-20])
-    assert "train-images-idx3-ubyte.gz cannot be used" in texts(look(digits), "error")
+    assert "train-images-idx3-ubyte.gz can't be used" in texts(look(digits), "error")
 
 
 def test_that_the_real_datasets_are_looked_through_quickly(real_dataset: Path) -> None:
@@ -387,7 +387,7 @@ def test_that_a_folder_that_may_not_be_read_is_said(tree: Tree) -> None:
         finally:
             os.seteuid(0)
     assert [(item.path, item.reason) for item in single.unreadable] == [
-        ("val/a/1.png", "it cannot be read (permission denied)")
+        ("val/a/1.png", "it can't be read (permission denied)")
     ]
     assert not errors(single.problems)
     assert "train/b. Give yourself permission to read it" in texts(whole, "error")

@@ -112,17 +112,17 @@ def test_that_in_a_container_every_process_outside_of_it_is_waited_for(line: Lin
 @pytest.mark.parametrize(
     ("snapshot", "words"),
     [
-        (lambda: None, "Who uses GPU-0 cannot be determined."),
-        (lambda: seen(ADAS, time=time.time() - 60), "Who uses GPU-0 cannot be determined."),
+        (lambda: None, "Who uses GPU-0 can't be determined."),
+        (lambda: seen(ADAS, time=time.time() - 60), "Who uses GPU-0 can't be determined."),
         (
             lambda: seen(ADAS, nvml=Nvml("not_answering", "NVML is not answering.")),
-            "Who uses GPU-0 cannot be determined.",
+            "Who uses GPU-0 can't be determined.",
         ),
-        (lambda: machine(time=time.time()), "Who uses GPU-0 cannot be determined."),
-        (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 cannot be determined."),
+        (lambda: machine(time=time.time()), "Who uses GPU-0 can't be determined."),
+        (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 can't be determined."),
         (
             lambda: seen(GpuProcess(123, None, user="ada", name="python")),
-            "How much of GPU 3 ada: python (pid 123) uses cannot be determined.",
+            "How much of GPU 3 ada: python (pid 123) uses can't be determined.",
         ),
     ],
     ids=["no snapshot", "an old one", "NVML hangs", "GPU missing", "no processes", "no memory"],

@@ -265,7 +265,7 @@ def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
     there = snapshot(full_gpu(0), time=START)
     stuck = snapshot(full_gpu(3), time=START, status="not_answering", message="NVML does not answer.")
     found = watched_gpus(
-        {"ws2": there, "": here, "ws3": stuck}, {"ws2": "cannot be reached"}, {}, {here.gpus[0].uuid: "flowers"}
+        {"ws2": there, "": here, "ws3": stuck}, {"ws2": "can't be reached"}, {}, {here.gpus[0].uuid: "flowers"}
     )
     assert [each.key for each in found] == [
         here.gpus[1].uuid, here.gpus[0].uuid, f"ws2/{there.gpus[0].uuid}", f"ws3/{stuck.gpus[0].uuid}",

@@ -94,7 +94,7 @@ def test_that_an_image_that_is_missing_or_damaged_is_said_in_place(
     assert view.prediction.accessibleDescription() == view.prediction.trouble
     assert view.truth.trouble == ""
     view.strip.setCurrentRow(2)
-    assert view.prediction.trouble == "predictions/000040/002.png cannot be shown: it is truncated."
+    assert view.prediction.trouble == "predictions/000040/002.png can't be shown: it is truncated."
     assert not view.grab().isNull()
     qtbot.waitUntil(lambda: not view.strip._waiting and len(view.strip._small) == 6)
     small = view.strip.small("predictions/000040/002.png")
@@ -113,7 +113,7 @@ def test_that_no_file_outside_the_runs_folder_is_read(tmp_path: Path, name: str)
 
 def test_that_a_file_that_is_no_image_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("hello")
-    assert read_image(tmp_path, "a.png") == "a.png cannot be shown: it is not a PNG image."
+    assert read_image(tmp_path, "a.png") == "a.png can't be shown: it is not a PNG image."
     draw(tmp_path / "b.png", "#ff0000")
     assert isinstance(read_image(tmp_path, "b.png"), QImage)
 

@@ -85,7 +85,7 @@ def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        (("ssh: Could not resolve hostname ws2: Name or service not known", 255), "ws2 cannot be resolved"),
+        (("ssh: Could not resolve hostname ws2: Name or service not known", 255), "ws2 can't be resolved"),
         (("anna@ws2: Permission denied (publickey).", 255), "ssh-copy-id"),
         (("bash: line 1: footplate: command not found", 127), "Install it there"),
     ],

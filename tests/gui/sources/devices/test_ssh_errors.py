@@ -40,7 +40,7 @@ def test_that_what_could_be_taken_for_something_else_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("code", "said", "words"),
     [
-        (255, "ssh: Could not resolve hostname ws2: Name or service not known", "ws2 cannot be resolved"),
+        (255, "ssh: Could not resolve hostname ws2: Name or service not known", "ws2 can't be resolved"),
         (255, "ssh: connect to host ws2 port 22: Connection refused", "No ssh server is running"),
         (255, "ssh: connect to host ws2 port 22: Connection timed out", "does not respond"),
         (255, "ssh: connect to host ws2 port 22: No route to host", "no route"),
