@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
@@ -20,8 +19,8 @@ from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
+from engine.system import paths
 
-PACKAGES = Path(__file__).resolve().parents[2]
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
@@ -131,7 +130,11 @@ def _child(
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=said, cwd=PACKAGES
+            [sys.executable, "-m", module, *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            cwd=paths.PACKAGES,
         ) as process,
     ):
         yield process, said

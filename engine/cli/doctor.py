@@ -128,7 +128,7 @@ def _probe() -> dict[str, Any]:
         result = subprocess.run(
             [sys.executable, "-m", "engine.cli.probe"],
             capture_output=True,
-            cwd=children.PACKAGES,
+            cwd=paths.PACKAGES,
             timeout=_PROBE_S,
             check=False,
         )

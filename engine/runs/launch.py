@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 from engine.runs.folder import RunFolder
 from engine.runs.interruptions import note_end
 from engine.system import paths
 
-_PACKAGES = Path(__file__).resolve().parents[2]
 _GOODBYE_S = 2.0
 
 
@@ -28,7 +26,7 @@ def start_supervisor(run: RunFolder) -> int:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=_PACKAGES,
+            cwd=paths.PACKAGES,
             start_new_session=not windows,
             creationflags=flags,
         )
@@ -70,7 +68,7 @@ class Preloader:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=_PACKAGES,
+                cwd=paths.PACKAGES,
                 start_new_session=True,
                 bufsize=0,
             )

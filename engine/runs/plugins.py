@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -14,7 +13,6 @@ from engine.system import paths
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
 """What Python is given to write the supplement of the catalogue."""
-_PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def see_plugins(*, afresh: bool = False) -> None:
@@ -26,7 +24,7 @@ def see_plugins(*, afresh: bool = False) -> None:
     print("Looking at the installed plug-ins …", file=sys.stderr, flush=True)
     file.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, *ARGUMENTS], cwd=_PACKAGES, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [sys.executable, *ARGUMENTS], cwd=paths.PACKAGES, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     load_catalogue.cache_clear()
     if done.returncode or not file.exists():

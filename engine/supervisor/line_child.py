@@ -8,16 +8,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from engine.contract.protocol import FrameError, Frames
+from engine.system import paths
 
 STOP_S = 2.0
 """How long the child may take to exit when asked to."""
-_PACKAGES = Path(__file__).resolve().parents[2]
 _CHUNK = 1 << 16
 
 
@@ -45,7 +44,7 @@ class LineChild:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if windows else theirs.fileno(),
                 stderr=subprocess.DEVNULL if quiet else None,
-                cwd=_PACKAGES,
+                cwd=paths.PACKAGES,
             )
             if self.process.stdout is not None:
                 _carry_over(self.process.stdout, theirs.dup())

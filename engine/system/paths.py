@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+PACKAGES = Path(__file__).resolve().parents[2]
+"""Where the package `engine` lies: the working directory of our own interpreters, which import it from there."""
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
 """The bits of a folder's mode that concern other users, and those that let them change its contents."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, QProcess, Signal
 
 from engine.contract.protocol import FrameError, Frames
+from engine.system import paths
 
 GOODBYE_MS = 3000
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ChildModule(QObject):
@@ -61,7 +60,7 @@ class ChildModule(QObject):
         self.cancel()
         self._frames = Frames(self._limit)
         process = QProcess(self)
-        process.setWorkingDirectory(str(ROOT))
+        process.setWorkingDirectory(str(paths.PACKAGES))
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._finished)
         process.errorOccurred.connect(self._failed_to_start)

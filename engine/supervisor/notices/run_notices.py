@@ -29,6 +29,7 @@ from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.notices import desktop
+from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 
@@ -40,7 +41,6 @@ _USUAL = 0.1
 """The weight of the newest step in the moving average of step time."""
 _MOST_SHOWN, _MOST_TOLD = 400, 4000
 """The most characters of a cause: on the desktop, and in the command's environment, whose size is limited."""
-_PACKAGES = Path(__file__).resolve().parents[3]
 _PREFIX = b'{"type":"'
 _SIGNS = frozenset(
     (b"step", b"validation", b"checkpoint", b"epoch_started", b"planned", b"phase", b"restarting", b"waiting")
@@ -232,7 +232,7 @@ class Notices:
                 [sys.executable, "-m", SENDER],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                cwd=_PACKAGES,
+                cwd=paths.PACKAGES,
                 start_new_session=sys.platform != "win32",
                 bufsize=0,
             )

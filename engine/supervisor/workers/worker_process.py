@@ -33,7 +33,6 @@ FRAME_LIMIT = MAX_FRAME_BYTES - 256
 THREADS_S = 1.0
 """How long native threads may take to end before forking is abandoned."""
 
-_PACKAGES = Path(__file__).resolve().parents[3]
 _CHUNK = 1 << 18
 
 FromWorker = AnyEvent | Heartbeat | WorkerDone
@@ -210,7 +209,7 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            cwd=_PACKAGES,
+            cwd=paths.PACKAGES,
             env=os.environ | worker_environment(spec),
             pass_fds=() if windows else (channel.fileno(),),
             process_group=None if windows else 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
@@ -23,7 +22,6 @@ _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_MS = 1000
 _LAST_WORDS_BYTES = 1 << 12
-_ROOT = Path(__file__).resolve().parents[3]
 
 Explain = Callable[[int, str], str]
 """From a process's exit code and the end of its standard error to why it ended, as one sentence."""
@@ -113,7 +111,7 @@ class SamplerProcess(QObject):
 
     def _launch(self) -> None:
         process = QProcess(self)
-        process.setWorkingDirectory(str(_ROOT))
+        process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:
             process.setStandardErrorFile(_error_file())
         else:
