@@ -41,7 +41,7 @@ from engine.models.registry import MODELS
 from engine.parallel.cut import CannotCut
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
-from engine.strategies.pipelining.model_split import cut_places
+from engine.strategies.pipelining.model_split import split_points
 from engine.system import paths
 from engine.system.plugins import Registry
 from engine.tasks import TASKS, Task
@@ -132,7 +132,7 @@ def describe(task: Task, name: str) -> ModelEntry:
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
     """The entry of a `model`, which goes by the fields of `DROPPED` that it `has`."""
-    places, uncuttable = _cuts(model)
+    points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
         id=name,
@@ -142,7 +142,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         image_size=model_info.image_size,
         min_image_size=model_info.min_image_size,
-        cut_places=places,
+        split_points=points,
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
@@ -167,7 +167,7 @@ def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
 
 def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
     try:
-        return tuple(place.node for place in cut_places(model)), ""
+        return tuple(point.node for point in split_points(model)), ""
     except CannotCut as reason:
         return (), str(reason)
 

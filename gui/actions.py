@@ -27,7 +27,7 @@ class Action(QAction):
 
     def __init__(
         self,
-        place: QWidget,
+        widget: QWidget,
         name: str,
         text: str,
         tip: str = "",
@@ -38,9 +38,9 @@ class Action(QAction):
         on: bool | None = None,
         insists: bool = False,
     ) -> None:
-        """`place` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` the keys
+        """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` the keys
         ask even where `why_not` says no, since that may have changed unnoticed."""
-        super().__init__(place)
+        super().__init__(widget)
         self.why_not = ""
         self._tip = ""
         self._insists = insists
@@ -51,7 +51,7 @@ class Action(QAction):
             self.setCheckable(True)
             self.setChecked(on)
         self.become(text, f"{tip} ({keys[0]})" if tip and keys else tip, icon, color)
-        place.addAction(self)
+        widget.addAction(self)
 
     @property
     def ready(self) -> bool:

@@ -45,8 +45,8 @@ class MainWindow(QMainWindow):
         self.header = Header(self.acts)
         self.form = JobForm(self.acts)
         self.form.setAccessibleName("Job")
-        self.devices_place = QWidget()
-        self.devices_place.setObjectName("panel")
+        self.devices_holder = QWidget()
+        self.devices_holder.setObjectName("panel")
         self.pages = QStackedWidget()
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.message = Banner(name="Message", close="Dismiss the message")
@@ -96,9 +96,9 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         self.splitter.setHandleWidth(5)
         self.splitter.setChildrenCollapsible(False)
-        for widget in (self.devices_place, self.pages, self.form):
+        for widget in (self.devices_holder, self.pages, self.form):
             self.splitter.addWidget(widget)
-        self.devices_place.setMinimumWidth(290)
+        self.devices_holder.setMinimumWidth(290)
         self.pages.setMinimumWidth(360)
         self.form.setMinimumWidth(330)
         self.splitter.setStretchFactor(1, 1)
@@ -178,16 +178,16 @@ class MainWindow(QMainWindow):
 
     def _put_devices(self, workspace: Workspace) -> None:
         """Puts the devices where a bare panel has kept their place."""
-        sizes, hidden = self.splitter.sizes(), self.devices_place.isHidden()
-        self.splitter.replaceWidget(self.splitter.indexOf(self.devices_place), workspace.devices)
-        self.devices_place.deleteLater()
-        self.devices_place = workspace.devices
-        self.devices_place.setHidden(hidden)
+        sizes, hidden = self.splitter.sizes(), self.devices_holder.isHidden()
+        self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
+        self.devices_holder.deleteLater()
+        self.devices_holder = workspace.devices
+        self.devices_holder.setHidden(hidden)
         workspace.monitor.set_panel_shown(not hidden)
         self.splitter.setSizes(sizes)
 
     def _order_tabs(self) -> None:
-        order_tabs(self, (self.header, self.devices_place, self.pages, self.form, self.message, self.status))
+        order_tabs(self, (self.header, self.devices_holder, self.pages, self.form, self.message, self.status))
 
     def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
@@ -245,7 +245,7 @@ class MainWindow(QMainWindow):
         self._show_page(self.acts.page)
 
     def _show_devices(self, shown: bool) -> None:
-        self.devices_place.setVisible(shown)
+        self.devices_holder.setVisible(shown)
         if self.workspace is not None:
             self.workspace.monitor.set_panel_shown(shown)
 

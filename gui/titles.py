@@ -129,13 +129,13 @@ def short_uuid(uuid: str) -> str:
     return f"{uuid[:12]}…" if len(uuid) > 13 else uuid
 
 
-def place_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """What the device of each place is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
     workers = sum(device == CPU for device in devices)
     titles = []
-    for place, device in enumerate(devices):
+    for rank, device in enumerate(devices):
         if device == CPU:
-            titles.append("CPU" if workers == 1 else f"CPU worker {place}")
+            titles.append("CPU" if workers == 1 else f"CPU worker {rank}")
         else:
             titles.append((names or {}).get(device, short_uuid(device)))
     return tuple(titles)

@@ -49,7 +49,7 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
     optimizer_step = prepared.optimizer_step(1)
-    gpus = [torch.device("cuda", place) for place in range(torch.cuda.device_count())] if not on_cpu else []
+    gpus = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] if not on_cpu else []
     if len(spec.devices) == spec.world_size:
         gpus = [device for device in gpus if device == strategy.device]
     batches = _batches(prepared, reporter)
@@ -119,8 +119,8 @@ def _share(strategy: Strategy) -> int:
 
 
 def _filled(strategy: Strategy, batch: Batch, share: int) -> Batch:
-    places = torch.arange(share, device=batch.inputs.device) % len(batch.inputs)
-    inputs = batch.inputs[places]
+    indices = torch.arange(share, device=batch.inputs.device) % len(batch.inputs)
+    inputs = batch.inputs[indices]
     if inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=memory_format(strategy.job))
-    return replace(batch, inputs=inputs, targets=batch.targets[places])
+    return replace(batch, inputs=inputs, targets=batch.targets[indices])

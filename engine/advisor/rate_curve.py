@@ -82,9 +82,11 @@ def running_decay(steps: int) -> float:
 
 def read_curve(curve: Curve) -> RateFound:
     """What `curve` suggests."""
-    finite = next((place for place, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
+    finite = next(
+        (position for position, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses)
+    )
     losses = np.array(curve.losses[:finite])
-    decades = np.log10([rate_at(place, curve.steps) for place in range(finite)])
+    decades = np.log10([rate_at(position, curve.steps) for position in range(finite)])
     begin = int(FIRST * curve.steps)
     first = losses[:begin].mean() if finite else math.nan
     kernel = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
@@ -92,8 +94,8 @@ def read_curve(curve: Curve) -> RateFound:
     counted = np.minimum(losses, CAP * first)
     smoothed = kernel @ counted
     points = tuple(
-        RatePoint(rate_at(place, curve.steps), loss, smooth)
-        for place, (loss, smooth) in enumerate(zip(losses.tolist(), smoothed.tolist(), strict=True))
+        RatePoint(rate_at(position, curve.steps), loss, smooth)
+        for position, (loss, smooth) in enumerate(zip(losses.tolist(), smoothed.tolist(), strict=True))
     )
     found = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
     if finite < begin + LEAST_POINTS:
@@ -145,8 +147,8 @@ def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     piece before its end. Where nothing falls the length is 0.
     """
     lengths: list[int] = []
-    for place, loss in enumerate(losses):
-        lengths.append(1 + max((lengths[before] for before in range(place) if losses[before] > loss), default=0))
+    for position, loss in enumerate(losses):
+        lengths.append(1 + max((lengths[before] for before in range(position) if losses[before] > loss), default=0))
     longest = max(lengths)
     end = lengths.index(longest)
     length = min(longest, end) if longest > 1 else 0

@@ -72,8 +72,8 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         each_s = (time.perf_counter() - begun) / TIMED
         steps = strategy.collectives.all_reduce_max([max(LEAST_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
         running, losses = RunningLoss(running_decay(steps)), []
-        for place in range(steps):
-            rate = rate_at(place, steps)
+        for trial_step in range(steps):
+            rate = rate_at(trial_step, steps)
             loss = step(rate)
             losses.append(loss)
             running.add(loss)

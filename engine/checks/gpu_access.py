@@ -77,7 +77,7 @@ def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
     """
     cards = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(cards) == 1
-    numbers = {place if by_bus else gpu.cuda_index: gpu for place, gpu in enumerate(cards)}
+    numbers = {index if by_bus else gpu.cuda_index: gpu for index, gpu in enumerate(cards)}
     visible: set[str] = set()
     for entry in map(str.strip, value.split(",")):
         if entry.isdecimal() and None in numbers and int(entry) < len(cards):

@@ -92,15 +92,15 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
                 "Choose another model or strategy.",
             )
         ]
-    most = len(model.cut_places) + 1
+    most = len(model.split_points) + 1
     if arranged.stages <= most:
         return []
-    places = f"{model.title} can be cut at {len(model.cut_places)} points, into at most {most} stages"
+    points = f"{model.title} can be cut at {len(model.split_points)} points, into at most {most} stages"
     chosen = f"{arranged.group} devices are chosen"
     if strategy.replicates:
         chosen = f"each replica has {arranged.group} devices"
     if arranged.stages == arranged.group:
-        return [Problem("devices", f"{places}; {chosen}.", "Use fewer devices, or a larger model.")]
+        return [Problem("devices", f"{points}; {chosen}.", "Use fewer devices, or a larger model.")]
     each = arranged.stages // arranged.group
     field = "stages_per_device" if job.pipeline_schedule == "interleaved_1f1b" else "pipeline_schedule"
     remedy = "Choose another pipeline schedule"
@@ -109,7 +109,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
     return [
         Problem(
             field,
-            f"{places}; {chosen}, and {_SCHEDULES[job.pipeline_schedule]} puts {each} stages on each, so "
+            f"{points}; {chosen}, and {_SCHEDULES[job.pipeline_schedule]} puts {each} stages on each, so "
             f"{arranged.stages}.",
             f"{remedy}, use fewer devices, or a larger model.",
         )
@@ -130,22 +130,22 @@ def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[P
                 f"List {arranged.stages - 1} cut points, or leave it empty.",
             )
         )
-    twice = sorted({place for place in cuts if cuts.count(place) > 1})
+    twice = sorted({point for point in cuts if cuts.count(point) > 1})
     if twice:
         found.append(Problem("cuts", f"{', '.join(twice)} is listed more than once.", "List each cut point once."))
     if model is None:
         return found
-    order = {place: number for number, place in enumerate(model.cut_places)}
-    unknown = [place for place in dict.fromkeys(cuts) if place not in order]
+    order = {point: number for number, point in enumerate(model.split_points)}
+    unknown = [point for point in dict.fromkeys(cuts) if point not in order]
     found += [
         Problem(
             "cuts",
-            f"{model.title} can't be cut at “{place}”.",
-            did_you_mean(place, list(model.cut_places)),
+            f"{model.title} can't be cut at “{point}”.",
+            did_you_mean(point, list(model.split_points)),
         )
-        for place in unknown
+        for point in unknown
     ]
-    known = [place for place in dict.fromkeys(cuts) if place in order]
+    known = [point for point in dict.fromkeys(cuts) if point in order]
     inorder = sorted(known, key=order.__getitem__)
     if known != inorder:
         found.append(Problem("cuts", "The cuts are not in the model's order.", f"List them as {', '.join(inorder)}."))

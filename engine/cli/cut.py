@@ -82,7 +82,7 @@ def _shown(cut: Cut) -> list[str]:
 def _row(number: int, stage: Stage) -> tuple[str, ...]:
     return (
         str(number),
-        f"{stage.device} ({stage.place})",
+        f"{stage.device} ({stage.group_rank})",
         stage.first_module,
         stage.last_module,
         str(stage.layers),

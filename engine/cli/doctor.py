@@ -84,7 +84,7 @@ def _findings() -> Iterator[Finding]:
     yield from pytorch(facts)
     yield from _devices(facts)
     yield _display()
-    yield from places()
+    yield from folders()
     yield _loopback()
     yield _forking()
     yield from left_over()
@@ -229,7 +229,7 @@ def _display() -> Finding:
     return Finding("limited", "Display", "none, so no window; `footplate train` works without one")
 
 
-def places() -> Iterator[Finding]:
+def folders() -> Iterator[Finding]:
     """Where runs and sockets go, and whether they can."""
     home = paths.home()
     try:

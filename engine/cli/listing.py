@@ -61,7 +61,7 @@ def catalogue(options: argparse.Namespace) -> int:
             f"{m.parameters / 1e6:.1f} M",
             f"{m.image_size} px" if m.image_size else "–",
             "yes" if m.weights else "–",
-            str(len(m.cut_places)) if m.cut_places else m.uncuttable,
+            str(len(m.split_points)) if m.split_points else m.uncuttable,
         )
         for m in entries.models
     ]

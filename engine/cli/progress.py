@@ -181,7 +181,7 @@ def _in_line(event: Waiting) -> str:
     held = ("held until it is released",) if event.held else ()
     behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
     return (
-        f"{', '.join((f'Queued at position {event.place}', *held, *behind, *event.others))} (`footplate queue` "
+        f"{', '.join((f'Queued at position {event.position}', *held, *behind, *event.others))} (`footplate queue` "
         f"shows the queue)."
     )
 

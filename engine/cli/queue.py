@@ -36,7 +36,7 @@ _ACTIONS = {
 class _Row(msgspec.Struct):
     """What is told of a run that waits: `since` in seconds since the epoch, `others` as in `Waiting`."""
 
-    place: int
+    position: int
     run_id: str
     name: str
     folder: str
@@ -82,7 +82,7 @@ def _row(ticket: Ticket) -> _Row:
     run = RunFolder(ticket.folder)
     name, job, last = read_notes(run.path).name, run.job(), run.last_event()
     return _Row(
-        place=ticket.place or 0,
+        position=ticket.position or 0,
         run_id=ticket.run_id,
         name=name if name is not None else job.name if job is not None else "",
         folder=ticket.folder,
@@ -99,7 +99,7 @@ def _cells(row: _Row) -> tuple[str, ...]:
     waits_for = ("its release" if row.held else "", in_short(row.behind), *row.others)
     waited = duration(time.time() - row.since)
     return (
-        str(row.place),
+        str(row.position),
         row.run_id,
         row.name or "–",
         devices,
@@ -123,7 +123,7 @@ def _act(action: str, name: str) -> int:
     elif action == "hold":
         say(f"{run.run_id} is held until `footplate queue release {run.run_id}`.")
     else:
-        say(f"{run.run_id} is at position {here.place} of {len(tickets)}{', held' if here.held else ''}.")
+        say(f"{run.run_id} is at position {here.position} of {len(tickets)}{', held' if here.held else ''}.")
     return COMPLETED
 
 

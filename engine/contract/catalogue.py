@@ -60,10 +60,17 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: tuple[Field, ...] = ()
 
 
-class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class ModelEntry(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    kw_only=True,
+    rename={"split_points": "cut_places"},
+):
     """A model. Sizes are of the sides of square images, in pixels.
 
-    `cut_places` names the places where it may be cut, in order; none with `uncuttable` saying why.
+    `split_points` names the places where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
     `encoder`: it is a decoder, which stands on the job's encoder.
@@ -80,7 +87,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     parameters: int
     image_size: int
     min_image_size: int
-    cut_places: tuple[str, ...] = ()
+    split_points: tuple[str, ...] = ()
     uncuttable: str = ""
     blocks: int = 0
     tied: tuple[str, ...] = ()

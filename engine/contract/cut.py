@@ -12,8 +12,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     devices of one replica), each measured on its own device; the backward pass has its share of the optimizer's step.
     """
 
-    place: str
-    """The place after this segment (a name of `ModelEntry.cut_places`); "" for the last."""
+    split_point: str
+    """The place after this segment (a name of `ModelEntry.split_points`); "" for the last."""
     module: str
     """The submodule at its end, as a dotted path."""
     layers: int
@@ -30,10 +30,12 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """The submodule at its beginning."""
 
 
-class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Cut(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"stage_ranks": "stage_places"}
+):
     """A model's segments, and where it is cut.
 
-    `stage_places` are those of `Layout`; `devices` the device of each place in the group. `state_bytes` counts per
+    `stage_ranks` are those of `Layout`; `devices` the device of each place in the group. `state_bytes` counts per
     parameter what a device holds beside activations: weight, gradient, optimizer state. `in_flight` says of how
     many microbatches each stage keeps the activations at once. `memory_bytes` is what each place's device has
     free, None where that is not known. `seconds_per_byte` is what travelling costs between two places.
@@ -41,7 +43,7 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     segments: tuple[Segment, ...]
     cuts: tuple[str, ...]
-    stage_places: tuple[int, ...]
+    stage_ranks: tuple[int, ...]
     devices: tuple[str, ...]
     microbatch_size: int
     microbatches: int

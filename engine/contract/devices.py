@@ -196,7 +196,7 @@ class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     peer_access: bool | None = None
 
 
-class GpuPlace(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where in the host a GPU sits: the processor's cores close to it, as "0-31,64-95", and its NUMA node."""
 
     index: int
@@ -204,11 +204,11 @@ class GpuPlace(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     numa_node: int | None = None
 
 
-class Topology(msgspec.Struct, frozen=True):
+class Topology(msgspec.Struct, frozen=True, rename={"affinities": "places"}):
     """Every pair of GPUs once, the lower `nvml_index` first, and every GPU's place."""
 
     pairs: tuple[GpuPair, ...]
-    places: tuple[GpuPlace, ...]
+    affinities: tuple[GpuAffinity, ...]
 
 
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -55,14 +55,14 @@ class RunStarted(Event, tag="run_started", kw_only=True):
     worked_s: float = 0.0
 
 
-class Waiting(Event, tag="waiting", kw_only=True):
+class Waiting(Event, tag="waiting", kw_only=True, rename={"position": "place"}):
     """The run stands in line for its devices and holds nothing; told whenever what it waits for has changed.
 
-    `place` is 1 for the next in line. `behind` are the ids of the runs that hold its devices or stand before it,
+    `position` is 1 for the next in line. `behind` are the ids of the runs that hold its devices or stand before it,
     `others` tells of other people's processes there, in plain words. While it is `held` others go before it.
     """
 
-    place: int
+    position: int
     behind: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     held: bool = False

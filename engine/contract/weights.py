@@ -95,7 +95,7 @@ def torch_cache() -> Path:
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
-def place(weights: Weights) -> Path:
+def cached_path(weights: Weights) -> Path:
     """Where a file that has been fetched by hand is found as if Footplate had done it."""
     if not weights.repository:
         return torch_cache() / weights.files[0]
@@ -105,12 +105,12 @@ def place(weights: Weights) -> Path:
 def ways_out(weights: Weights) -> str:
     """What to do where weights cannot be fetched."""
     file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
-    return f"Train from scratch (pretrained weights off), give a weights file, or put {file} at {place(weights)}."
+    return f"Train from scratch (pretrained weights off), give a weights file, or put {file} at {cached_path(weights)}."
 
 
 def find(weights: Weights) -> OnDisk:
     """The file of these weights on this machine."""
-    for path in _places(weights):
+    for path in _paths(weights):
         try:
             if path.is_file():
                 return OnDisk(str(path), path.stat().st_size)
@@ -119,9 +119,9 @@ def find(weights: Weights) -> OnDisk:
     return OnDisk()
 
 
-def _places(weights: Weights) -> list[Path]:
+def _paths(weights: Weights) -> list[Path]:
     if not weights.repository:
-        return [place(weights)]
+        return [cached_path(weights)]
     snapshots = _repository(weights) / "snapshots"
     try:
         commit = (_repository(weights) / "refs" / weights.revision).read_text().strip()

@@ -47,7 +47,7 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
     """Sent once a second for as long as the worker lives, by a thread of its own.
 
     `step` counts the steps done, and `longest_step_s` is the longest of them but the first. The main thread has been
-    at one `activity` for `seconds`; where that is long, `standing` and `place` tell what it does there.
+    at one `activity` for `seconds`; where that is long, `standing` and `location` tell what it does there.
     """
 
     step: int
@@ -55,7 +55,7 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
     seconds: float = 0.0
     longest_step_s: float = 0.0
     standing: Standing = ""
-    place: str = ""
+    location: str = ""
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):

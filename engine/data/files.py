@@ -70,8 +70,8 @@ class Files(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | Files:
         if isinstance(index, slice):
             return self.select(index)
-        place = range(len(self))[index]
-        row = place if self._rows is None else int(self._rows[place])
+        position = range(len(self))[index]
+        row = position if self._rows is None else int(self._rows[position])
         name = self._names[self._bounds[row] + 1 : self._bounds[row + 1]]
         return os.fsdecode(self._folders[bisect_right(self._firsts, row) - 1] + name)
 

@@ -27,7 +27,7 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
     return (LegendEntry(first.name, "#" + f"{(FAR + NEAR) // 2:02x}" * 3), *others)
 
 
-def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
+def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """An orthographic image, uint8 [side, side, 3], of points at places float32 [n, 3] in the colours of their classes,
     uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the nearer.
 
@@ -35,8 +35,8 @@ def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
     on it, whatever axis of the file is up.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
-    across, up, depth = _seen(places)
-    half = max(0, min(4, round(side / np.sqrt(len(places)) / 4)))
+    across, up, depth = _seen(positions)
+    half = max(0, min(4, round(side / np.sqrt(len(positions)) / 4)))
     scale = (side - 1 - 2 * half) / max(float(np.ptp(across)), float(np.ptp(up)), 1e-12)
     order = np.argsort(depth, kind="stable")  # the nearest are drawn last
     columns, rows = (
@@ -53,10 +53,10 @@ def draw_points(places: Points, classes: Bytes, side: int) -> Bytes:
     return image
 
 
-def _seen(places: Points) -> npt.NDArray[np.float64]:
+def _seen(positions: Points) -> npt.NDArray[np.float64]:
     """Where each point is seen, [3, n]: across, up, and how near. The axes are the principal ones, each pointing where
     that of the file does which it is nearest to."""
-    there = places.astype(np.float64) - places.mean(0, np.float64)
+    there = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(there.T @ there)  # from the least to the greatest
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
     least, middle, most = (axes * signs).T

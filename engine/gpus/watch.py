@@ -181,9 +181,9 @@ def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     if all(gpu.uuid in uuids for gpu in known):
         return seen
     there = {gpu.uuid for gpu in seen if not gpu.lost}
-    for place, gpu in enumerate(known):
+    for number, gpu in enumerate(known):
         if gpu.uuid not in uuids and not (gpu.mig is not None and gpu.mig.parent_uuid in there):
-            before = [uuids.index(other.uuid) for other in known[:place] if other.uuid in uuids]
+            before = [uuids.index(other.uuid) for other in known[:number] if other.uuid in uuids]
             at = max(before) + 1 if before else 0
             rows.insert(at, _lost(gpu, now))
             uuids.insert(at, gpu.uuid)

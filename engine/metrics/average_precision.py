@@ -108,6 +108,6 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
         precision = right / (right + wrong + np.spacing(1))
         precision = np.maximum.accumulate(precision[::-1])[::-1]
         precision = np.concatenate([precision, np.zeros((1, len(THRESHOLDS)))])  # of a recall that is never reached
-        for place in range(len(THRESHOLDS)):
-            found[number, place] = precision[np.searchsorted(recall[:, place], RECALLS), place].mean()
+        for index in range(len(THRESHOLDS)):
+            found[number, index] = precision[np.searchsorted(recall[:, index], RECALLS), index].mean()
     return found

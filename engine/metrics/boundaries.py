@@ -57,8 +57,8 @@ def thin_maxima(likely: Floats) -> Floats:
     rows, columns = np.mgrid[:height, :width]
     kept = np.ones((height, width), bool)
     for way in (-1, 1):
-        places = (rows + way * np.sin(across), columns + way * np.cos(across))
-        beside = map_coordinates(edges, places, order=1, mode="nearest")
+        positions = (rows + way * np.sin(across), columns + way * np.cos(across))
+        beside = map_coordinates(edges, positions, order=1, mode="nearest")
         kept &= edges * _SHARPER >= beside
     border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
     return np.where(kept, edges, 0) * np.outer(_fading(height, border), _fading(width, border))

@@ -98,9 +98,9 @@ def _middles(found: Mask, true: Mask) -> Tensor:
     around = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
     for one, other in zip(found, true, strict=True):
         lines = thin(one), thin(other)
-        for place, (line, against) in enumerate((lines, lines[::-1])):
+        for index, (line, against) in enumerate((lines, lines[::-1])):
             near = line & binary_dilation(against, around)
-            counts[2 * place : 2 * place + 2] += line.sum(), near.sum()
+            counts[2 * index : 2 * index + 2] += line.sum(), near.sum()
     return torch.from_numpy(counts)
 
 

@@ -25,11 +25,11 @@ def _visit(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], see
         if child in seen:
             continue
         seen.add(child)
-        place = f"{path}.{name}" if path else name
+        dotted = f"{path}.{name}" if path else name
         if in_row and _has_layers(child) and not _is_row_of_blocks(child):
-            found.append((place, child))
+            found.append((dotted, child))
         else:
-            _visit(child, place, found, seen)
+            _visit(child, dotted, found, seen)
 
 
 def _has_layers(module: nn.Module) -> bool:

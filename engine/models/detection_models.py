@@ -71,7 +71,7 @@ def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
     small images, too.
     """
     levels = {"2": 24, "4": 40, "7": 80, "16": 960}
-    names = {name: str(place) for place, name in enumerate(levels)}
+    names = {name: str(index) for index, name in enumerate(levels)}
     body = models.mobilenet_v3_large(weights=None, norm_layer=partial(nn.GroupNorm, GROUPS)).features
     backbone = BackboneWithFPN(body, names, list(levels.values()), LIGHT)
     parts: dict[str, Any] = {

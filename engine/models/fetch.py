@@ -25,7 +25,7 @@ from urllib.request import urlopen
 import msgspec
 
 from engine.contract.events import ENCODE, Failed, Fetching
-from engine.contract.weights import Weights, find, offline, place, ways_out
+from engine.contract.weights import Weights, cached_path, find, offline, ways_out
 from engine.system import linux
 
 TOLD_S = 0.5
@@ -67,7 +67,9 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
         path = _from_hub(weights, on_progress) if weights.repository else _from_url(weights, on_progress)
     except OSError as error:
         if error.errno in _FULL:
-            message = f"There is no room for the pretrained weights {weights.title}: {place(weights).parent} is full."
+            message = (
+                f"There is no room for the pretrained weights {weights.title}: {cached_path(weights).parent} is full."
+            )
             raise CannotFetch(
                 message, f"Free some space there, or set {_cache_variable(weights)} to another folder."
             ) from error
@@ -155,7 +157,7 @@ def _bar(on_progress: OnProgress) -> Any:
 
 
 def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
-    path = place(weights)
+    path = cached_path(weights)
     path.parent.mkdir(parents=True, exist_ok=True)
     ways = ways_out(weights)
     try:

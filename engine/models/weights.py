@@ -15,7 +15,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import Weights, find, place
+from engine.contract.weights import Weights, cached_path, find
 from engine.models import torchvision_models
 from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
@@ -49,7 +49,7 @@ def pretrained(job: Job, title: str) -> State:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
     path = find(known).path
     if not path:
-        message = f"The pretrained weights of {title} are not on this machine: {place(known)} does not exist."
+        message = f"The pretrained weights of {title} are not on this machine: {cached_path(known)} does not exist."
         raise TaskError("pretrained", message, f"Put {known.title} there. {SCRATCH}")
     try:
         return _read(Path(path))

@@ -22,13 +22,13 @@ ALL_TRIED = 2_000
 class Question(NamedTuple):
     """What is to be divided, and what it costs.
 
-    `stage_places` tells the place of each stage and `limits` what each place may hold, infinity for no limit.
+    `stage_ranks` tells the place of each stage and `limits` what each place may hold, infinity for no limit.
     `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds. Where all places
     go through the `phases` of a step one after another, these tell what a stage costs in each, together `seconds`.
     """
 
     segments: int
-    stage_places: tuple[int, ...]
+    stage_ranks: tuple[int, ...]
     seconds: Cost
     least_seconds: Cost
     memory: Cost
@@ -58,8 +58,8 @@ def divide(asked: Question) -> Division:
     a time, from the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
     asks for as many segments as stages.
     """
-    stages = len(asked.stage_places)
-    if len(set(asked.stage_places)) == stages and not asked.phases:
+    stages = len(asked.stage_ranks)
+    if len(set(asked.stage_ranks)) == stages and not asked.phases:
         fastest = _slowest_fastest(asked)
         return _division(asked, _fullest_least(asked) if fastest is None else fastest)
     if math.comb(asked.segments - 1, stages - 1) <= ALL_TRIED:
@@ -69,18 +69,18 @@ def divide(asked: Question) -> Division:
 
 
 def _division(asked: Question, ends: Ends) -> Division:
-    places = len(asked.limits)
+    ranks = len(asked.limits)
     phases = asked.phases or (asked.seconds,)
-    seconds = [[0.0] * places for _ in phases]
-    memory = [0.0] * places
+    seconds = [[0.0] * ranks for _ in phases]
+    memory = [0.0] * ranks
     slowest = 0.0
     for stage, (begin, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
         costs = [phase(stage, begin, end) for phase in phases]
         slowest = max(slowest, sum(costs))
-        place = asked.stage_places[stage]
+        rank = asked.stage_ranks[stage]
         for spent, cost in zip(seconds, costs, strict=True):
-            spent[place] += cost
-        memory[place] += asked.memory(stage, begin, end)
+            spent[rank] += cost
+        memory[rank] += asked.memory(stage, begin, end)
     excess = max(held / limit - 1 for held, limit in zip(memory, asked.limits, strict=True))
     return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
 
@@ -89,10 +89,10 @@ def _slowest_fastest(asked: Question) -> Ends | None:
     """The division whose slowest stage is fastest among those where each stage fits by itself; None without one."""
 
     def cost(stage: int, begin: int, end: int) -> float:
-        fits = asked.memory(stage, begin, end) <= asked.limits[asked.stage_places[stage]]
+        fits = asked.memory(stage, begin, end) <= asked.limits[asked.stage_ranks[stage]]
         return asked.seconds(stage, begin, end) if fits else math.inf
 
-    return _least_worst(asked.segments, len(asked.stage_places), cost, asked.least_seconds)
+    return _least_worst(asked.segments, len(asked.stage_ranks), cost, asked.least_seconds)
 
 
 def _fullest_least(asked: Question) -> Ends:
@@ -100,10 +100,10 @@ def _fullest_least(asked: Question) -> Ends:
     finite = [limit for limit in asked.limits if math.isfinite(limit)]
 
     def cost(stage: int, begin: int, end: int) -> float:
-        limit = asked.limits[asked.stage_places[stage]]
+        limit = asked.limits[asked.stage_ranks[stage]]
         return asked.memory(stage, begin, end) / (limit if finite else 1.0)
 
-    ends = _least_worst(asked.segments, len(asked.stage_places), cost, lambda _stage, _begin, _end: 0.0)
+    ends = _least_worst(asked.segments, len(asked.stage_ranks), cost, lambda _stage, _begin, _end: 0.0)
     assert ends is not None
     return ends
 

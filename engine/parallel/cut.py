@@ -1,4 +1,4 @@
-"""How a model is cut into stages: what each part between two places costs, and where the cuts are.
+"""How a model is cut into stages: what each part between two split points costs, and where the cuts are.
 
 Pure data and arithmetic, so that the window can show a cut and move it without torch. The engine measures
 (`engine.strategies.pipelining.stage_costs`); here it is decided.
@@ -34,7 +34,7 @@ class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one stage holds and costs. Seconds are of one microbatch, forward and backward together."""
 
-    place: int
+    group_rank: int
     device: str
     first_module: str
     last_module: str
@@ -56,28 +56,28 @@ class _Ledger:
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
         backwards = 2 if cut.recomputed else 1  # what is not kept is computed once more
-        places = range(len(cut.devices))
-        self._forward = [_running(each.forward_s[place] for each in cut.segments) for place in places]
+        ranks = range(len(cut.devices))
+        self._forward = [_running(each.forward_s[rank] for each in cut.segments) for rank in ranks]
         self._backward = [
-            _running((backwards - 1) * each.forward_s[place] + each.backward_s[place] for each in cut.segments)
-            for place in places
+            _running((backwards - 1) * each.forward_s[rank] + each.backward_s[rank] for each in cut.segments)
+            for rank in ranks
         ]
         self._activations = _running(each.activation_bytes for each in cut.segments)
         self._parameters = _running(each.parameters for each in cut.segments)
         self._layers = _running(each.layers for each in cut.segments)
 
     def computing_s(self, stage: int, begin: int, end: int) -> float:
-        place = self.cut.stage_places[stage]
-        return sum(running[place][end] - running[place][begin] for running in (self._forward, self._backward))
+        rank = self.cut.stage_ranks[stage]
+        return sum(running[rank][end] - running[rank][begin] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, begin: int, end: int) -> float:
         """Computing, and waiting for activations from before."""
-        forward = self._forward[self.cut.stage_places[stage]]
+        forward = self._forward[self.cut.stage_ranks[stage]]
         return forward[end] - forward[begin] + self._received(stage, begin) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, begin: int, end: int) -> float:
         """Computing, and waiting for gradients from behind."""
-        backward = self._backward[self.cut.stage_places[stage]]
+        backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[begin] + arriving * self.cut.seconds_per_byte
 
@@ -104,9 +104,9 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, begin: int) -> int:
-        """The bytes that travel to `stage` if it begins there: none between two stages of one place."""
-        places = self.cut.stage_places
-        stays = begin == 0 or stage == 0 or stage >= len(places) or places[stage - 1] == places[stage]
+        """The bytes that travel to `stage` if it begins there: none between two stages of one rank."""
+        ranks = self.cut.stage_ranks
+        stays = begin == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[begin - 1].output_bytes
 
 
@@ -118,7 +118,7 @@ def _running(values: Iterable[float]) -> list[float]:
 def stages(cut: Cut) -> tuple[Stage, ...]:
     """What each stage of `cut` holds and costs, in the order of the computation.
 
-    Raises ValueError where its cuts are no places of the model, not in order, or not as many as stages need.
+    Raises ValueError where its cuts are not split points of the model, not in order, or not as many as stages need.
     """
     ledger = _Ledger(cut)
     limits = _limits(cut)
@@ -126,12 +126,12 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
     seconds = [ledger.seconds(stage, *span) for stage, span in enumerate(spans)]
     memory = [ledger.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
     held = [0] * len(cut.devices)
-    for place, needed in zip(cut.stage_places, memory, strict=True):
-        held[place] += needed
+    for rank, needed in zip(cut.stage_ranks, memory, strict=True):
+        held[rank] += needed
     return tuple(
         Stage(
-            place=place,
-            device=cut.devices[place],
+            group_rank=rank,
+            device=cut.devices[rank],
             first_module=cut.segments[begin].first_module or cut.segments[begin].module,
             last_module=cut.segments[end - 1].module,
             layers=ledger.layers(begin, end),
@@ -139,23 +139,23 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
             seconds=seconds[stage],
             share=seconds[stage] / sum(seconds) if sum(seconds) else 1 / len(spans),
             memory_bytes=memory[stage],
-            over_memory=held[place] > limits[place],
+            over_memory=held[rank] > limits[rank],
             sent_bytes=cut.segments[end - 1].output_bytes if end < ledger.segments else 0,
         )
-        for stage, ((begin, end), place) in enumerate(zip(spans, cut.stage_places, strict=True))
+        for stage, ((begin, end), rank) in enumerate(zip(spans, cut.stage_ranks, strict=True))
     )
 
 
 def best_cuts(cut: Cut) -> tuple[str, ...]:
-    """The places that make the slowest of the group's places fastest, within every device's memory.
+    """The split points that make the slowest rank of the group fastest, within every device's memory.
 
     Where the cut is `phased`, those are meant whose slowest forward and slowest backward passes together take least.
     The cuts that `cut` has are of no matter. See `balancing.divide` on where it is the best of all. Raises
-    CannotCut where there are too few places, or where nothing fits into memory; the text then tells the numbers.
+    CannotCut where there are too few split points, or where nothing fits into memory; the text then tells the numbers.
     """
-    needed, places = len(cut.stage_places) - 1, len(cut.segments) - 1
-    if places < needed:
-        has = "1 position" if places == 1 else f"{places} positions"
+    needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
+    if points < needed:
+        has = "1 position" if points == 1 else f"{points} positions"
         raise CannotCut(
             f"it can be cut at {has}, and {needed + 1} stages need {needed}",
             field="devices",
@@ -165,7 +165,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
     division = divide(
         Question(
             segments=len(cut.segments),
-            stage_places=cut.stage_places,
+            stage_ranks=cut.stage_ranks,
             seconds=ledger.seconds,
             least_seconds=ledger.computing_s,
             memory=ledger.memory_bytes,
@@ -173,7 +173,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
             phases=(ledger.forward_s, ledger.backward_s) if cut.phased else (),
         )
     )
-    cuts = tuple(cut.segments[end - 1].place for end in division.ends)
+    cuts = tuple(cut.segments[end - 1].split_point for end in division.ends)
     if division.excess:
         raise _too_large(msgspec.structs.replace(cut, cuts=cuts))
     return cuts
@@ -184,32 +184,32 @@ def automatic(cut: Cut) -> Cut:
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
-def moved(cut: Cut, number: int, place: str) -> Cut:
-    """`cut` with its cut `number` (from 0) at `place`, no longer `chosen`.
+def moved(cut: Cut, number: int, split_point: str) -> Cut:
+    """`cut` with its cut `number` (from 0) at `split_point`, no longer `chosen`.
 
-    Raises ValueError where that place is not one that is `reachable`.
+    Raises ValueError where it is not one that is `reachable`.
     """
-    if place not in reachable(cut, number):
-        raise ValueError(f"cut {number} can't be at {place}")
-    cuts = (*cut.cuts[:number], place, *cut.cuts[number + 1 :])
+    if split_point not in reachable(cut, number):
+        raise ValueError(f"cut {number} can't be at {split_point}")
+    cuts = (*cut.cuts[:number], split_point, *cut.cuts[number + 1 :])
     return msgspec.structs.replace(cut, cuts=cuts, chosen=False)
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """The places where cut `number` (from 0) may stand between its neighbours, in order; where it is among them."""
+    """The split points at which cut `number` (from 0) may stand between its neighbours, in order; where it is among them."""
     fences = (0, *_ends(cut), len(cut.segments))
-    return tuple(segment.place for segment in cut.segments[fences[number] : fences[number + 2] - 1])
+    return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 
 
 def _ends(cut: Cut) -> tuple[int, ...]:
     """How many segments there are up to each cut."""
-    numbers = {segment.place: number for number, segment in enumerate(cut.segments[:-1], start=1)}
-    unknown = [place for place in cut.cuts if place not in numbers]
+    numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1], start=1)}
+    unknown = [name for name in cut.cuts if name not in numbers]
     if unknown:
         raise ValueError(f"the model can't be cut at {', '.join(unknown)}")
-    ends = tuple(numbers[place] for place in cut.cuts)
-    if len(ends) != len(cut.stage_places) - 1:
-        raise ValueError(f"{len(cut.stage_places)} stages need {len(cut.stage_places) - 1} cuts, not {len(ends)}")
+    ends = tuple(numbers[name] for name in cut.cuts)
+    if len(ends) != len(cut.stage_ranks) - 1:
+        raise ValueError(f"{len(cut.stage_ranks)} stages need {len(cut.stage_ranks) - 1} cuts, not {len(ends)}")
     if any(after <= before for before, after in itertools.pairwise(ends)):
         raise ValueError("the cuts are not in the order of the computation")
     return ends
@@ -223,16 +223,16 @@ def _too_large(cut: Cut) -> CannotCut:
     """Why even `cut`, which comes nearest to it, does not fit."""
     needed = [0] * len(cut.devices)
     for stage in stages(cut):
-        needed[stage.place] += stage.memory_bytes
+        needed[stage.group_rank] += stage.memory_bytes
     limits = _limits(cut)
-    place = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
-    name = f"CPU worker {place}" if cut.devices[place] == CPU else cut.devices[place]
+    rank = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
+    name = f"CPU worker {rank}" if cut.devices[rank] == CPU else cut.devices[rank]
     remedies = "Use more devices, a smaller batch size or smaller images"
     if not cut.recomputed:
         remedies += ", or turn on activation checkpointing"
     return CannotCut(
-        f"its stages do not fit into memory with any cut: {name} would need at least {_gib(needed[place])} and has "
-        f"{_gib(limits[place])} free",
+        f"its stages do not fit into memory with any cut: {name} would need at least {_gib(needed[rank])} and has "
+        f"{_gib(limits[rank])} free",
         field="devices",
         remedy=remedies + ".",
     )

@@ -19,23 +19,23 @@ ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 class Layout(NamedTuple):
     """The ranks of one job.
 
-    Rank `replica * group + place` is at `place` in its replica. `stage_places[s]` is the place that holds stage
+    Rank `replica * group + group_rank` is at `group_rank` in its replica. `stage_ranks[s]` is the place that holds stage
     s; it is empty for a strategy that does not cut the model. `microbatches` is None where the batch cannot be
     divided so.
     """
 
     replicas: int
     group: int
-    stage_places: tuple[int, ...]
+    stage_ranks: tuple[int, ...]
     microbatches: int | None
 
     @property
     def stages(self) -> int:
-        return len(self.stage_places)
+        return len(self.stage_ranks)
 
-    def stages_at(self, place: int) -> tuple[int, ...]:
-        """The stages that the rank at `place` holds, in the order of the computation."""
-        return tuple(stage for stage, holder in enumerate(self.stage_places) if holder == place)
+    def stages_at(self, group_rank: int) -> tuple[int, ...]:
+        """The stages that the rank at `group_rank` holds, in the order of the computation."""
+        return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 
 def layout(job: Job, strategy: StrategyEntry) -> Layout:
@@ -46,12 +46,12 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
         return Layout(replicas, group, (), None)
     if not strategy.schedules:
         return Layout(replicas, group, tuple(range(group)), 1)
-    places = stage_places(job.pipeline_schedule, group, job.stages_per_device)
+    ranks = stage_ranks(job.pipeline_schedule, group, job.stages_per_device)
     part = job.batch_size // (replicas * job.accumulation)
-    return Layout(replicas, group, places, job.microbatches or choose_microbatches(part, group, job.pipeline_schedule))
+    return Layout(replicas, group, ranks, job.microbatches or choose_microbatches(part, group, job.pipeline_schedule))
 
 
-def stage_places(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
+def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
     """Which of `devices` holds each stage: in a loop for interleaved 1F1B, there and back for ZBV."""
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))

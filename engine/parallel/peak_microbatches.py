@@ -8,10 +8,10 @@ they come from Huang et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleav
 from __future__ import annotations
 
 
-def in_flight(schedule: str, microbatches: int, stage_places: tuple[int, ...]) -> tuple[int, ...]:
+def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Of how many microbatches each stage keeps the activations at its fullest under `schedule`."""
-    stages = len(stage_places)
-    devices = max(stage_places) + 1
+    stages = len(stage_ranks)
+    devices = max(stage_ranks) + 1
     if schedule == "1f1b":
         most = [stages - stage for stage in range(stages)]
     elif schedule == "interleaved_1f1b":
@@ -21,7 +21,7 @@ def in_flight(schedule: str, microbatches: int, stage_places: tuple[int, ...]) -
         most = [devices] * stages
     elif schedule == "zbv":
         # On the way there the stage of place p waits for all that is below it, on the way back for p + 1 alone.
-        most = [2 * devices - place for place in range(devices)] + [place + 1 for place in reversed(range(devices))]
+        most = [2 * devices - rank for rank in range(devices)] + [rank + 1 for rank in reversed(range(devices))]
     else:
         most = [microbatches] * stages
     return tuple(min(microbatches, count) for count in most)
@@ -33,10 +33,10 @@ def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> in
     A device does `ahead` forward passes, then one forward and one backward pass in turn. It goes through its
     stages with `together` microbatches at a time, from the first on forward and from the last on backward.
     """
-    place, turn = stage % devices, stage // devices
+    rank, turn = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)
     every = microbatches * rounds
-    ahead = min((rounds - 1) * together + 2 * (devices - 1 - place), every)
+    ahead = min((rounds - 1) * together + 2 * (devices - 1 - rank), every)
 
     def of_this_stage(passes: int, turns_before: int) -> int:
         whole, begun = divmod(passes, together * rounds)

@@ -57,15 +57,15 @@ class RunConnection:
             raise NotRunning(f"{run.run_id} is not running (yet): it has no supervisor.json.")
         if not supervisor.alive():
             raise NotRunning(f"{run.run_id} is not running: its supervisor (pid {supervisor.pid}) has ended.")
-        kind, _, place = supervisor.endpoint.partition(":")
+        kind, _, address = supervisor.endpoint.partition(":")
         token = ""
         if kind == "tcp":
-            place, _, token = place.partition(":")
+            address, _, token = address.partition(":")
         self._frames = Frames()
         self._lines: list[bytes] = []
         self.closed = False
         self.reason = ""
-        self._socket = _connect(kind, place, run, patience_s)
+        self._socket = _connect(kind, address, run, patience_s)
         try:
             self._socket.sendall(ENCODE.encode(Hello(from_n=from_n, token=token)) + b"\n")
         except OSError as error:
@@ -162,7 +162,7 @@ def _reason(line: bytes) -> str:
     return message.reason if isinstance(message, Goodbye) else ""
 
 
-def _connect(kind: str, place: str, run: RunFolder, patience_s: float) -> socket.socket:
+def _connect(kind: str, address: str, run: RunFolder, patience_s: float) -> socket.socket:
     family = socket.AF_UNIX if kind == "unix" and hasattr(socket, "AF_UNIX") else socket.AF_INET
     connection = socket.socket(family)
     connection.settimeout(max(patience_s, _LEAST_S))
@@ -170,7 +170,7 @@ def _connect(kind: str, place: str, run: RunFolder, patience_s: float) -> socket
     try:
         while True:
             try:
-                connection.connect(place if kind == "unix" else ("127.0.0.1", int(place)))
+                connection.connect(address if kind == "unix" else ("127.0.0.1", int(address)))
                 break
             except BlockingIOError:  # too many wait to be let in, for which a Unix socket does not wait in line
                 if time.monotonic() > deadline:
@@ -181,5 +181,5 @@ def _connect(kind: str, place: str, run: RunFolder, patience_s: float) -> socket
         raise NotAnswering(silent(run, "accepts no connections, and so no commands")) from error
     except (OSError, ValueError) as error:
         connection.close()
-        raise NotRunning(f"The supervisor of {run.run_id} does not answer at {kind}:{place}: {error}.") from error
+        raise NotRunning(f"The supervisor of {run.run_id} does not answer at {kind}:{address}: {error}.") from error
     return connection

@@ -44,9 +44,9 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
     try:
         temporary.mkdir()
         for path in _files(run, checkpoints):
-            place = temporary / path.relative_to(run.path)
-            place.parent.mkdir(exist_ok=True)
-            with path.open("rb") as source, place.open("wb") as stream:
+            copied = temporary / path.relative_to(run.path)
+            copied.parent.mkdir(exist_ok=True)
+            with path.open("rb") as source, copied.open("wb") as stream:
                 _copy(source, stream, path)
         for name, text in texts.items():
             (temporary / name).write_bytes(without_home(text.encode()))
@@ -118,7 +118,7 @@ def _beside(target: Path) -> Path:
 
 
 def _refusal(target: Path, error: OSError) -> ExportRefused:
-    place = f" ({error.filename})" if error.filename else ""
+    copied = f" ({error.filename})" if error.filename else ""
     return ExportRefused(
-        f"{target} was not written: {error.strerror or error}{place}. Choose another folder, or free some space there."
+        f"{target} was not written: {error.strerror or error}{copied}. Choose another folder, or free some space there."
     )

@@ -28,14 +28,14 @@ class Holding:
 def holding(folder: Path) -> Holding:
     """What a run's folder holds, nothing where it is gone. What cannot be looked at counts as nothing."""
     total = Holding()
-    for place, _folders, names in os.walk(folder):
+    for where, _folders, names in os.walk(folder):
         for name in names:
             try:
-                info = os.lstat(os.path.join(place, name))
+                info = os.lstat(os.path.join(where, name))
             except OSError:
                 continue
             # Windows does not tell how many blocks a file takes.
             room = getattr(info, "st_blocks", -(-info.st_size // 512)) * 512 if info.st_nlink == 1 else 0
-            checkpoint = info.st_size if Path(place) == folder / "checkpoints" else 0
+            checkpoint = info.st_size if Path(where) == folder / "checkpoints" else 0
             total += Holding(info.st_size, checkpoint, room)
     return total

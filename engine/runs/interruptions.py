@@ -75,6 +75,6 @@ def last_words(log: Path) -> str:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[-1].startswith(_DUMPS_END):
-        fatal = [place for place, line in enumerate(lines) if line.startswith(_FATAL)]
+        fatal = [index for index, line in enumerate(lines) if line.startswith(_FATAL)]
         lines = lines[: fatal[-1] + 1] if fatal else lines[:-1]
     return " · ".join(lines[-_TAIL_LINES:])

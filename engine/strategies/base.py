@@ -109,7 +109,7 @@ class Strategy(ABC):
         self.coordinate = self.dims.coordinate(spec.rank)
         self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
         self.data_world = self.dims.replicate * self.dims.shard
-        self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_places[0]
+        self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
         self.profiler = self.profiles(self.device)
         """`step` marks its parts here."""
         self.remarks: list[Warned] = []

@@ -21,7 +21,7 @@ from engine.strategies.gradients import add_up, lay_out
 from engine.strategies.pipelining.microbatch_feeder import PADDING, Microbatches, MicrobatchFeeder
 from engine.strategies.pipelining.model_split import Traces, split, trace
 from engine.strategies.pipelining.relay import Relay
-from engine.strategies.pipelining.stage_costs import assemble, measure_place, places_of, seconds_per_byte
+from engine.strategies.pipelining.stage_costs import assemble, measure_rank, seconds_per_byte, split_points_of
 from engine.strategies.pipelining.stage_state import PlainState, share_buffers
 from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_share, simulated
 from engine.strategies.recompute import BuffersAsBefore
@@ -108,9 +108,9 @@ class Pipeline(Distributed):
             self.cut = resolved.cut or self._found_cut(model, traces)
         except CannotCut as error:
             raise StrategyError(f"The model can't be split into stages: {error}. {error.remedy}") from error
-        places = places_of(traces, self.cut)
-        parts = split(model, traces.train, places)
-        evaluated = split(model, traces.eval, places)
+        points = split_points_of(traces, self.cut)
+        parts = split(model, traces.train, points)
+        evaluated = split(model, traces.eval, points)
         self._state = PlainState(model, parts)
         own = self.layout.stages_at(self.coordinate.pipeline)
         self._parts = {stage: parts[stage].to(self.device) for stage in own}
@@ -126,7 +126,7 @@ class Pipeline(Distributed):
         travel = 0.0
         if self.coordinate.replicate == 0:
             try:
-                costs = measure_place(
+                costs = measure_rank(
                     model,
                     traces,
                     torch.zeros(self.microbatch_size, *self.example_shape, device=self.device),
@@ -146,7 +146,7 @@ class Pipeline(Distributed):
             found = [next((each for each in gathered if isinstance(each, CannotCut)), None)]
             try:
                 found[0] = found[0] or assemble(
-                    model, traces, job=self.job, layout=self.layout, places=gathered, travel=travel
+                    model, traces, job=self.job, layout=self.layout, gathered=gathered, travel=travel
                 )
             except CannotCut as error:
                 found = [error]
@@ -161,14 +161,14 @@ class Pipeline(Distributed):
         together, each with the `modules` of its own stages."""
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
-        for stage, place in enumerate(self.layout.stage_places):
+        for stage, holder in enumerate(self.layout.stage_ranks):
             made: list[Any] = [None]
             if stage in modules:
                 blank = torch.zeros_like(crossing[-1], device=self.device).requires_grad_(crossing[-1].requires_grad)
                 with torch.random.fork_rng(devices=cuda), BuffersAsBefore(modules[stage]):
                     output = modules[stage](blank)
                 made = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
-            dist.broadcast_object_list(made, place, group=self.control)
+            dist.broadcast_object_list(made, holder, group=self.control)
             crossing += made
         return crossing
 
@@ -201,7 +201,7 @@ class Pipeline(Distributed):
         order = schedules.order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
         self.profiler.theory = idle_share(simulated(order))
-        ranks = [self.coordinate.replicate * self.dims.pipeline + place for place in self.layout.stage_places]
+        ranks = [self.coordinate.replicate * self.dims.pipeline + holder for holder in self.layout.stage_ranks]
         self._relay = Relay(
             {stage: StageModule(part, self.autocast) for stage, part in evaluated.items()},
             ranks,

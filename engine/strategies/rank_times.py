@@ -52,10 +52,10 @@ def outside(interval: Interval, covered: Sequence[Interval]) -> float:
     """How much of `interval` lies outside of `covered`, which is as `union` gives it."""
     begin, end = interval
     inside = 0.0
-    place = bisect_left(covered, begin, key=itemgetter(1))
-    while place < len(covered) and covered[place][0] < end:
-        inside += min(end, covered[place][1]) - max(begin, covered[place][0])
-        place += 1
+    index = bisect_left(covered, begin, key=itemgetter(1))
+    while index < len(covered) and covered[index][0] < end:
+        inside += min(end, covered[index][1]) - max(begin, covered[index][0])
+        index += 1
     return end - begin - inside
 
 

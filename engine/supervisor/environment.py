@@ -45,8 +45,8 @@ def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | 
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
     found = []
     for device in dict.fromkeys(devices):
-        places: Iterable[int] = (rank for rank, other in enumerate(devices) if other == device)
-        ranks = tuple(rank if world_size > 1 else 0 for rank in places)
+        ranks_there: Iterable[int] = (rank for rank, other in enumerate(devices) if other == device)
+        ranks = tuple(rank if world_size > 1 else 0 for rank in ranks_there)
         if device == CPU:
             memory = snapshot.cpu.memory_total_bytes if snapshot is not None else None
             name = cpu_name()

@@ -120,7 +120,7 @@ class EventLog:
             known = os.fstat(self._fd)
             if known.st_size < self._written:
                 self._cut_to(known.st_size)
-            if self._is_at_its_place(known):
+            if self._is_in_order(known):
                 return False
             paths.make_folder(self._path.parent)
             self._copy_to(self._path)
@@ -143,9 +143,9 @@ class EventLog:
         """Where the line of number `n` begins, or what is left of it; the end where it is still to come."""
         if n >= self.next_n:
             return self.end
-        place = bisect_right(self._numbers, n)
-        found = offset = self._offsets[place - 1] if place else 0
-        stop = self._offsets[place] if place < len(self._offsets) else self.end
+        index = bisect_right(self._numbers, n)
+        found = offset = self._offsets[index - 1] if index else 0
+        stop = self._offsets[index] if index < len(self._offsets) else self.end
         # Else after the last lower number, since a damaged one may be too high.
         while offset < stop and (lines := self.read(offset)):
             for line in lines.splitlines(keepends=True):
@@ -193,7 +193,7 @@ class EventLog:
             self._fd = paths.for_the_user_alone(str(self._path), flags)
         return self._fd
 
-    def _is_at_its_place(self, known: os.stat_result) -> bool:
+    def _is_in_order(self, known: os.stat_result) -> bool:
         """Whether the file in hand is still what is found at its path."""
         try:
             return os.path.samestat(os.stat(self._path), known)

@@ -206,7 +206,7 @@ class Server:
             )
         elif not hmac.compare_digest(hello.token.encode(errors="replace"), self.endpoint.token.encode()):
             self._send_away(client, "wrong token")
-        elif not self._has_place(commands_only=hello.from_n == COMMANDS_ONLY):
+        elif not self._has_room(commands_only=hello.from_n == COMMANDS_ONLY):
             self._send_away(client, f"{MAX_CLIENTS} clients are already connected")
         else:
             client.deadline = None
@@ -218,7 +218,7 @@ class Server:
             client.out += ENCODE.encode(welcome) + b"\n"
             self._pump(client)
 
-    def _has_place(self, *, commands_only: bool) -> bool:
+    def _has_room(self, *, commands_only: bool) -> bool:
         """Makes a place where it can: whether there is one."""
         there = [
             client

@@ -73,9 +73,9 @@ def private_folder(folder: Path) -> Path:
 def make_folder(folder: Path) -> None:
     """Makes `folder` if it is missing, and all that it lies in, for its user alone whatever the umask is. Raises
     OSError."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in reversed(missing):
-        place.mkdir(mode=0o700, exist_ok=True)
+    missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
+    for ancestor in reversed(missing):
+        ancestor.mkdir(mode=0o700, exist_ok=True)
 
 
 def trusted_folder(folder: Path) -> Path:
@@ -90,14 +90,16 @@ def trusted_folder(folder: Path) -> Path:
     if not hasattr(os, "getuid"):
         return real
     own = {os.getuid(), 0}
-    for place in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
-        info = place.lstat()
+    for ancestor in dict.fromkeys((real, *real.parents, folder.absolute(), *folder.absolute().parents)):
+        info = ancestor.lstat()
         if info.st_uid not in own:
-            raise PermissionError(f"{place} belongs to another user, who could change its contents")
+            raise PermissionError(f"{ancestor} belongs to another user, who could change its contents")
         sticky = info.st_mode & stat.S_ISVTX  # where others may add files, and change none of its user's
-        written_by_others = _OTHERS_WRITE if place == real else 0 if sticky else stat.S_IWOTH
+        written_by_others = _OTHERS_WRITE if ancestor == real else 0 if sticky else stat.S_IWOTH
         if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
-            raise PermissionError(f"{place} can be changed by other users (its mode is {stat.S_IMODE(info.st_mode):o})")
+            raise PermissionError(
+                f"{ancestor} can be changed by other users (its mode is {stat.S_IMODE(info.st_mode):o})"
+            )
     return real
 
 
@@ -139,7 +141,7 @@ def runtime_folder() -> Path:
 
     Raises PermissionError where all are taken.
     """
-    for folder in _runtime_places():
+    for folder in _runtime_folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             if _is_ours(folder):
@@ -150,7 +152,7 @@ def runtime_folder() -> Path:
     return private_folder(folder)
 
 
-def _runtime_places() -> Iterator[Path]:
+def _runtime_folders() -> Iterator[Path]:
     """In the user's own runtime folder, of which a program that was not started from a session has not been told; else
     where all users may make one."""
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()

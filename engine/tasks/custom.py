@@ -111,11 +111,11 @@ class Custom(Task):
         if type(own.task).transform is OwnTask.transform:
             return None
 
-        def transformed(inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
+        def transformed(inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
             if not len(targets):
                 return inputs, targets
             with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
-                torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=place, rank=rank))
+                torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
                 made: Any = own.task.transform(inputs, targets)
             if not isinstance(made, tuple) or [type(each) for each in made] != [Tensor, Tensor]:
                 raise own.wrong(f"transform returns {_kind(made)}, not a tuple of inputs and targets")

@@ -45,9 +45,9 @@ class EdgeMetric(Metric):
         likely, drawn = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
         counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
         for found, (share, bits) in zip(likely, drawn, strict=True):
-            place = _inside(share)
-            layers = [(bits[place] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
-            thin = np.where(share[place] == OUTSIDE, 0, thin_maxima(found[place]))
+            region = _inside(share)
+            layers = [(bits[region] >> number & 1).astype(bool) for number in range(MOST_ANNOTATORS)]
+            thin = np.where(share[region] == OUTSIDE, 0, thin_maxima(found[region]))
             of_image = count(thin, [layer for layer in layers if layer.any()])
             counts += of_image
             at_best += best_row(of_image)

@@ -42,10 +42,10 @@ class MaskMetric(InstanceMetric):
         true = instances(target)
         learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
         every = np.arange(len(self.counters) - 1)
-        places = np.concatenate([learnt, unknown.repeat(len(every))])
+        indices = np.concatenate([learnt, unknown.repeat(len(every))])
         classes = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
-        ignored = np.arange(len(places)) >= len(learnt)
-        masks, boxes = true.masks.numpy()[places], true.boxes.double().numpy()[places]
+        ignored = np.arange(len(indices)) >= len(learnt)
+        masks, boxes = true.masks.numpy()[indices], true.boxes.double().numpy()[indices]
         overlaps = [
             mask_overlaps(masks_of(found, *target.shape[-2:]), masks, ignored),
             box_overlaps(found.boxes, boxes, ignored),

@@ -43,7 +43,7 @@ class OneHot:
     def __init__(self, classes: int) -> None:
         self._classes = classes
 
-    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
         return inputs, self._shares(targets)
 
     def _shares(self, targets: Tensor) -> Tensor:
@@ -64,12 +64,12 @@ class Mixing(OneHot):
         super().__init__(classes)
         self._mixup, self._cutmix, self._streams = mixup, cutmix, streams
 
-    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, place: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
         """Changes `inputs` in place."""
         shares = self._shares(targets)
         if not len(inputs):
             return inputs, shares
-        random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=place)
+        random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=batch_index)
         cuts = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
         alpha = self._cutmix if cuts else self._mixup
         kept = float(random.beta(alpha, alpha))

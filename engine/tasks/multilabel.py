@@ -163,15 +163,15 @@ class LabelsOfImage(Objective):
         return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        return Visualization(image, ", ".join(self._classes[number] for number in _places(target > 0.5)) or "no label")
+        return Visualization(image, ", ".join(self._classes[number] for number in _indices(target > 0.5)) or "no label")
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         likely = output.float().sigmoid()
-        found = sorted(_places(likely >= THRESHOLD), key=lambda number: -float(likely[number]))
+        found = sorted(_indices(likely >= THRESHOLD), key=lambda number: -float(likely[number]))
         told = [f"{self._classes[number]} ({100 * likely[number]:.0f} %)" for number in found]
         return Visualization(image, ", ".join(told) or "no label")
 
 
-def _places(there: Tensor) -> list[int]:
-    places: list[int] = there.nonzero().flatten().tolist()
-    return places
+def _indices(there: Tensor) -> list[int]:
+    indices: list[int] = there.nonzero().flatten().tolist()
+    return indices

@@ -74,8 +74,8 @@ class DataLoaders:
             )
         )
         sampler = self._sampler(picked, shuffle=False)
-        places = [int(place) for share in sampler.epoch_from(1, 0) for place in share.indices]
-        return Share(picked, places, self._split_loader(picked, sampler, kept="memory", threads=0))
+        positions = [int(index) for share in sampler.epoch_from(1, 0) for index in share.indices]
+        return Share(picked, positions, self._split_loader(picked, sampler, kept="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         evenly = shuffle and self._spec.job.oversample and "oversample" in self._task.entry.fields

@@ -19,7 +19,7 @@ class KeptBuffers:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._places = [
+        self._owners = [
             (buffers_of(part), name) for part in model.modules() if part.training for name in buffers_of(part)
         ]
         self._own: list[Tensor | None] = []
@@ -28,7 +28,7 @@ class KeptBuffers:
 
     @torch.no_grad()
     def keep(self) -> None:
-        own = [buffers[name] for buffers, name in self._places]
+        own = [buffers[name] for buffers, name in self._owners]
         if not self._is_known(own):
             self._learn(own)
             return
@@ -37,7 +37,7 @@ class KeptBuffers:
 
     @torch.no_grad()
     def restore(self) -> None:
-        for (buffers, name), own, copy in zip(self._places, self._own, self._copies, strict=True):
+        for (buffers, name), own, copy in zip(self._owners, self._own, self._copies, strict=True):
             if own is not None and copy is not None:
                 own.copy_(copy)
             buffers[name] = own

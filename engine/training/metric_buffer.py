@@ -85,7 +85,7 @@ class BufferedMetrics:
 
     def read(self) -> StepTotals:
         losses = self._losses.read()
-        bad = (self._first + place for place, loss in enumerate(losses) if not math.isfinite(loss))
+        bad = (self._first + offset for offset, loss in enumerate(losses) if not math.isfinite(loss))
         return StepTotals(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,

@@ -128,14 +128,14 @@ class Reporter:
     def _heartbeat(self) -> Heartbeat:
         activity, since = self._activity
         seconds = time.monotonic() - since
-        standing, place = look(self._main) if seconds > LOOK_S else ("", "")
+        standing, location = look(self._main) if seconds > LOOK_S else ("", "")
         return Heartbeat(
             step=self.step,
             activity=activity,
             seconds=round(seconds, 3),
             longest_step_s=round(self._longest_step_s, 3),
             standing=standing,
-            place=place,
+            location=location,
         )
 
     @property

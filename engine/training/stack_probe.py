@@ -33,12 +33,12 @@ def look(thread: int) -> tuple[Standing, str]:
     if frame is None:
         return "", ""
     file, function = _file(frame), frame.f_code.co_name
-    place = f"{function} ({Path(file).name}, line {frame.f_lineno})"
+    location = f"{function} ({Path(file).name}, line {frame.f_lineno})"
     if file.startswith(_READING):
-        return "reading", place
+        return "reading", location
     if function == _BACKWARD or any(part in file for part in _WAITING):
-        return "waiting", place
-    return "working", place
+        return "waiting", location
+    return "working", location
 
 
 def _file(frame: FrameType) -> str:

@@ -93,7 +93,9 @@ class Trainer:
             if not stopped:
                 self.reporter.phase("saving")
             ends = stopped or self.stopping.over or epoch == self.job.epochs
-            self.checkpointer.save(self._place(epoch, done, validated=not stopped), values, averaged, may_wait=not ends)
+            self.checkpointer.save(
+                self._progress(epoch, done, validated=not stopped), values, averaged, may_wait=not ends
+            )
             if stopped:
                 break
             done = 0
@@ -169,7 +171,7 @@ class Trainer:
         self.reporter.phase("saving")
         for callback in self.callbacks:
             callback.on_steps_end()
-        self.checkpointer.save(self._place(epoch, done))
+        self.checkpointer.save(self._progress(epoch, done))
         self.reporter.phase("training")
         for callback in self.callbacks:
             callback.on_steps_start()
@@ -213,7 +215,7 @@ class Trainer:
         self.reporter.at("evaluate")
         return stop
 
-    def _place(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
+    def _progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
         return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
     def _tell(self, event: Event) -> None:

@@ -259,7 +259,7 @@ def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
 
 def _begin(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
     """Where the run goes on, with so many steps an epoch."""
-    return checkpoint.place(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
+    return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:

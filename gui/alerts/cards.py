@@ -76,14 +76,14 @@ class AlertCards(QWidget):
         now = self._alerts.in_force
         for number in [number for number in self._cards if number not in {alert.number for alert in now}]:
             self._cards.pop(number).deleteLater()
-        for place, alert in enumerate(now):
+        for index, alert in enumerate(now):
             card = self._cards.get(alert.number)
             if card is None:
                 card = self._cards[alert.number] = AlertCard(self._alerts, alert)
             else:
                 card.show_alert(alert)
-            if self._layout.indexOf(card) != place + 1:
-                self._layout.insertWidget(place + 1, card)
+            if self._layout.indexOf(card) != index + 1:
+                self._layout.insertWidget(index + 1, card)
         self._none.setVisible(not now)
 
 

@@ -181,17 +181,17 @@ class RuleEditors(QWidget):
             return None
         label = "Below" if threshold.below else "At or above"
         editor = FloatEditor(optional=threshold.own is not None, empty=threshold.own_words)
-        self._place(editor, "threshold", 1, label, threshold.unit)
+        self._add(editor, "threshold", 1, label, threshold.unit)
         return editor
 
     def _lasts_editor(self) -> FloatEditor | None:
         if self._kind.event:
             return None
         editor = FloatEditor()
-        self._place(editor, "for_s", 3, "For at least", "min" if self._scale_s > 1 else "s")
+        self._add(editor, "for_s", 3, "For at least", "min" if self._scale_s > 1 else "s")
         return editor
 
-    def _place(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
+    def _add(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
         editor.setFixedWidth(_EDITOR_WIDTH)
         editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
         editor.edited.connect(self._check)
@@ -245,11 +245,11 @@ class RuleEditors(QWidget):
         titles = dict(there) | {key: f"{key} (not here)" for key in named if key not in self._titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()
-        for place, (key, title) in enumerate(titles.items()):
+        for index, (key, title) in enumerate(titles.items()):
             if key not in self._boxes:
                 self._boxes[key] = QCheckBox()
                 self._boxes[key].toggled.connect(self._commit)
-            self._list.insertWidget(place, self._boxes[key])
+            self._list.insertWidget(index, self._boxes[key])
             self._boxes[key].setText(title)
             self._boxes[key].setAccessibleName(f"{title} for {self._kind.title}")
         for before, after in pairwise((self.all_devices, *(self._boxes[key] for key in titles))):

@@ -71,8 +71,8 @@ class AlertsView(QWidget):
         """Side by side the halves are equal; one below the other, the table takes what is left, where there is one."""
         wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         table = not self.table.isHidden()
-        for place, stretch in enumerate((wide or table, wide, not wide and not table)):
-            self._halves.setStretch(place, int(stretch))
+        for index, stretch in enumerate((wide or table, wide, not wide and not table)):
+            self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
         alerts = QVBoxLayout()

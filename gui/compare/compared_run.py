@@ -25,9 +25,9 @@ _JOULES_PER_WH = 3600.0
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """`place` counts from 0 and decides the run's colour; `job` is None where its file cannot be read."""
+    """`series` counts from 0 and decides the run's colour; `job` is None where its file cannot be read."""
 
-    place: int
+    series: int
     summary: RunSummary
     job: Job | None
     data: RunData
@@ -35,13 +35,13 @@ class ComparedRun:
     @property
     def number(self) -> str:
         """A short label for where the name does not fit."""
-        return str(self.place + 1)
+        return str(self.series + 1)
 
     @property
     def title(self) -> str:
         return f"{self.number} · {run_title(self.summary)}"
 
-    def places(self, of: Steps | Validations, over: Over) -> Floats:
+    def x(self, of: Steps | Validations, over: Over) -> Floats:
         """Where its points lie: steps, epochs (with fractions), or seconds since its start. Empty where not known."""
         if over == "time":
             return of.seconds.values

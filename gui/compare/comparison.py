@@ -147,12 +147,12 @@ def _figures(
 ) -> Row:
     """A row of figures. The best are those that no other `among` the runs that count is better than."""
     counted = {
-        place: value for place, value in enumerate(values) if value is not None and (among is None or among[place])
+        series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }
     best: frozenset[int] = frozenset()
     if len(set(counted.values())) > 1:
         top = max(counted.values()) if higher else min(counted.values())
-        best = frozenset(place for place, value in counted.items() if value == top)
+        best = frozenset(series for series, value in counted.items() if value == top)
     return Row(title, tuple(NOT_KNOWN if value is None else write(value) for value in values), best, help_text)
 
 

@@ -56,7 +56,7 @@ class CompareCurves(QWidget):
         self._columns = 0
         for plot in self.plots.values():
             self._prepare(plot)
-        self._place()
+        self._arrange()
 
     @property
     def in_order(self) -> list[LinePlot]:
@@ -95,10 +95,10 @@ class CompareCurves(QWidget):
                 self._add_line(key, plot, run)
             plot.set_smoothing(self._weight)
             plot.setVisible(not key.startswith(_VALIDATION) or key in told)
-        self._place(anew=True)
+        self._arrange(anew=True)
         ends = [
             float(x.max()) for run in runs for of in (run.data.steps, run.data.validations)
-            if len(x := run.places(of, self.over))
+            if len(x := run.x(of, self.over))
         ]  # fmt: skip
         self.group.set_extent(0.0, max(ends, default=1.0))
 
@@ -113,7 +113,7 @@ class CompareCurves(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place()
+        self._arrange()
 
     def _add_line(self, key: str, plot: LinePlot, run: ComparedRun) -> None:
         """Adds what the run told of that quantity, if it told any."""
@@ -121,15 +121,15 @@ class CompareCurves(QWidget):
         validated = name != key
         of: Steps | Validations = run.data.validations if validated else run.data.steps
         column: Column | None = run.data.validations.measures.get(name) if validated else getattr(run.data.steps, name)
-        x = run.places(of, self.over)
+        x = run.x(of, self.over)
         if column is None or not len(column) or not len(x):
             return
         line = LineStyle(
             run.number,
-            _color_of(run.place),
+            _color_of(run.series),
             smooth=key in ("loss", "accuracy", "images_per_second"),
             markers=validated,
-            dashed=theme.series_is_dashed(run.place),
+            dashed=theme.series_is_dashed(run.series),
         )
         plot.add_line(run.number, line)
         plot.set_data(run.number, x, column.values)
@@ -153,7 +153,7 @@ class CompareCurves(QWidget):
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text("Not logged")
 
-    def _place(self, anew: bool = False) -> None:
+    def _arrange(self, anew: bool = False) -> None:
         """Lays the plots in as many columns as have room."""
         columns = max(1, min(3, self.width() // _LEAST_WIDTH))
         if columns == self._columns and not anew:
@@ -171,13 +171,13 @@ def _heading(measure: str) -> str:
 
 
 def _named(run: ComparedRun) -> tuple[Span, Span]:
-    line = "╍" if theme.series_is_dashed(run.place) else "━"
-    return Span(line, color=theme.series_color(run.place)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
+    line = "╍" if theme.series_is_dashed(run.series) else "━"
+    return Span(line, color=theme.series_color(run.series)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
     return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
 
 
-def _color_of(place: int) -> Callable[[], str]:
-    return lambda: theme.series_color(place)
+def _color_of(series: int) -> Callable[[], str]:
+    return lambda: theme.series_color(series)

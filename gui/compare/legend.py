@@ -59,7 +59,7 @@ class Legend(QWidget):
     @property
     def shown(self) -> set[int]:
         """The places of the runs that are checked."""
-        return {place for place, box in self.boxes.items() if box.isChecked()}
+        return {series for series, box in self.boxes.items() if box.isChecked()}
 
     def clear(self) -> None:
         for box in self.boxes.values():
@@ -70,12 +70,12 @@ class Legend(QWidget):
 
     def add_run(self, run: ComparedRun) -> None:
         """Adds a run, checked; one that is there already keeps its state."""
-        if run.place in self.boxes:
+        if run.series in self.boxes:
             return
-        box = self.boxes[run.place] = QCheckBox(_short(run.title))
+        box = self.boxes[run.series] = QCheckBox(_short(run.title))
         box.setChecked(True)
         box.setIconSize(_SWATCH)
-        box.setIcon(swatch(run.place))
+        box.setIcon(swatch(run.series))
         summary = run.summary
         box.setToolTip(
             "\n".join((run.title, f"{model_title(summary.model)}, {strategy_title(summary.strategy)}", summary.folder))
@@ -104,18 +104,18 @@ class Legend(QWidget):
         self.changed.emit()
 
     def _recolor(self) -> None:
-        for place, box in self.boxes.items():
-            box.setIcon(swatch(place))
+        for series, box in self.boxes.items():
+            box.setIcon(swatch(series))
 
 
-def swatch(place: int) -> QIcon:
-    """A piece of the line at `place`."""
+def swatch(series: int) -> QIcon:
+    """A piece of the line at `series`."""
     image = QPixmap(_SWATCH * 2)
     image.setDevicePixelRatio(2.0)
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
-    style = Qt.PenStyle.DashLine if theme.series_is_dashed(place) else Qt.PenStyle.SolidLine
-    painter.setPen(QPen(QColor(theme.series_color(place)), 3, style, Qt.PenCapStyle.FlatCap))
+    style = Qt.PenStyle.DashLine if theme.series_is_dashed(series) else Qt.PenStyle.SolidLine
+    painter.setPen(QPen(QColor(theme.series_color(series)), 3, style, Qt.PenCapStyle.FlatCap))
     middle = _SWATCH.height() / 2
     painter.drawLine(QPointF(0, middle), QPointF(_SWATCH.width(), middle))
     painter.end()

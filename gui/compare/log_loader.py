@@ -57,10 +57,10 @@ class Reading(QObject):
             self._thread = None
 
     def _work(self, turn: int, runs: list[tuple[int, RunFolder]], ended: threading.Event) -> None:
-        for place, run in runs:
+        for series, run in runs:
             said: ComparedRun | str
             try:
-                said = read_run(place, run, ended) or ""
+                said = read_run(series, run, ended) or ""
             except Exception as error:  # whatever one run's files hold, the others are to be seen
                 said = why(error)
             if ended.is_set() or not emitted(self._said, turn, run.run_id, said):
@@ -79,7 +79,7 @@ class Reading(QObject):
             self.read.emit(said)
 
 
-def read_run(place: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
+def read_run(series: int, run: RunFolder, ended: threading.Event) -> ComparedRun | None:
     """All that `run` has said; None where there is no such run. Stops in between once `ended` is set. Raises OSError, and
     whatever damaged files may lead to."""
     try:
@@ -93,4 +93,4 @@ def read_run(place: int, run: RunFolder, ended: threading.Event) -> ComparedRun 
             data.apply_all(events)
     finally:
         reader.close()
-    return ComparedRun(place, summary, data.started.job if data.started is not None else run.job(), data)
+    return ComparedRun(series, summary, data.started.job if data.started is not None else run.job(), data)

@@ -91,7 +91,7 @@ class ComparePage(QWidget):
         """Compares the runs of these ids, in this order."""
         self.clear()
         root = paths.runs_folder()
-        self._wanted = {place: RunFolder(root / run_id) for place, run_id in enumerate(dict.fromkeys(run_ids))}
+        self._wanted = {series: RunFolder(root / run_id) for series, run_id in enumerate(dict.fromkeys(run_ids))}
         self._stack.setCurrentIndex(1 if self._wanted else 0)
         self._read(self._wanted)
         self._tell()
@@ -204,7 +204,7 @@ class ComparePage(QWidget):
             self._reading.start(list(wanted.items()))
 
     def _take(self, run: ComparedRun) -> None:
-        self.runs[run.place] = run
+        self.runs[run.series] = run
         self._unread.pop(run.summary.run_id, None)
         self.legend.add_run(run)
         self._soon.start()  # runs that are read at once are shown at once
@@ -213,7 +213,7 @@ class ComparePage(QWidget):
     def _miss(self, run_id: str, why: str) -> None:
         self._unread[run_id] = why
         if not why:
-            self._wanted = {place: run for place, run in self._wanted.items() if run.run_id != run_id}
+            self._wanted = {series: run for series, run in self._wanted.items() if run.run_id != run_id}
         self._tell()
 
     def _read_whole(self) -> None:
@@ -224,9 +224,9 @@ class ComparePage(QWidget):
 
     def _going_on(self) -> dict[int, RunFolder]:
         return {
-            place: run
-            for place, run in self._wanted.items()
-            if place in self.runs and self.runs[place].summary.state in ("starting", "running")
+            series: run
+            for series, run in self._wanted.items()
+            if series in self.runs and self.runs[series].summary.state in ("starting", "running")
         }
 
     def _read_on_later(self) -> None:
@@ -240,7 +240,7 @@ class ComparePage(QWidget):
     # Showing
 
     def _ordered(self) -> tuple[ComparedRun, ...]:
-        return tuple(self.runs[place] for place in sorted(self.runs))
+        return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
         self._soon.stop()
@@ -256,7 +256,7 @@ class ComparePage(QWidget):
 
     def _show_curves(self) -> None:
         shown = self.legend.shown
-        self.curves.show_runs([run for run in self._ordered() if run.place in shown])
+        self.curves.show_runs([run for run in self._ordered() if run.series in shown])
 
     def _tell(self) -> None:
         count = len(self._wanted)
@@ -264,7 +264,7 @@ class ComparePage(QWidget):
         gone = [f"{run_id} can no longer be read." for run_id, why in self._unread.items() if not why]
         unread = {run_id: why for run_id, why in self._unread.items() if why}
         left = [
-            place for place, run in self._wanted.items() if place not in self.runs and run.run_id not in self._unread
+            series for series, run in self._wanted.items() if series not in self.runs and run.run_id not in self._unread
         ]
         reading = [f"Reading {count - len(left) + 1} of {count} …"] if left else []
         self._state.setText(" ".join([*reading, *gone, unread_words(unread)]).strip())
@@ -275,7 +275,7 @@ class ComparePage(QWidget):
     def save_curves(self, path: Path) -> None:
         """Writes every point of the curves of the runs that are shown."""
         shown = self.legend.shown
-        table = CurvesTable(tuple(run for run in self._ordered() if run.place in shown))
+        table = CurvesTable(tuple(run for run in self._ordered() if run.series in shown))
         self._write(path, table, "The curves were saved to")
 
     def save_table(self, path: Path) -> None:

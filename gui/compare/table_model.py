@@ -62,19 +62,19 @@ class CompareModel(QAbstractTableModel):
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
-        row, place = self.rows[index.row()], index.column()
+        row, column_index = self.rows[index.row()], index.column()
         if row.heading:
             return None
-        best = place in row.best
+        best = column_index in row.best
         answer: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
-            answer = f"{BEST if best else ''}{row.texts[place]}"
+            answer = f"{BEST if best else ''}{row.texts[column_index]}"
         elif role == Qt.ItemDataRole.FontRole and best:
             answer = self._bold
         elif role == Qt.ItemDataRole.AccessibleTextRole:
-            answer = f"{row.texts[place]}{', the best' if best else ''}"
+            answer = f"{row.texts[column_index]}{', the best' if best else ''}"
         elif role == Qt.ItemDataRole.ToolTipRole and row.tips:
-            answer = row.tips[place] or None
+            answer = row.tips[column_index] or None
         return answer
 
     @staticmethod
@@ -82,7 +82,7 @@ class CompareModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return run.title
         if role == Qt.ItemDataRole.DecorationRole:
-            return swatch(run.place)
+            return swatch(run.series)
         if role == Qt.ItemDataRole.ToolTipRole:
             return f"{run.title}\n{run.summary.folder}"
         return None

@@ -23,7 +23,7 @@ def milliseconds(seconds: float) -> str:
 
 def memory_words(stage: Stage, cut: Cut) -> str:
     """ "1.2 GiB", "1.2 of 8.0 GiB free", or that it is over."""
-    limit = cut.memory_bytes[stage.place]
+    limit = cut.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:
         return needed
@@ -36,7 +36,7 @@ def share_words(stage: Stage) -> str:
 
 def travels(held: Sequence[Stage], number: int) -> int:
     """The bytes of each microbatch that stage `number` sends to another device: none to a stage of its own."""
-    stays = number + 1 >= len(held) or held[number].place == held[number + 1].place
+    stays = number + 1 >= len(held) or held[number].group_rank == held[number + 1].group_rank
     return 0 if stays else held[number].sent_bytes
 
 
@@ -69,7 +69,7 @@ def describe_stage(number: int, held: Sequence[Stage], cut: Cut, title: str) -> 
 
 def describe_cut(cut: Cut, held: Sequence[Stage], titles: Sequence[str]) -> str:
     """All of the image in words."""
-    sentences = [describe_stage(number, held, cut, titles[stage.place]) for number, stage in enumerate(held)]
+    sentences = [describe_stage(number, held, cut, titles[stage.group_rank]) for number, stage in enumerate(held)]
     return " ".join([balance_words(cut, held), *sentences])
 
 
@@ -80,7 +80,7 @@ def balance_words(cut: Cut, held: Sequence[Stage]) -> str:
     """
     seconds = [0.0] * len(cut.devices)
     for stage in held:
-        seconds[stage.place] += stage.seconds
+        seconds[stage.group_rank] += stage.seconds
     slowest, mean = max(seconds), sum(seconds) / len(seconds)
     even = f"{100 / len(seconds):.0f} %"
     share = f"{100 * slowest / sum(seconds):.0f} %" if sum(seconds) else even

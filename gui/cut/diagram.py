@@ -21,7 +21,7 @@ TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
 class CutDiagram(QWidget):
-    """The stages, the places where a cut may stand as ticks, and the cuts as handles.
+    """The stages, the split points at which a cut may stand as ticks, and the cuts as handles.
 
     Signals: cut_moved(object) - the Cut after the user has moved one; automatic_wanted() - Home was pressed.
     Attributes: cut - what is shown, None for nothing; handles - from the left; none where it is `read_only`.
@@ -41,7 +41,7 @@ class CutDiagram(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Shows `cut`; `titles` name the devices of its places. Raises ValueError where its cuts cannot be."""
+        """Shows `cut`; `titles` name the devices of its ranks. Raises ValueError where its cuts cannot be."""
         self._bar = lay_out(cut)
         self.cut, self._titles = cut, titles
         if not self._read_only and len(self.handles) != len(cut.cuts):
@@ -51,7 +51,7 @@ class CutDiagram(QWidget):
             handle.setToolTip(self._handle_words(cut, handle.number))
         self.setAccessibleDescription(cut_format.describe_cut(cut, self._bar.stages, titles))
         self.setFixedHeight(self.sizeHint().height())
-        self._place_handles()
+        self._lay_handles()
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -61,7 +61,7 @@ class CutDiagram(QWidget):
         return QSize(280, self.sizeHint().height())
 
     def step(self, number: int, by: int) -> None:
-        """Moves cut `number` by so many places, as far as its neighbours let it."""
+        """Moves cut `number` by so many split points, as far as its neighbours let it."""
         if self.cut is None:
             return
         free = reachable(self.cut, number)
@@ -69,12 +69,12 @@ class CutDiagram(QWidget):
         self._move(number, free[index])
 
     def drag(self, number: int, x: float) -> None:
-        """Moves cut `number` to the place nearest to `x` pixels from the left."""
+        """Moves cut `number` to the split point nearest to `x` pixels from the left."""
         if self.cut is None:
             return
         free = set(reachable(self.cut, number))
-        spots = [spot for spot in self._bar.spots if spot.place in free]
-        self._move(number, min(spots, key=lambda spot: abs(self._x(spot.at) - x)).place)
+        spots = [spot for spot in self._bar.spots if spot.split_point in free]
+        self._move(number, min(spots, key=lambda spot: abs(self._x(spot.at) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
         """Where a stage is drawn."""
@@ -83,14 +83,14 @@ class CutDiagram(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._place_handles()
+        self._lay_handles()
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and self.cut is not None:
             where = QPointF(event.pos())
             for number, stage in enumerate(self._bar.stages):
                 if self.stage_rect(number).contains(where):
-                    text = cut_format.describe_stage(number, self._bar.stages, self.cut, self._titles[stage.place])
+                    text = cut_format.describe_stage(number, self._bar.stages, self.cut, self._titles[stage.group_rank])
                     QToolTip.showText(event.globalPos(), text, self)
                     return True
         return super().event(event)
@@ -148,14 +148,14 @@ class CutDiagram(QWidget):
                 QWidget.setTabOrder(self.handles[-1], handle)
             self.handles.append(handle)
 
-    def _place_handles(self) -> None:
+    def _lay_handles(self) -> None:
         for handle in self.handles:
             handle.setFixedHeight(self._top() + self._bar_height() + TICK)
             handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
 
-    def _move(self, number: int, place: str) -> None:
-        if self.cut is not None and place != self.cut.cuts[number]:
-            self.show_cut(moved(self.cut, number, place), self._titles)
+    def _move(self, number: int, split_point: str) -> None:
+        if self.cut is not None and split_point != self.cut.cuts[number]:
+            self.show_cut(moved(self.cut, number, split_point), self._titles)
             self.cut_moved.emit(self.cut)
 
     # What is drawn
@@ -167,7 +167,7 @@ class CutDiagram(QWidget):
         painter.fillRect(rect, fills.light(color))
         strip = QRectF(rect.left(), rect.top(), rect.width(), STRIP)
         painter.fillRect(strip, QColor(color))
-        painter.fillRect(strip, fills.hatch(stage.place, stage.device))
+        painter.fillRect(strip, fills.hatch(stage.group_rank, stage.device))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(QPen(QColor(scheme.error), 3) if stage.over_memory else QPen(QColor(scheme.panel), 1))
         painter.drawRect(rect.adjusted(1, 1, -1, -1) if stage.over_memory else rect)
@@ -179,8 +179,8 @@ class CutDiagram(QWidget):
             painter.setFont(font)
             metrics = painter.fontMetrics()
             shown = next((text for text in texts if metrics.horizontalAdvance(text) <= inside.width()), "")
-            place = QRectF(inside.left(), inside.top() + line * self._line(), inside.width(), self._line())
-            painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, shown)
+            area = QRectF(inside.left(), inside.top() + line * self._line(), inside.width(), self._line())
+            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, shown)
             font.setBold(False)
             painter.setFont(font)
 
@@ -191,7 +191,7 @@ class CutDiagram(QWidget):
         """
         share, needed = cut_format.share_words(stage), size(stage.memory_bytes)
         count = cut_format.count_words(stage.parameters)
-        title = ((f"{number} · {self._titles[stage.place]}", str(number)), True)
+        title = ((f"{number} · {self._titles[stage.group_rank]}", str(number)), True)
         time = ((f"{share} · {cut_format.milliseconds(stage.seconds)}", share), False)
         over = "⚠ " if stage.over_memory else ""
         memory = ((over + cut_format.memory_words(stage, cut), over + needed, over), stage.over_memory)
@@ -205,7 +205,7 @@ class CutDiagram(QWidget):
         free = set(reachable(cut, active)) if active is not None else set()
         top = self._top() + self._bar_height() + 1
         for spot in self._bar.spots:
-            near = spot.place in free
+            near = spot.split_point in free
             painter.setPen(QPen(QColor(scheme.accent if near else scheme.muted), 2 if near else 1))
             x = self._x(spot.at)
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if near else TICK - 3)))
@@ -242,10 +242,10 @@ class CutDiagram(QWidget):
 
     def _handle_words(self, cut: Cut, number: int) -> str:
         before, after = self._bar.stages[number], self._bar.stages[number + 1]
-        here, there = self._titles[before.place], self._titles[after.place]
+        here, there = self._titles[before.group_rank], self._titles[after.group_rank]
         sent = size(cut_format.travels(self._bar.stages, number))
         journey = f"Each microbatch sends {sent} from {here} to {there}, and gradients of the same size come back."
-        if before.place == after.place:
+        if before.group_rank == after.group_rank:
             journey = f"Nothing is sent, since both stages are on {here}."
         return (
             f"After {before.last_module}, before {after.first_module}. {journey} Left and Right move the cut by one "

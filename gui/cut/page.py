@@ -16,7 +16,7 @@ from engine.parallel.cut import CannotCut, automatic, stages
 from gui.actions import bind, leaving
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
-from gui.titles import SCHEDULES, model_title, place_titles, strategy_title
+from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -168,7 +168,7 @@ class CutPage(QWidget):
 
     def _show_cut(self, cut: Cut) -> None:
         self.cut = cut
-        titles = place_titles(cut.devices, self._names)
+        titles = rank_titles(cut.devices, self._names)
         before = len(self.view.image.handles)
         self.view.show_cut(cut, titles)
         if len(self.view.image.handles) != before:
@@ -186,7 +186,7 @@ class CutPage(QWidget):
             batches = f"whole batches of {cut.microbatch_size} images"
         self.title.setText(f"The cut of {model_title(job.model)}")
         self.subtitle.setText(
-            f"{strategy_title(job.strategy)}, {len(cut.stage_places)} stages on {len(cut.devices)} devices · "
+            f"{strategy_title(job.strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
             f"{schedule}{batches}"
         )
 

@@ -39,7 +39,7 @@ class _Column:
 
 COLUMNS: tuple[_Column, ...] = (
     _Column("Stage", lambda row: str(row.number), number=False),
-    _Column("Device", lambda row: row.titles[row.stage.place], number=False),
+    _Column("Device", lambda row: row.titles[row.stage.group_rank], number=False),
     _Column("Modules", lambda row: cut_format.span_words(row.stage), number=False),
     _Column("Layers", lambda row: f"{row.stage.layers:,}", "Layers with parameters"),
     _Column("Parameters", lambda row: cut_format.count_words(row.stage.parameters)),
@@ -100,7 +100,7 @@ class StageTable(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return column.text(row)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return cut_format.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.place])
+            return cut_format.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.group_rank])
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _RIGHT if column.number else _LEFT
         return None

@@ -61,7 +61,7 @@ class CutView(QWidget):
         self.image.show_cut(cut, titles)
         self.model.show_cut(cut, titles)
         self.balance.setText(cut_format.balance_words(cut, held))
-        over = sorted({titles[stage.place] for stage in held if stage.over_memory})
+        over = sorted({titles[stage.group_rank] for stage in held if stage.over_memory})
         self.say(f"⚠ Exceeds the memory of {', '.join(over)}." if over else cut_format.whose_words(cut), bool(over))
         self.automatic.setEnabled(not cut.chosen)
         if before != len(self.image.handles):

@@ -83,13 +83,13 @@ class ClassBalance(QWidget):
             )
             self._draw_bars(painter, row, QRectF(left, y, room, ROW))
 
-    def _draw_bars(self, painter: QPainter, row: int, place: QRectF) -> None:
+    def _draw_bars(self, painter: QPainter, row: int, area: QRectF) -> None:
         scheme = theme.colors()
         heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
-        y = place.top() + (ROW - sum(heights)) / 2
+        y = area.top() + (ROW - sum(heights)) / 2
         for split, height in enumerate(heights[: len(self._values[row])]):
-            width = place.width() * self.share(row, split)
-            bar = QRectF(place.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
+            width = area.width() * self.share(row, split)
+            bar = QRectF(area.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
             # The splits are told apart by their places and by how they are filled, too.
             fill = QBrush(
                 QColor(scheme.accent), Qt.BrushStyle.SolidPattern if split == 0 else Qt.BrushStyle.Dense4Pattern

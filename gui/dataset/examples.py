@@ -76,46 +76,46 @@ class ExampleList(QListWidget):
         if self._given is None:
             return
         self._given[image.sample] = image
-        for place, example in enumerate(self.examples):
+        for number, example in enumerate(self.examples):
             if example.sample == image.sample:
-                self._images.pop(place, None)
-                self._pixmaps.pop(place, None)
-                self._describe(place)
+                self._images.pop(number, None)
+                self._pixmaps.pop(number, None)
+                self._describe(number)
         self.viewport().update()
 
-    def awaits(self, place: int) -> bool:
-        """Whether the example at `place` is yet to be rendered."""
-        return self._given is not None and self.examples[place].sample not in self._given
+    def awaits(self, row: int) -> bool:
+        """Whether the example at `row` is yet to be rendered."""
+        return self._given is not None and self.examples[row].sample not in self._given
 
-    def image(self, place: int) -> QPixmap:
-        """What is shown of the example at `place`; a null one where it cannot be read."""
-        if place not in self._pixmaps:
-            self._pixmaps[place] = self._fitted(self._image(place))
-        return self._pixmaps[place]
+    def image(self, row: int) -> QPixmap:
+        """What is shown of the example at `row`; a null one where it cannot be read."""
+        if row not in self._pixmaps:
+            self._pixmaps[row] = self._fitted(self._image(row))
+        return self._pixmaps[row]
 
-    def _image(self, place: int) -> QImage:
-        if place not in self._images:
-            self._images[place] = QImage.fromData(self.png(place))
-        return self._images[place]
+    def _image(self, row: int) -> QImage:
+        if row not in self._images:
+            self._images[row] = QImage.fromData(self.png(row))
+        return self._images[row]
 
-    def png(self, place: int) -> bytes:
+    def png(self, row: int) -> bytes:
         """What is shown of an example, as the content of a PNG file; empty where it is yet to be rendered."""
-        shown = self._shown(place)
+        shown = self._shown(row)
         return b"" if shown is None else shown.png
 
-    def _shown(self, place: int) -> Example | PreviewImage | None:
+    def _shown(self, row: int) -> Example | PreviewImage | None:
         """What is shown of an example; None where it is yet to be rendered."""
-        example = self.examples[place]
+        example = self.examples[row]
         if self._given is None:
             return example
         return None if example.sample is None else self._given.get(example.sample)
 
-    def _describe(self, place: int) -> None:
-        words, shown = describe(self.examples[place]), self._shown(place)
+    def _describe(self, row: int) -> None:
+        words, shown = describe(self.examples[row]), self._shown(row)
         if isinstance(shown, PreviewImage):
             words += f", as augmented in epoch {shown.epoch} at {shown.size} px"
-        self.item(place).setToolTip(words)
-        self.item(place).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
+        self.item(row).setToolTip(words)
+        self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
@@ -133,8 +133,8 @@ class ExampleList(QListWidget):
         self._side = self._side_that_fits()
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
-        for place in range(self.count()):
-            self.item(place).setSizeHint(QSize(wide, wide + caption))
+        for row in range(self.count()):
+            self.item(row).setSizeHint(QSize(wide, wide + caption))
 
     def _side_that_fits(self) -> int:
         if self._strip or not self.examples:

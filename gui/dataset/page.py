@@ -135,10 +135,10 @@ class DatasetPage(QWidget):
         """Shows the examples as training is given them, where there are such, or as they are."""
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
-    def choose(self, place: int) -> None:
-        """Goes to the example at `place` of the report."""
+    def choose(self, index: int) -> None:
+        """Goes to the example at `index` of the report."""
         self.classes.setCurrentIndex(0)
-        self.examples.setCurrentRow(place)
+        self.examples.setCurrentRow(index)
         self.examples.setFocus()
 
     def _offer(self) -> None:
@@ -151,11 +151,11 @@ class DatasetPage(QWidget):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
             self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
-            place = self.shown_as.currentIndex()
+            index = self.shown_as.currentIndex()
             self.shown_as.clear()
             given = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
             self.shown_as.addItems(["as they are", *given])
-            self.shown_as.setCurrentIndex(place if 0 <= place <= epochs else 0)
+            self.shown_as.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
         for widget in (self._as_label, self.shown_as):

@@ -128,7 +128,7 @@ class GpuCard(QFrame):
             "power_w": (watts(gpu.power_w, width=4), gpu.power_limit_w),
             "temperature_c": (celsius(gpu.temperature_c, 3), 110.0),
         }
-        times = history.places(gpu.uuid)
+        times = history.x(gpu.uuid)
         for quantity in self._told:
             text, highest = shown[quantity]
             self._graphs[quantity].show_data(title, text, times, history.values(gpu.uuid, quantity), highest)
@@ -138,8 +138,8 @@ class GpuCard(QFrame):
         if told == self._told:
             return
         self._told = told
-        for place, quantity in enumerate(told):
-            self._grid.addWidget(self._graphs[quantity], place // 2, place % 2)
+        for number, quantity in enumerate(told):
+            self._grid.addWidget(self._graphs[quantity], number // 2, number % 2)
         for quantity, graph in self._graphs.items():
             graph.setVisible(quantity in told)
 
@@ -199,7 +199,7 @@ class CpuCard(QFrame):
         self._bars.set_loads(cpu.core_load_percent)
         self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
         self._memory_bar.set_memory(cpu.memory_used_bytes, cpu.memory_total_bytes)
-        times = history.places(CPU)
+        times = history.x(CPU)
         load = history.values(CPU, "utilization_percent")
         memory = history.values(CPU, "memory_used_bytes")
         total = cpu.memory_total_bytes

@@ -111,9 +111,9 @@ class DevicesPanel(QWidget):
         self._cards = {uuid: self._cards[uuid] for uuid in wanted}
         first = self._list.indexOf(self._message) + 1
         previous = None
-        for place, card in enumerate(self._cards.values()):
+        for index, card in enumerate(self._cards.values()):
             self._list.removeWidget(card)
-            self._list.insertWidget(first + place, card)
+            self._list.insertWidget(first + index, card)
             if previous is not None:
                 QWidget.setTabOrder(previous, card.check)
             previous = card.check

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.checks.disk import Kind, ModelFile, RealDisk
-from engine.contract.weights import OnDisk, Weights, place
+from engine.contract.weights import OnDisk, Weights, cached_path
 from gui.sources.background import Background
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class CachedDisk(QObject):
 
 def _in_words(question: _Question) -> str:
     about = question[1]
-    return str(place(about) if isinstance(about, Weights) else about)
+    return str(cached_path(about) if isinstance(about, Weights) else about)
 
 
 def _looked(question: _Question, number: int, look: Callable[[], Any]) -> tuple[_Question, int, Any]:

@@ -67,11 +67,11 @@ class DatasetCard(QFrame):
         self._listing.setAccessibleName("Unreadable files")
         self._listing.setFixedHeight(110)
         self.bars = ClassBalance()
-        self._bars_place = QScrollArea(widgetResizable=True)
-        self._bars_place.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._bars_place.setObjectName("panel")
-        self._bars_place.setAccessibleName("Counts per class")
-        self._bars_place.setWidget(self.bars)
+        self._bars_area = QScrollArea(widgetResizable=True)
+        self._bars_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._bars_area.setObjectName("panel")
+        self._bars_area.setAccessibleName("Counts per class")
+        self._bars_area.setWidget(self.bars)
         self._more.toggled.connect(self._show_listing)
         self._lay_out()
         self.clear()
@@ -110,7 +110,7 @@ class DatasetCard(QFrame):
         self._unreadable = dataset_format.unreadable(report) if report is not None else ""
         self._listing.setPlainText(self._unreadable)
         self.bars.show_report(report)
-        self._bars_place.setFixedHeight(min(_BARS_HEIGHT, self.bars.height() + 2))
+        self._bars_area.setFixedHeight(min(_BARS_HEIGHT, self.bars.height() + 2))
         self._more.setChecked(False)
         self._more.setVisible(bool(self._unreadable) or (report is not None and bool(report.classes)))
         self._show_listing(False)
@@ -121,7 +121,7 @@ class DatasetCard(QFrame):
 
     def _show_listing(self, shown: bool) -> None:
         self._listing.setVisible(shown and bool(self._unreadable))
-        self._bars_place.setVisible(shown)
+        self._bars_area.setVisible(shown)
 
     def _show_images(self, examples: tuple[Example, ...]) -> None:
         self.strip.show_examples(examples)
@@ -143,7 +143,7 @@ class DatasetCard(QFrame):
         below.addStretch(1)
         below.addWidget(self.open)
         layout.addLayout(below)
-        layout.addWidget(self._bars_place)
+        layout.addWidget(self._bars_area)
         layout.addWidget(self._listing)
 
 

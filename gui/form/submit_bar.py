@@ -35,7 +35,7 @@ class SubmitBar(QWidget):
         self.train = bind(QPushButton(), actions.train)
         self.train.setObjectName("primary")
         self.copy = bind(QPushButton(), actions.copy_command)
-        self._ahead_place = QWidget()
+        self._queue_row = QWidget()
         self._focus_due = False
         self._lay_out()
         self.show_ahead("", False)
@@ -49,7 +49,7 @@ class SubmitBar(QWidget):
         """Says who is on the devices; nothing where `text` is empty."""
         self.ahead.setText(text)
         self.ahead.setAccessibleDescription(text)
-        self._ahead_place.setVisible(bool(text))
+        self._queue_row.setVisible(bool(text))
         self.at_once.setVisible(can_start_at_once)
 
     def show_ready(self, why_not: str, problems: tuple[Problem, ...]) -> None:
@@ -63,7 +63,7 @@ class SubmitBar(QWidget):
         (self.copy if self._focus_due else self.train).setFocus()
 
     def _lay_out(self) -> None:
-        line = QHBoxLayout(self._ahead_place)
+        line = QHBoxLayout(self._queue_row)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(6)
         line.addWidget(IconLabel("clock", "muted", "In line"), 0, Qt.AlignmentFlag.AlignTop)
@@ -76,7 +76,7 @@ class SubmitBar(QWidget):
         layout.setContentsMargins(14, 8, 14, 12)
         layout.setSpacing(6)
         layout.addWidget(self.reason)
-        layout.addWidget(self._ahead_place)
+        layout.addWidget(self._queue_row)
         layout.addLayout(buttons)
 
     def _enable(self, why_not: str) -> None:

@@ -138,7 +138,7 @@ class GraphsView(QWidget):
         for key, title in self._titles:
             if self._history.tells(key, quantity):
                 plot.add_line(key, _style(key, title))
-                plot.set_data(key, self._history.places(key), self._history.values(key, quantity))
+                plot.set_data(key, self._history.x(key), self._history.values(key, quantity))
         if quantity in _LEVELS:
             gpus = [gpu for key, _ in self._titles if (gpu := self._history.gpu(key)) is not None]
             plot.set_levels(_LEVELS[quantity](gpus))

@@ -198,11 +198,11 @@ class MonitorPage(QWidget):
 
     def _put(self, view: int, widget: QWidget) -> None:
         """Puts a view where its place was kept."""
-        place = self._stack.widget(view)
+        current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
-        if place is not None:
-            self._stack.removeWidget(place)
-            place.deleteLater()
+        if current is not None:
+            self._stack.removeWidget(current)
+            current.deleteLater()
 
     def _make_processes(self) -> ProcessesView:
         made = ProcessesView(self._hosts, self._marks)
@@ -231,7 +231,7 @@ class MonitorPage(QWidget):
         self._dialog.name.setFocus()
 
     def _save_csv(self) -> None:
-        low, high = (place + self._history.origin for place in self.group.range)
+        low, high = (current + self._history.origin for current in self.group.range)
         if self._stack.currentIndex() == GRAPHS:
             self.saving.ask_csv(self._history.devices, low, high, self.graphs.chosen)
         else:
@@ -245,7 +245,7 @@ class MonitorPage(QWidget):
     def _show_extent(self) -> None:
         devices = self._history.devices
         if devices:
-            ends = [self._history.places(key)[[0, -1]] for key in devices]
+            ends = [self._history.x(key)[[0, -1]] for key in devices]
             self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
 
     def _why_empty(self) -> str:

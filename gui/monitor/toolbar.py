@@ -45,7 +45,7 @@ class Bar(QWidget):
         self.span.setToolTip("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan")
         for title, seconds in SPANS:
             self.span.addItem(title, seconds)
-        self.span.activated.connect(lambda _place: self.span_chosen.emit(self.span.currentData()))
+        self.span.activated.connect(lambda _index: self.span_chosen.emit(self.span.currentData()))
         self.compact = _toggle("Compact", "One row per GPU")
         self.compact.toggled.connect(self.compact_toggled)
         self.load = _toggle("Sort by load", "Shows the busiest GPUs first")

@@ -77,10 +77,10 @@ class Annotations(QGraphicsItem):
         self._cursor_pen = QPen(QColor(scheme.text), 1, Qt.PenStyle.DotLine)
         self._renew()
 
-    def show_cursor(self, place: float | None) -> None:
-        """Draws the crosshair at `place` on the horizontal axis; None puts it away."""
-        if place != self._cursor:
-            self._cursor = place
+    def show_cursor(self, x: float | None) -> None:
+        """Draws the crosshair at `x` on the horizontal axis; None puts it away."""
+        if x != self._cursor:
+            self._cursor = x
             self.update()
 
     def show_levels(self, levels: Sequence[Level]) -> None:
@@ -93,11 +93,11 @@ class Annotations(QGraphicsItem):
             self.marks, self.named = marks, named
             self._renew_marks()
 
-    def mark_at(self, place: float, within_px: float) -> Mark | None:
-        """The mark that is nearest to `place` on the horizontal axis, None where none is so close."""
-        within = self._box.place_at(within_px) - self._box.place_at(0)
-        near = min(self.marks, key=lambda mark: abs(mark.place - place), default=None)
-        return near if near is not None and abs(near.place - place) <= within else None
+    def mark_at(self, x: float, within_px: float) -> Mark | None:
+        """The mark that is nearest to `x` on the horizontal axis, None where none is so close."""
+        within = self._box.x_at(within_px) - self._box.x_at(0)
+        near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
+        return near if near is not None and abs(near.x - x) <= within else None
 
     def boundingRect(self) -> QRectF:
         return self._box.rect()
@@ -156,9 +156,9 @@ class Annotations(QGraphicsItem):
     def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
         low, high = self._box.across
         taken: list[QRectF] = []
-        seen = [mark for mark in self.marks if low <= mark.place <= high]
-        for mark in sorted(seen, key=lambda mark: -mark.place):  # the newest has the first choice of room
-            x = round(self._box.pixel_across(mark.place))
+        seen = [mark for mark in self.marks if low <= mark.x <= high]
+        for mark in sorted(seen, key=lambda mark: -mark.x):  # the newest has the first choice of room
+            x = round(self._box.pixel_across(mark.x))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
             line = QLineF(x, top, x, rect.bottom())

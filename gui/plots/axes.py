@@ -113,13 +113,13 @@ class Axis(QGraphicsWidget):
             return
         self._laid_for = asked
         spacing, ticks = self._ticks(low, high)
-        places = [self._pixel(tick) for tick in ticks]
-        self._lines = [self._grid_line(place) for place in places]
+        pixels = [self._pixel(tick) for tick in ticks]
+        self._lines = [self._grid_line(pixel) for pixel in pixels]
         texts = self.words(ticks, spacing) if self.shows_numbers else []
         self._texts = [
             (corner, laid_out(text))
-            for place, text in zip(places, texts, strict=False)
-            for corner in self._corner(metrics, place, text)
+            for pixel, text in zip(pixels, texts, strict=False)
+            for corner in self._corner(metrics, pixel, text)
         ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
@@ -148,11 +148,11 @@ class Axis(QGraphicsWidget):
     def _edge(self) -> QRectF:
         raise NotImplementedError
 
-    def _grid_line(self, place: float) -> QRectF:
+    def _grid_line(self, pixel: float) -> QRectF:
         raise NotImplementedError
 
-    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
-        """The upper left corner of what is written at `place`; none where there is no room for it."""
+    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+        """The upper left corner of what is written at `pixel`; none where there is no room for it."""
         raise NotImplementedError
 
 
@@ -216,13 +216,13 @@ class BottomAxis(Axis):
     def _edge(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
 
-    def _grid_line(self, place: float) -> QRectF:
-        return QRectF(place, self._area.top(), 1, self._area.height())
+    def _grid_line(self, pixel: float) -> QRectF:
+        return QRectF(pixel, self._area.top(), 1, self._area.height())
 
-    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
+    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         half = metrics.horizontalAdvance(text) / 2
-        if self._bounds.left() <= place - half and place + half <= self._bounds.right():
-            yield QPointF(round(place - half), self._area.bottom() + _TEXT_GAP)
+        if self._bounds.left() <= pixel - half and pixel + half <= self._bounds.right():
+            yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
 
 
 def log_ticks(low: float, high: float, most: float) -> list[float]:
@@ -289,9 +289,9 @@ class LeftAxis(Axis):
     def _edge(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())
 
-    def _grid_line(self, place: float) -> QRectF:
-        return QRectF(self._area.left(), place, self._area.width(), 1)
+    def _grid_line(self, pixel: float) -> QRectF:
+        return QRectF(self._area.left(), pixel, self._area.width(), 1)
 
-    def _corner(self, metrics: QFontMetrics, place: float, text: str) -> Iterator[QPointF]:
+    def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         right = self.rect().right() - _TEXT_GAP
-        yield QPointF(round(right - metrics.horizontalAdvance(text)), round(place - metrics.height() / 2))
+        yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))

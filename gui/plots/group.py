@@ -41,11 +41,11 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line in the plots of a group, at `place` on the horizontal axis: something began there, or, with `ends`,
+    """A vertical line in the plots of a group, at `x` on the horizontal axis: something began there, or, with `ends`,
     came to its end. `color` is asked anew when the scheme changes. It stands in every plot, or where `of` is given in
     those alone that show something of it."""
 
-    place: float
+    x: float
     label: str
     color: Callable[[], str]
     ends: bool = False
@@ -167,9 +167,9 @@ class PlotGroup(QObject):
         move = (high - low) * share
         self.show_range(low + move, high + move)
 
-    def set_cursor(self, place: float | None) -> None:
-        if place != self.cursor:
-            self.cursor = place
+    def set_cursor(self, x: float | None) -> None:
+        if x != self.cursor:
+            self.cursor = x
             self.cursor_changed.emit()
 
     def _show_newest(self, exactly: bool = False) -> None:

@@ -120,12 +120,12 @@ class Line:
             return None
         return float(self.smoothed[-_LATEST_WITHIN:][finite][-1])
 
-    def value_at(self, place: float) -> float | None:
-        """The value at the point nearest to `place`, None where there is none."""
+    def value_at(self, x: float) -> float | None:
+        """The value at the point nearest to `x`, None where there is none."""
         if not len(self.x):
             return None
-        after = int(self.x.searchsorted(place))
-        if after == len(self.x) or (after > 0 and place - self.x[after - 1] < self.x[after] - place):
+        after = int(self.x.searchsorted(x))
+        if after == len(self.x) or (after > 0 and x - self.x[after - 1] < self.x[after] - x):
             after -= 1
         value = float(self.smoothed[after])
         return value if np.isfinite(value) else None

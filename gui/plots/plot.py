@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 from gui.plots.annotations import Level
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
-from gui.plots.readout import Readout, place_words
+from gui.plots.readout import Readout, x_words
 from gui.plots.view import PlotView
 from gui.sources.columns import Floats
 from gui.style import theme
@@ -135,7 +135,7 @@ class LinePlot(QWidget):
         self._view.setAccessibleName(f"{title} plot area")
         self._readout.set_title(title)
 
-    def hide_places(self, hidden: bool = True) -> None:
+    def hide_x(self, hidden: bool = True) -> None:
         """Leaves out the numbers of the horizontal axis, where the plot underneath has the same."""
         self._view.bottom_axis.show_numbers(not hidden)
 
@@ -183,7 +183,7 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """The latest values in words."""
-        return self._readout.describe(self._lines.values(), self.group.cursor, self._place) or self._empty_text
+        return self._readout.describe(self._lines.values(), self.group.cursor, self._x_text) or self._empty_text
 
     def say(self) -> None:
         """Tells screen readers the latest values."""
@@ -261,10 +261,10 @@ class LinePlot(QWidget):
         self.group.show_range(*self._view.box.across)
         self.touch()
 
-    def _mouse_moved(self, place: QPointF) -> None:
+    def _mouse_moved(self, position: QPointF) -> None:
         box = self._view.box
-        inside = box.sceneBoundingRect().contains(place)
-        pointed = box.place_at(box.mapFromScene(place).x()) if inside else None
+        inside = box.sceneBoundingRect().contains(position)
+        pointed = box.x_at(box.mapFromScene(position).x()) if inside else None
         mark = self._view.annotations.mark_at(pointed, _NEAR_PX) if pointed is not None else None
         self._view.setToolTip(mark.label if mark is not None else "")
         self.group.set_cursor(pointed)
@@ -308,12 +308,12 @@ class LinePlot(QWidget):
         self._view.box.show_up(*self._span)
 
     @property
-    def _place(self) -> str:
+    def _x_text(self) -> str:
         """The crosshair's place in words, with the mark that it is on where this plot names the marks."""
         cursor = self.group.cursor
         if cursor is None:
             return ""
-        words = place_words(self.group, cursor)
+        words = x_words(self.group, cursor)
         annotations = self._view.annotations
         mark = annotations.mark_at(cursor, _NEAR_PX)
         return f"{words} · {mark.label}" if mark is not None and mark in annotations.named else words
@@ -321,7 +321,7 @@ class LinePlot(QWidget):
     def _write_values(self) -> None:
         if self._dense:
             return
-        self._readout.show_values(self._lines.values(), self.group.cursor, self._place)
+        self._readout.show_values(self._lines.values(), self.group.cursor, self._x_text)
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:

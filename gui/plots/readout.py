@@ -51,22 +51,22 @@ class Readout(QWidget):
     def set_title(self, title: str) -> None:
         self._heading.setText(title)
 
-    def show_values(self, lines: Iterable[Line], cursor: float | None, place: str) -> None:
-        """Reads the lines at `cursor`, which is `place` in words, or their newest values where it is None."""
-        spans = [Span(place, bold=True)] if place else []
+    def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
+        """Reads the lines at `cursor`, which is `x` in words, or their newest values where it is None."""
+        spans = [Span(x, bold=True)] if x else []
         for line in lines:
             spans += [_GAP] if spans else []
             spans += self._entry(line, line.latest if cursor is None else line.value_at(cursor))
         self._values.show_spans(spans)
 
-    def describe(self, lines: Iterable[Line], cursor: float | None, place: str) -> str:
+    def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
         """The newest values in words, and those at the crosshair where there is one; "" where there are none."""
         lines = list(lines)
         latest = self._told((line, line.latest) for line in lines)
         if not latest:
             return ""
         at_cursor = "" if cursor is None else self._told((line, line.value_at(cursor)) for line in lines)
-        return f"Latest: {latest}" + (f". At {place}: {at_cursor}" if at_cursor else "")
+        return f"Latest: {latest}" + (f". At {x}: {at_cursor}" if at_cursor else "")
 
     def _told(self, values: Iterable[tuple[Line, float | None]]) -> str:
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
@@ -95,14 +95,14 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", _NO_BREAK_SPACE)
 
 
-def place_words(group: PlotGroup, place: float) -> str:
+def x_words(group: PlotGroup, x: float) -> str:
     """A place on the horizontal axis, as the axis counts."""
     if group.axis == "count":
-        return f"step {place:,.0f}"
+        return f"step {x:,.0f}"
     if group.axis == "epochs":
-        return f"epoch {place:,.2f}"
+        return f"epoch {x:,.2f}"
     if group.axis == "elapsed":
-        return elapsed(place)
-    moment, now = time.localtime(place + group.origin), time.localtime()
+        return elapsed(x)
+    moment, now = time.localtime(x + group.origin), time.localtime()
     another_day = (moment.tm_year, moment.tm_yday) != (now.tm_year, now.tm_yday)
     return time.strftime("%a %H:%M:%S" if another_day else "%H:%M:%S", moment)

@@ -34,14 +34,14 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         self.bottom_axis = BottomAxis(self.box, group)
         self.curves = Curves(self.box)
         self.annotations = Annotations(self.box, self.font())
-        place = QGraphicsWidget()
-        grid = QGraphicsGridLayout(place)
+        area = QGraphicsWidget()
+        grid = QGraphicsGridLayout(area)
         grid.setContentsMargins(0, 6, 10, 0)
         grid.setSpacing(0)
         grid.addItem(self.left_axis, 0, 0)
         grid.addItem(self.box, 0, 1)
         grid.addItem(self.bottom_axis, 1, 1)
-        self.setCentralItem(place)
+        self.setCentralItem(area)
         self.recolor()
 
     def sizeHint(self) -> QSize:

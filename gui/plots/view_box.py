@@ -60,17 +60,17 @@ class ViewBox(QGraphicsWidget):
         """In pixels."""
         return self.size().height()
 
-    def pixel_across(self, place: float) -> float:
-        """Where `place` lies, in pixels from the left edge."""
+    def pixel_across(self, x: float) -> float:
+        """Where `x` lies, in pixels from the left edge."""
         low, high = self.across
-        return (place - low) / (high - low) * self.width
+        return (x - low) / (high - low) * self.width
 
     def pixel_down(self, value: float) -> float:
         """Where `value` lies, in pixels from the upper edge."""
         low, high = self.up
         return (high - value) / (high - low) * self.height
 
-    def place_at(self, pixel: float) -> float:
+    def x_at(self, pixel: float) -> float:
         """What lies so many pixels from the left edge."""
         low, high = self.across
         return low + pixel / max(1.0, self.width) * (high - low)
@@ -85,15 +85,15 @@ class ViewBox(QGraphicsWidget):
 
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         factor = _ZOOM_PER_NOTCH ** (-event.delta() / _NOTCH)
-        around = self.place_at(event.pos().x())
-        self._move(lambda place: around + (place - around) * factor)
+        around = self.x_at(event.pos().x())
+        self._move(lambda x: around + (x - around) * factor)
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
         """As pyqtgraph's scene hands it over, a `pg.GraphicsScene.mouseEvents.MouseDragEvent`."""
         if event.button() & _PANS:
-            by = self.place_at(event.lastPos().x()) - self.place_at(event.pos().x())
-            self._move(lambda place: place + by)
+            by = self.x_at(event.lastPos().x()) - self.x_at(event.pos().x())
+            self._move(lambda x: x + by)
             event.accept()
 
     def _move(self, to: Callable[[float], float]) -> None:

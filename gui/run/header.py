@@ -140,9 +140,9 @@ def _tabs() -> QTabBar:
     tabs.setExpanding(False)
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
-    for place, title in enumerate(VIEWS):
+    for index, title in enumerate(VIEWS):
         tabs.addTab(title)
-        tabs.setTabToolTip(place, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
+        tabs.setTabToolTip(index, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
     return tabs
 
 

@@ -63,8 +63,8 @@ class RemarksView(QWidget):
             line.setToolTip(remark.text)
             line.setObjectName(remark.kind)
             line.style().polish(line)
-        for place, line in enumerate(self._lines):
-            line.setVisible(place < len(found))
+        for index, line in enumerate(self._lines):
+            line.setVisible(index < len(found))
         self.setVisible(bool(found))
 
 

@@ -25,7 +25,7 @@ class ValidationSlider(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.place = -1
+        self.position = -1
         self._moments: Sequence[ClassFigures | Predicted] = ()
         self._epochs = 0
         self._best: int | None = None
@@ -57,12 +57,12 @@ class ValidationSlider(QWidget):
 
     def restart(self) -> None:
         """Another run is to be shown."""
-        self.place, self._moments, self._best = -1, (), None
+        self.position, self._moments, self._best = -1, (), None
 
     def show_moments(self, validation_slider: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
         """Offers `validation_slider`, those of `data`; true where another one is looked at than before."""
         before = self._moment()
-        at_end = self.place in (-1, self.slider.maximum())
+        at_end = self.position in (-1, self.slider.maximum())
         # A copy: what is handed on goes on growing, and is cut.
         self._moments = tuple(validation_slider)
         self._epochs = data.plan.epochs if data.plan is not None else 0
@@ -70,10 +70,10 @@ class ValidationSlider(QWidget):
         steps = [moment.step for moment in self._moments]
         self._best = steps.index(saved.step) if saved is not None and saved.step in steps else None
         last = len(self._moments) - 1
-        self.place = last if at_end else min(self.place, last)
+        self.position = last if at_end else min(self.position, last)
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, max(0, last))
-            self.slider.setValue(max(0, self.place))
+            self.slider.setValue(max(0, self.position))
         self._say()
         return self._moment() is not before
 
@@ -86,24 +86,26 @@ class ValidationSlider(QWidget):
             self.slider.setValue(self._best)
 
     def _moment(self) -> ClassFigures | Predicted | None:
-        return self._moments[self.place] if 0 <= self.place < len(self._moments) else None
+        return self._moments[self.position] if 0 <= self.position < len(self._moments) else None
 
-    def _move(self, place: int) -> None:
-        self.place = place
+    def _move(self, position: int) -> None:
+        self.position = position
         self._say()
-        self.moved.emit(place)
+        self.moved.emit(position)
 
     def _say(self) -> None:
         moment = self._moment()
         last = len(self._moments) - 1
-        self.back.setEnabled(self.place > 0)
-        self.forth.setEnabled(self.place < last)
-        self.best.setEnabled(self._best is not None and self.place != self._best)
+        self.back.setEnabled(self.position > 0)
+        self.forth.setEnabled(self.position < last)
+        self.best.setEnabled(self._best is not None and self.position != self._best)
         if moment is None:
             self.words.setText("")
             return
         of = f" of {self._epochs}" if self._epochs else ""
-        marks = [mark for mark, there in (("newest", self.place == last), ("best", self.place == self._best)) if there]
+        marks = [
+            mark for mark, there in (("newest", self.position == last), ("best", self.position == self._best)) if there
+        ]
         text = f"Epoch {moment.epoch}{of} · step {moment.step:,}" + (f" ({', '.join(marks)})" if marks else "")
         self.words.setText(text)
         self.slider.setAccessibleDescription(text)

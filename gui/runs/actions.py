@@ -24,10 +24,10 @@ class RunActions(QObject):
 
     tag_wanted = Signal(str, bool)
 
-    def __init__(self, place: QWidget) -> None:
-        """The keys act while `place` has the focus."""
-        super().__init__(place)
-        self._place = place
+    def __init__(self, widget: QWidget) -> None:
+        """The keys act while `widget` has the focus."""
+        super().__init__(widget)
+        self._widget = widget
         self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
         self.resume = self._make(
             "resume_run", "&Resume", "Resumes from its last checkpoint on the same devices", "Ctrl+R"
@@ -62,7 +62,7 @@ class RunActions(QObject):
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """The menu for `runs`, with all tags that are known."""
-        menu = QMenu(self._place)
+        menu = QMenu(self._widget)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.show, self.folder])
         menu.addSeparator()
@@ -86,7 +86,7 @@ class RunActions(QObject):
         return menu
 
     def _ask_for_tag(self) -> None:
-        dialog = QInputDialog(self._place)
+        dialog = QInputDialog(self._widget)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setWindowTitle("New tag")
         dialog.setLabelText("Tag for the selected runs")
@@ -94,7 +94,7 @@ class RunActions(QObject):
         dialog.show()
 
     def _make(self, name: str, text: str, tip: str, *keys: str, on: bool | None = None) -> Action:
-        return Action(self._place, name, text, tip, *keys, context=HERE, on=on)
+        return Action(self._widget, name, text, tip, *keys, context=HERE, on=on)
 
 
 def _why_not_resume(run: RunSummary | None) -> str:

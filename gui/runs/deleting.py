@@ -113,9 +113,9 @@ class DeletingBar(QuestionBar):
         self._moved, self._runs = outcome.moved, []
         parts = list(outcome.problems)
         if outcome.moved:
-            place = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].place.parent}"
+            location = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].location.parent}"
             one = "1 run is" if len(outcome.moved) == 1 else f"{counted(len(outcome.moved), 'run')} are"
-            parts.insert(0, f"{one} now in {place}. Emptying it frees the disk space.")
+            parts.insert(0, f"{one} now in {location}. Emptying it frees the disk space.")
         self.say(" ".join(parts), "warning" if outcome.problems else "ok", "Put back" if outcome.moved else "", "Close")
         self.changed.emit()
 

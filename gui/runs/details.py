@@ -204,7 +204,7 @@ class Details(QWidget):
         if facts == self._facts:
             return
         self._facts = facts
-        place, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
+        scrolled, current = self.facts.verticalScrollBar().value(), self.facts.currentItem()
         chosen = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(facts.checkpoints)
@@ -213,7 +213,7 @@ class Details(QWidget):
         self.facts.expandAll()
         for item in self.facts.findItems(chosen, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
-        self.facts.verticalScrollBar().setValue(place)
+        self.facts.verticalScrollBar().setValue(scrolled)
 
     def _show_checkpoints(self, checkpoints: Sequence[Checkpoint]) -> None:
         if not checkpoints:

@@ -65,14 +65,14 @@ class FilterBar(QWidget):
         self._waiting = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._waiting.timeout.connect(self._tell)
         self._told = RunFilter()
-        self._tag_place = _labelled("Tag", self.tag)
+        self._tag_row = _labelled("Tag", self.tag)
         row = FlowLayout(self, spacing=8)
         for widget in (
             _labelled("&Search", self.text),
             _labelled("State", self.state),
             _labelled("Model", self.model),
             _labelled("Strategy", self.strategy),
-            self._tag_place,
+            self._tag_row,
             _labelled("Started", self.period),
         ):
             row.addWidget(widget)
@@ -86,7 +86,7 @@ class FilterBar(QWidget):
         self.favourites.toggled.connect(self._tell)
         self.clear.clicked.connect(self.take_back)
         self.clear.hide()
-        self._tag_place.hide()
+        self._tag_row.hide()
 
     def wanted(self) -> RunFilter:
         """What the fields ask for now."""
@@ -111,7 +111,7 @@ class FilterBar(QWidget):
         _offer(self.strategy, sorted((f"{strategy_title(name)} ({n:,})", name) for name, n in strategies.items()))
         tags = Counter(tag for run in runs for tag in run.tags)
         _offer(self.tag, sorted((f"{tag} ({count:,})", tag) for tag, count in tags.items()))
-        self._tag_place.setVisible(self.tag.count() > 1)
+        self._tag_row.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:
         """Asks for the interrupted runs alone."""

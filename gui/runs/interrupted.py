@@ -66,10 +66,10 @@ class InterruptedRuns(QWidget):
             self._layout.removeWidget(row)
             row.deleteLater()
         self._rows = []
-        for place, run in enumerate(self._runs[:_MOST]):
+        for index, run in enumerate(self._runs[:_MOST]):
             row = self._row(run)
             self._rows.append(row)
-            self._layout.insertWidget(place, row)
+            self._layout.insertWidget(index, row)
             row.say(_words(run))  # it shows itself, and so not before it has its place
         left = len(self._runs) - _MOST
         self._more.setText(f"{left:,} more interrupted: show them all")

@@ -152,23 +152,23 @@ class RunsModel(QAbstractTableModel):
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
-        run, place = self._shown[index.row()], index.column()
-        column = COLUMNS[place]
+        run, column_index = self._shown[index.row()], index.column()
+        column = COLUMNS[column_index]
         answer: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
             answer = column.text(run)
         elif role == Qt.ItemDataRole.EditRole:
-            answer = run.name if place == NAME else column.text(run)
+            answer = run.name if column_index == NAME else column.text(run)
         elif role == Qt.ItemDataRole.ToolTipRole:
             answer = "\n".join(
                 filter(None, (run.cause, run.notes, shortened(run.dataset), ", ".join(run.devices), run.folder))
             )
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             answer = _RIGHT
-        elif role == Qt.ItemDataRole.AccessibleTextRole and place == NAME and run.favourite:
+        elif role == Qt.ItemDataRole.AccessibleTextRole and column_index == NAME and run.favourite:
             answer = f"{run_title(run)}, favourite"
         elif role == Qt.ItemDataRole.DecorationRole:
-            answer = _mark(run, place)
+            answer = _mark(run, column_index)
         return answer
 
     def setData(self, index: _Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
@@ -241,7 +241,7 @@ class RunsModel(QAbstractTableModel):
         self._rows = {run.run_id: row for row, run in enumerate(self._shown)}
 
 
-def _mark(run: RunSummary, place: int) -> QIcon | None:
-    if place == STATE:
+def _mark(run: RunSummary, column_index: int) -> QIcon | None:
+    if column_index == STATE:
         return icon(*_ICONS[run.state])
-    return icon("star", "warning") if place == NAME and run.favourite else None
+    return icon("star", "warning") if column_index == NAME and run.favourite else None

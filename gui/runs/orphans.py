@@ -150,13 +150,13 @@ class Orphans(QWidget):
         shown = list(self._orphans)[:_MOST]
         for orphan in [orphan for orphan in self._rows if orphan not in shown]:
             self._rows.pop(orphan).deleteLater()
-        for place, orphan in enumerate(shown):
+        for index, orphan in enumerate(shown):
             row = self._rows.get(orphan)
             if row is None:
                 row = self._rows[orphan] = _Row(orphan)
                 row.end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))
-            if self._layout.indexOf(row) != place:
-                self._layout.insertWidget(place, row)
+            if self._layout.indexOf(row) != index:
+                self._layout.insertWidget(index, row)
             row.tell(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
         left = len(self._orphans) - _MOST
         self._more.setText(f"{left:,} more." if left > 0 else "")

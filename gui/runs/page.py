@@ -200,12 +200,12 @@ class RunsPage(QWidget):
     # The list
 
     def _found(self, runs: list[RunSummary]) -> None:
-        with self.table.holding_place():
+        with self.table.holding_position():
             self.model.merge(runs)
         self._show_all()
 
     def _complete(self, read: RunsRead) -> None:
-        with self.table.holding_place():
+        with self.table.holding_position():
             self.model.keep_only([run.run_id for run in read.runs])
         self._empty.setText(_EMPTY)
         self._show_all()

@@ -46,18 +46,18 @@ class LineModel(QAbstractTableModel):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.places: list[QueuePosition] = []
+        self.positions: list[QueuePosition] = []
 
-    def show_places(self, places: list[QueuePosition]) -> None:
+    def show_positions(self, positions: list[QueuePosition]) -> None:
         self.beginResetModel()
-        self.places = places
+        self.positions = positions
         self.endResetModel()
 
     def row(self, run_id: str) -> int | None:
-        return next((row for row, place in enumerate(self.places) if place.run_id == run_id), None)
+        return next((row for row, position in enumerate(self.positions) if position.run_id == run_id), None)
 
     def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.places)
+        return 0 if parent.isValid() else len(self.positions)
 
     def columnCount(self, parent: _Index = _NOTHING) -> int:
         return 0 if parent.isValid() else len(self.COLUMNS)
@@ -72,12 +72,12 @@ class LineModel(QAbstractTableModel):
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
-        place = self.places[index.row()]
-        texts = (str(index.row() + 1), place.name, place.devices, place.waits_for, place.since)
+        position = self.positions[index.row()]
+        texts = (str(index.row() + 1), position.name, position.devices, position.waits_for, position.since)
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return texts[index.column()]
         if role == Qt.ItemDataRole.DecorationRole and index.column() == 0:
-            return icon("pause", "text") if place.held else icon("clock", "accent")
+            return icon("pause", "text") if position.held else icon("clock", "accent")
         return None
 
 
@@ -112,12 +112,12 @@ class LineTable(QTableView):
 
     def chosen(self) -> QueuePosition | None:
         row = self.currentIndex().row()
-        return self._model.places[row] if 0 <= row < len(self._model.places) else None
+        return self._model.positions[row] if 0 <= row < len(self._model.positions) else None
 
     def choose(self, run_id: str) -> None:
         """Makes that run the current one, else the first."""
         row = self._model.row(run_id) or 0
-        if self._model.places:
+        if self._model.positions:
             self.setCurrentIndex(self._model.index(row, 0))
 
     def fit(self) -> None:
@@ -189,25 +189,25 @@ class QueueView(QWidget):
 
     def act(self, wanted: str) -> None:
         """Does what a button or a key of the table asks for with the chosen run."""
-        place = self.table.chosen()
-        if place is None:
+        position = self.table.chosen()
+        if position is None:
             return
-        run_id = place.run_id
+        run_id = position.run_id
         match wanted:
             case "show":
-                self.run_chosen.emit(RunFolder(place.folder))
+                self.run_chosen.emit(RunFolder(position.folder))
             case "up":
                 self._do(lambda: queue.move(run_id, -1))
             case "down":
                 self._do(lambda: queue.move(run_id, 1))
             case "first":
-                self._do(lambda: queue.move(run_id, -len(self.model.places)))
+                self._do(lambda: queue.move(run_id, -len(self.model.positions)))
             case "hold":
-                self._do(lambda: queue.release(run_id) if place.held else queue.hold(run_id))
+                self._do(lambda: queue.release(run_id) if position.held else queue.hold(run_id))
             case "start":
-                in_background(lambda: start_now(place.folder), self, lambda _none: self._back(), self._not_done)
+                in_background(lambda: start_now(position.folder), self, lambda _none: self._back(), self._not_done)
             case "remove":
-                self._remove(place)
+                self._remove(position)
 
     def close_work(self) -> None:
         """Waits for a look that goes on, for the end of the window."""
@@ -257,15 +257,15 @@ class QueueView(QWidget):
 
     # The line
 
-    def _looked(self, places: list[QueuePosition]) -> None:
+    def _looked(self, positions: list[QueuePosition]) -> None:
         self._looking = None
         self._complaint = ""
-        if places != self.model.places:
+        if positions != self.model.positions:
             chosen = self.table.chosen()
-            self.model.show_places(places)
+            self.model.show_positions(positions)
             self.table.choose(chosen.run_id if chosen is not None else "")
             self.table.fit()
-            self._count.setText(f"{counted(len(places), 'run')} {'waits' if len(places) == 1 else 'wait'}")
+            self._count.setText(f"{counted(len(positions), 'run')} {'waits' if len(positions) == 1 else 'wait'}")
         self._show_buttons()
         self._show_what_there_is()
         self._see_to_one_put_back()
@@ -282,26 +282,26 @@ class QueueView(QWidget):
             self.message.emit(f"Can't read the queue: {error}")
 
     def _show_what_there_is(self) -> None:
-        self._card.setVisible(bool(self.model.places))
-        self.setVisible(bool(self.model.places) or not self.removed.isHidden())
+        self._card.setVisible(bool(self.model.positions))
+        self.setVisible(bool(self.model.positions) or not self.removed.isHidden())
 
     def _show_buttons(self) -> None:
-        place = self.table.chosen()
-        row = self.model.row(place.run_id) if place is not None else None
-        held = place is not None and place.held
+        position = self.table.chosen()
+        row = self.model.row(position.run_id) if position is not None else None
+        held = position is not None and position.held
         if held:
             self.acts["hold"].become("Release", "Lets the run start when its devices are free (H)")
         else:
             tip = "Lets others start first until you release the run; it keeps its position (H)"
             self.acts["hold"].become("Hold", tip)
-        last = len(self.model.places) - 1
+        last = len(self.model.positions) - 1
         for wanted, button in self.buttons.items():
             at_its_end = (wanted in ("up", "first") and row == 0) or (wanted == "down" and row == last)
             had_focus = button.hasFocus()
             self.acts[wanted].allow("Select a run" if row is None else "Already there" if at_its_end else "")
             if had_focus and not self.acts[wanted].ready:
                 self.table.setFocus()
-            button.setAccessibleName(f"{button.text()}: {place.name}" if place is not None else button.text())
+            button.setAccessibleName(f"{button.text()}: {position.name}" if position is not None else button.text())
 
     # What is done with it
 
@@ -314,17 +314,20 @@ class QueueView(QWidget):
         self.message.emit(f"Could not change the queue: {error}")
         self.look()
 
-    def _remove(self, place: QueuePosition) -> None:
-        row = self.model.row(place.run_id) or 0
-        self._last_removed = place, row
-        self.removed.say(f"Removing “{place.name}” from the queue …", "info", "", "Close")
+    def _remove(self, position: QueuePosition) -> None:
+        row = self.model.row(position.run_id) or 0
+        self._last_removed = position, row
+        self.removed.say(f"Removing “{position.name}” from the queue …", "info", "", "Close")
         self.removed.no.setFocus()
-        in_background(lambda: take_out(place.folder), self, lambda _none: self._gone(place), self._not_gone)
+        in_background(lambda: take_out(position.folder), self, lambda _none: self._gone(position), self._not_gone)
 
-    def _gone(self, place: QueuePosition) -> None:
-        if self._last_removed is not None and self._last_removed[0] == place:
+    def _gone(self, position: QueuePosition) -> None:
+        if self._last_removed is not None and self._last_removed[0] == position:
             self.removed.say(
-                f"“{place.name}” was removed from the queue. It stays in the list of runs.", "ok", "Put back", "Close"
+                f"“{position.name}” was removed from the queue. It stays in the list of runs.",
+                "ok",
+                "Put back",
+                "Close",
             )
             self._show_what_there_is()
         self.look()
@@ -337,10 +340,10 @@ class QueueView(QWidget):
     def _put_back(self) -> None:
         if self._last_removed is None:
             return
-        place, row = self._last_removed
+        position, row = self._last_removed
         self._forget_removed()
-        self._returning = place.run_id, row
-        in_background(lambda: put_back(place.folder), self, lambda _none: self._back(), self._not_done)
+        self._returning = position.run_id, row
+        in_background(lambda: put_back(position.folder), self, lambda _none: self._back(), self._not_done)
 
     def _back(self) -> None:
         self.look()

@@ -65,7 +65,7 @@ class RunsTable(QTableView):
             self.edit(self._model.index(index.row(), NAME))
 
     @contextmanager
-    def holding_place(self) -> Iterator[None]:
+    def holding_position(self) -> Iterator[None]:
         """Keeps the row at the top of the view there, whatever comes and goes above it; a list that is at its top stays
         there, and shows what is new."""
         top = self.rowAt(0)

@@ -19,11 +19,11 @@ class CannotTrash(Exception):  # noqa: N818  (a state of things more than an err
 
 @dataclass(frozen=True)
 class Trashed:
-    """A run in a trash. `place` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
+    """A run in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
     which the user empties there."""
 
     origin: Path
-    place: Path
+    location: Path
     desktop: bool
 
 
@@ -40,25 +40,25 @@ def trash_run(run: RunFolder) -> Trashed:
     if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
     try:
-        place = paths.private_folder(paths.home() / "trash") / f"{run.run_id}.{time.time_ns()}"
-        os.rename(path, place)
+        location = paths.private_folder(paths.home() / "trash") / f"{run.run_id}.{time.time_ns()}"
+        os.rename(path, location)
     except OSError as error:
         raise CannotTrash(f"{run.run_id} could not be moved: {error.strerror} ({path}).") from error
-    return Trashed(path, place, desktop=False)
+    return Trashed(path, location, desktop=False)
 
 
 def put_back(thing: Trashed) -> None:
     """Moves a run from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
-    if not thing.place.is_dir():
+    if not thing.location.is_dir():
         raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():
         raise CannotTrash(f"{thing.origin} exists again, so the one in the trash stays there.")
     try:
         thing.origin.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(thing.place, thing.origin)
+        os.rename(thing.location, thing.origin)
     except OSError as error:
         raise CannotTrash(
             f"{thing.origin.name} could not be restored from the trash: {error.strerror} ({thing.origin})."
         ) from error
     if thing.desktop:  # whose note of where it was lies beside, by the Trash specification of freedesktop.org
-        (thing.place.parents[1] / "info" / f"{thing.place.name}.trashinfo").unlink(missing_ok=True)
+        (thing.location.parents[1] / "info" / f"{thing.location.name}.trashinfo").unlink(missing_ok=True)

@@ -42,7 +42,7 @@ class Checkpoint:
         return self.name == BEST
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """ "epoch 3, step 345", "epoch 3", or nothing."""
         if self.epoch is None:
             return ""
@@ -51,8 +51,8 @@ class Checkpoint:
     @property
     def words(self) -> str:
         """ "epoch 3, step 345 · 14:05 · 44.9 MiB"; without the place where the name tells it."""
-        place = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.place
-        return " · ".join(filter(None, (place, lately(self.written), size(self.bytes))))
+        location = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.location
+        return " · ".join(filter(None, (location, lately(self.written), size(self.bytes))))
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
@@ -66,8 +66,8 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     found = []
     for entry, info in files:
         older = OLDER_CHECKPOINT.fullmatch(entry.name)
-        place = (int(older[1]), int(older[2])) if older is not None else told.get(entry.name, (None, None))
-        found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *place))
+        location = (int(older[1]), int(older[2])) if older is not None else told.get(entry.name, (None, None))
+        found.append(Checkpoint(Path(entry.path), info.st_size, info.st_mtime, *location))
     return tuple(sorted(found, key=lambda each: each.written, reverse=True))
 
 

@@ -50,11 +50,11 @@ def executions(run: RunFolder) -> list[Execution]:
     with log:
         if not os.fstat(log.fileno()).st_size:
             return []
-        places = _places(log) if _went_on(run) else [0]
-        found = [_execution(log, place) for place in places]
-        ends = [_last_before(log, place) for place in places[1:]]
+        offsets = _offsets(log) if _went_on(run) else [0]
+        found = [_execution(log, offset) for offset in offsets]
+        ends = [_last_before(log, offset) for offset in offsets[1:]]
     told = [each for each in found if each is not None]
-    if len(told) != len(places):
+    if len(told) != len(offsets):
         return told[-1:]  # torn lines: only the newest is sure
     return [_ended(each, end) for each, end in zip(told, ends, strict=False)] + told[-1:]
 
@@ -66,19 +66,19 @@ def _went_on(run: RunFolder) -> bool:
     return max(known + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
 
 
-def _places(log: IO[bytes]) -> list[int]:
+def _offsets(log: IO[bytes]) -> list[int]:
     """Where in the log executions begin."""
     with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        places, at = [0], whole.find(_BEGINNING)
+        offsets, at = [0], whole.find(_BEGINNING)
         while at >= 0:
-            places.append(at + 1)
+            offsets.append(at + 1)
             at = whole.find(_BEGINNING, at + 1)
-    return places
+    return offsets
 
 
-def _execution(log: IO[bytes], place: int) -> Execution | None:
-    """The one that begins at `place`, None where that is no beginning."""
-    log.seek(place)
+def _execution(log: IO[bytes], offset: int) -> Execution | None:
+    """The one that begins at `offset`, None where that is no beginning."""
+    log.seek(offset)
     events = _events(log)
     started = next(events, None)
     if not isinstance(started, RunStarted):
@@ -108,10 +108,10 @@ def _ended(execution: Execution, last: AnyEvent | None) -> Execution:
 _END_BYTES = 1 << 16
 
 
-def _last_before(log: IO[bytes], place: int) -> AnyEvent | None:
-    """The event that ends at `place`."""
-    log.seek(max(0, place - _END_BYTES))
-    line = log.read(min(place, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
+def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
+    """The event that ends at `offset`."""
+    log.seek(max(0, offset - _END_BYTES))
+    line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(_events([line]), None)
 
 

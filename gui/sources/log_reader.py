@@ -20,7 +20,7 @@ class LogReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        self._place = 0
+        self._offset = 0
         self._last_n = 0
         self._rest = b""
 
@@ -32,11 +32,11 @@ class LogReader:
         try:
             if self._file is None:
                 self._file = self._path.open("rb")
-                self._file.seek(self._place)
+                self._file.seek(self._offset)
             chunk = self._file.read(_CHUNK_BYTES)
         except OSError:
             return None
-        self._place += len(chunk)
+        self._offset += len(chunk)
         if not chunk:
             return None
         end = chunk.rfind(b"\n") + 1

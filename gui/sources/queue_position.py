@@ -36,18 +36,18 @@ def in_line_words(
 
     `devices` are those of the run's job, `titles` what GPUs are called, by UUID, as far as they are known.
     """
-    words = f"{_place(waiting.place)} in the queue for {_devices(devices, titles)}"
+    words = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:
         return f"{words}, on hold until released"
     reasons = [f"behind {_runs(waiting.behind, name_of)}"] if waiting.behind else []
     return ", ".join([words, *reasons, *waiting.others])
 
 
-def _place(place: int) -> str:
-    if place == 1:
+def _ordinal(position: int) -> str:
+    if position == 1:
         return "next"
-    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
-    return f"{place}{ending}"
+    ending = "th" if position % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
+    return f"{position}{ending}"
 
 
 def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:

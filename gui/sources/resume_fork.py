@@ -35,7 +35,7 @@ def to_go_on(summary: RunSummary) -> Prefill:
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
     shown = msgspec.structs.replace(job, name=summary.name)
-    place = str(checkpoint) if checkpoint is not None else ""
+    checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     begins = _from(run, checkpoint)
     if summary.state == "completed":
         anew = " The learning rate's schedule now spans all epochs." if job.schedule != "none" else ""
@@ -43,7 +43,7 @@ def to_go_on(summary: RunSummary) -> Prefill:
             said=f"Trains {named} further {begins}. {_GREY}{anew}",
             job=shown,
             run=run,
-            checkpoint=place,
+            checkpoint=checkpoint_path,
             action="Train further",
             preset={"epochs": job.epochs + MORE_EPOCHS},
             focus="epochs",
@@ -52,7 +52,7 @@ def to_go_on(summary: RunSummary) -> Prefill:
         said=f"Resumes {named} {begins}. {_GREY}",
         job=shown,
         run=run,
-        checkpoint=place,
+        checkpoint=checkpoint_path,
         action="Resume",
     )
 
@@ -67,7 +67,7 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {gone}.")
     changes: dict[str, str] = {"name": f"{summary.name[: _MOST_NAME - 5]} fork" if summary.name else ""}
     of = f"“{run_title(summary)}”"
-    written = ", ".join(filter(None, (chosen.name, chosen.place)))
+    written = ", ".join(filter(None, (chosen.name, chosen.location)))
     if chosen.weights_alone:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
         said = f"A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
@@ -103,5 +103,5 @@ def _from(run: RunFolder, path: Path | None) -> str:
     known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if known is not None:
         of = f"{known.name}, {lately(known.written)}"
-        return f"from {known.place} ({of})" if known.place else f"from a checkpoint ({of})"
+        return f"from {known.location} ({of})" if known.location else f"from a checkpoint ({of})"
     return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"

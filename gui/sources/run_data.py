@@ -340,9 +340,9 @@ def _restart_words(event: Restarting) -> str:
 
 def _waiting_words(event: Waiting) -> str:
     if event.held:
-        return f"Waiting in the queue at position {event.place}, on hold"
+        return f"Waiting in the queue at position {event.position}, on hold"
     reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []
-    return ", ".join([f"Waiting in the queue at position {event.place}", *reasons, *event.others])
+    return ", ".join([f"Waiting in the queue at position {event.position}", *reasons, *event.others])
 
 
 def _workers(world_size: int) -> str:

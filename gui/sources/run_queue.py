@@ -49,10 +49,10 @@ def line_now() -> list[QueuePosition]:
     for run_id in {behind for ticket in tickets for behind in ticket.behind} | folders.keys():
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
         names[run_id] = title_of(RunFolder(folder))
-    return [_place(ticket, names) for ticket in tickets]
+    return [_position(ticket, names) for ticket in tickets]
 
 
-def _place(ticket: Ticket, names: dict[str, str]) -> QueuePosition:
+def _position(ticket: Ticket, names: dict[str, str]) -> QueuePosition:
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [f"“{names[run_id]}”" for run_id in ticket.behind]

@@ -187,8 +187,8 @@ def _running(data: RunData, epochs: int | None) -> str:
         "saving": "retrying to save the last state" if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")
     if data.epoch and epochs:
-        place = f"epoch {data.epoch} of {epochs}"
-        return f"Running · {place}, {doing}" if doing else f"Running · {place}"
+        where = f"epoch {data.epoch} of {epochs}"
+        return f"Running · {where}, {doing}" if doing else f"Running · {where}"
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 
 

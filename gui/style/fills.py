@@ -61,9 +61,9 @@ def contrast(first: QColor, second: QColor) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def hatch(place: int, device: str) -> QBrush:
-    """A pattern over its colour for the CPU worker at `place`; none for a GPU, which has a colour of its own."""
-    style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[place % len(_HATCHES)]
+def hatch(index: int, device: str) -> QBrush:
+    """A pattern over its colour for the CPU worker at `index`; none for a GPU, which has a colour of its own."""
+    style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[index % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
 
 

@@ -128,15 +128,15 @@ def device_is_dashed(key: str) -> bool:
     return series_is_dashed(_order[key])
 
 
-def series_color(place: int) -> str:
-    """The colour of the line at `place`, from 0, of several; the ninth has the first one's again, and is dashed."""
+def series_color(index: int) -> str:
+    """The colour of the line at `index`, from 0, of several; the ninth has the first one's again, and is dashed."""
     wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
-    return wheel[place % len(wheel)]
+    return wheel[index % len(wheel)]
 
 
-def series_is_dashed(place: int) -> bool:
-    """Whether the line at `place` is dashed, since its colour is another's."""
-    return place // len(_DEVICES_LIGHT) % 2 == 1
+def series_is_dashed(index: int) -> bool:
+    """Whether the line at `index` is dashed, since its colour is another's."""
+    return index // len(_DEVICES_LIGHT) % 2 == 1
 
 
 def tabular(font: QFont) -> QFont:

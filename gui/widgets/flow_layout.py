@@ -42,11 +42,11 @@ class FlowLayout(QLayout):
         return True
 
     def heightForWidth(self, width: int) -> int:
-        return self._place(QRect(0, 0, width, 0), move=False)
+        return self._lay_out(QRect(0, 0, width, 0), move=False)
 
     def setGeometry(self, rect: QRect) -> None:
         super().setGeometry(rect)
-        self._place(rect, move=True)
+        self._lay_out(rect, move=True)
 
     def sizeHint(self) -> QSize:
         shown = [item.sizeHint() for item in self._items if not item.isEmpty()]
@@ -60,7 +60,7 @@ class FlowLayout(QLayout):
                 least = least.expandedTo(item.minimumSize())
         return least
 
-    def _place(self, rect: QRect, move: bool) -> int:
+    def _lay_out(self, rect: QRect, move: bool) -> int:
         """Finds places for all items and returns the height that they need."""
         left, top, height = rect.left(), rect.top(), 0
         line: list[tuple[QLayoutItem, int]] = []

@@ -45,10 +45,10 @@ class Legend(QWidget):
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
-        self._present = tuple(place for place in present if 0 <= place < len(self._entries))
+        self._present = tuple(index for index in present if 0 <= index < len(self._entries))
         words = [f"{entry.name}{'' if entry.colour else ' (unchanged)'}" for entry in self._entries]
         self.setToolTip("\n".join(words))
-        self.setAccessibleDescription(f"In the images: {', '.join(words[place] for place in self._present)}")
+        self.setAccessibleDescription(f"In the images: {', '.join(words[index] for index in self._present)}")
         self.setVisible(bool(self._entries))
         self.update()
 
@@ -75,12 +75,12 @@ class Legend(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
-        places, more = self.shown()
-        corners, _ = self._laid(self._widths(places, more), self.width())
-        for place, corner in zip(places, corners, strict=False):
-            entry = self._entries[place]
+        indices, more = self.shown()
+        corners, _ = self._laid(self._widths(indices, more), self.width())
+        for index, corner in zip(indices, corners, strict=False):
+            entry = self._entries[index]
             draw_swatch(painter, entry, corner + QPoint(0, (metrics.height() - SWATCH) // 2))
-            painter.setPen(QColor(scheme.text if place in self._present else scheme.muted))
+            painter.setPen(QColor(scheme.text if index in self._present else scheme.muted))
             left = SWATCH + _GAP
             name = metrics.elidedText(entry.name, Qt.TextElideMode.ElideRight, self.width() - left)
             painter.drawText(corner + QPoint(left, metrics.ascent()), name)
@@ -91,13 +91,13 @@ class Legend(QWidget):
     def _line(self) -> int:
         return self.fontMetrics().height() + _LEADING
 
-    def _rows(self, places: Sequence[int], more: int = 0) -> int:
-        return self._laid(self._widths(places, more), self.width())[1]
+    def _rows(self, indices: Sequence[int], more: int = 0) -> int:
+        return self._laid(self._widths(indices, more), self.width())[1]
 
-    def _widths(self, places: Sequence[int], more: int = 0) -> list[int]:
-        """Of the entries at `places`, and of the words for so many `more`."""
+    def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
+        """Of the entries at `indices`, and of the words for so many `more`."""
         across = self.fontMetrics().horizontalAdvance
-        widths = [SWATCH + _GAP + across(self._entries[place].name) for place in places]
+        widths = [SWATCH + _GAP + across(self._entries[index].name) for index in indices]
         return [*widths, across(_more(more))] if more else widths
 
     def _laid(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:

@@ -19,15 +19,15 @@ def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
         if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.focusProxy() is None:
             chain.append(widget)
         widget = widget.nextInFocusChain()
-    places = {part: place for place, part in enumerate(parts)}
-    placed = [(place, widget) for widget in chain if (place := _place(widget, places)) is not None]
+    order = {part: index for index, part in enumerate(parts)}
+    placed = [(index, widget) for widget in chain if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
     for before, after in pairwise(ordered):
         QWidget.setTabOrder(before, after)
 
 
-def _place(widget: QWidget | None, places: Mapping[QWidget, int]) -> int | None:
+def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
     """The place of the part that `widget` is or is in."""
-    while widget is not None and widget not in places:
+    while widget is not None and widget not in order:
         widget = widget.parentWidget()
-    return None if widget is None else places[widget]
+    return None if widget is None else order[widget]

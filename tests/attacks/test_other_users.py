@@ -87,7 +87,7 @@ def test_that_no_run_goes_into_a_trash_that_another_user_has_prepared(shared_dis
     assert {path.stat().st_uid for path in theirs} == {NOBODY}
     run = a_run(8)
     thing = trash_run(run)
-    assert {folder.stat().st_uid for folder in (thing.place, *thing.place.parents[:2])} == {os.getuid()}
+    assert {folder.stat().st_uid for folder in (thing.location, *thing.location.parents[:2])} == {os.getuid()}
     assert {path.resolve() for folder in theirs for path in folder.iterdir()} <= theirs
     put_back(thing)
     assert run.job_file.is_file()
@@ -95,7 +95,7 @@ def test_that_no_run_goes_into_a_trash_that_another_user_has_prepared(shared_dis
 
 DELETE = """
 try:
-    print(json.dumps(str(trash_run(RunFolder(Path(sys.argv[1]))).place)))
+    print(json.dumps(str(trash_run(RunFolder(Path(sys.argv[1]))).location)))
 except CannotTrash as error:
     print(json.dumps(f"refused: {error}"))
 """

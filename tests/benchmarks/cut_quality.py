@@ -152,7 +152,7 @@ class Trial:
         begun = time.perf_counter()
         cut = self.automatic()
         (chosen,) = cut.cuts
-        rates = {segment.place: self.rate(cut, segment.place) for segment in cut.segments[:-1]}
+        rates = {segment.split_point: self.rate(cut, segment.split_point) for segment in cut.segments[:-1]}
         finalists = [place for place in self._agreed(rates) if place != chosen][:FINALISTS]
         timed: dict[str, list[float]] = {place: [] for place in (chosen, *finalists)}
         for _ in range(ROUNDS):

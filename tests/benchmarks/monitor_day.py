@@ -134,11 +134,11 @@ class Overview:
 
     @property
     def last(self) -> float:
-        return float(self.history.places(self.keys[0])[-1])
+        return float(self.history.x(self.keys[0])[-1])
 
     def frame(self) -> None:
         """Hands over what the history holds, and paints."""
-        self.group.set_extent(float(self.history.places(self.keys[0])[0]), self.last)
+        self.group.set_extent(float(self.history.x(self.keys[0])[0]), self.last)
         for key, plot in zip(self.keys, self.plots, strict=True):
             gpu = self.history.gpu(key)
             assert gpu is not None

@@ -61,7 +61,7 @@ def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     assert entry.weights.title == "resnet50-11ad3fa6.pth from download.pytorch.org"
     assert entry.weights.bytes == pytest.approx(102.5e6, rel=0.01)
     assert entry.batch_norm
-    assert (len(entry.cut_places), entry.cut_places[0], entry.cut_places[-1]) == (20, "conv1", "avgpool")
+    assert (len(entry.split_points), entry.split_points[0], entry.split_points[-1]) == (20, "conv1", "avgpool")
     assert (entry.blocks, entry.tied) == (16, ())
 
 

@@ -39,7 +39,7 @@ def test_that_behind_runs_that_fail_the_next_ones_start(
     wait_until(lambda: in_line(second), "the second run in line")
     third = begin(job())
     wait_until(lambda: in_line(second, third), "the third run in line")
-    assert third.wait_for(Waiting, lambda event: event.place == 2).behind == (
+    assert third.wait_for(Waiting, lambda event: event.position == 2).behind == (
         first.folder.run_id,
         second.folder.run_id,
     )
@@ -66,7 +66,7 @@ def test_that_behind_a_run_whose_supervisor_is_killed_the_next_starts_and_it_can
     kill(torn.pid)  # out of the middle
     wait_until(lambda: in_line(last), "the killed run out of the line")
     assert torn.folder.state() == "interrupted"
-    assert last.wait_for(Waiting, lambda event: event.place == 1).behind == (first.folder.run_id,)
+    assert last.wait_for(Waiting, lambda event: event.position == 1).behind == (first.folder.run_id,)
     kill(first.pid)
     first.assert_gone_at_once()
     hold.release()

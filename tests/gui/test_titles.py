@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.titles import place_titles, short_measure, short_title
+from gui.titles import rank_titles, short_measure, short_title
 from tests.gui.sources.devices.snapshots import UUIDS
 
 
@@ -31,6 +31,6 @@ def test_that_a_measure_is_written_in_its_unit() -> None:
 
 
 def test_that_places_are_named_after_their_devices_and_workers_by_number() -> None:
-    assert place_titles(("cpu",)) == ("CPU",)
-    assert place_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
-    assert place_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
+    assert rank_titles(("cpu",)) == ("CPU",)
+    assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
+    assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")

@@ -31,7 +31,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, settled_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
 from engine.strategies.pipelining.model_split import Traces, trace
-from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_place
+from engine.strategies.pipelining.stage_costs import TRAVELLING_BYTES, TRAVELS, CutPointCosts, assemble, measure_rank
 from engine.system.format import counted
 from engine.tasks import TASKS
 
@@ -77,9 +77,9 @@ def plan(job: Job, threads: int, progress: Told) -> Cut:
         images = max(1, job.batch_size // (laid.replicas * job.accumulation * (laid.microbatches or 1)))
         size = TASKS[job.task].image_size(job)
         shape = (images, channels, size, size)
-        places = _places(job, model, traces, shape=shape, group=laid.group, progress=progress)
+        gathered = _rank_costs(job, model, traces, shape=shape, group=laid.group, progress=progress)
         travel = max((_seconds_per_byte(one, other) for one, other in _neighbours(job, laid.group)), default=0.0)
-        return assemble(model, traces, job=job, layout=laid, places=places, travel=travel)
+        return assemble(model, traces, job=job, layout=laid, gathered=gathered, travel=travel)
     except CannotCut as reason:
         message = f"The model can't be split into stages: {reason}."
         raise Refused(Problem(reason.field, message, reason.remedy)) from reason
@@ -100,7 +100,7 @@ def _model(job: Job) -> tuple[nn.Module, int]:
         raise Refused(error.problem) from error
 
 
-def _places(
+def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: Told
 ) -> list[CutPointCosts]:
     """The costs at each of the `group` places; a device that is at several is measured once.
@@ -117,7 +117,7 @@ def _places(
 
         device = _torch_device(job, name)
         try:
-            costs[name] = measure_place(
+            costs[name] = measure_rank(
                 model,
                 traces,
                 torch.rand(shape, device=device),

@@ -136,14 +136,15 @@ def _switch(on: bool | None) -> str:
 
 def _matrix(topology: Topology, indices: Sequence[int], called: Mapping[int, str]) -> list[Column]:
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
-    places = {place.index: place for place in topology.places}
+    affinities = {affinity.index: affinity for affinity in topology.affinities}
     columns = [Column("", [f"GPU {called[index]}" for index in indices], name=True)]
     for other in indices:
         cells = [_cell(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices]
         columns.append(Column(called[other], cells))
-    cores = [place.cores or None if (place := places.get(index)) else None for index in indices]
+    cores = [affinity.cores or None if (affinity := affinities.get(index)) else None for index in indices]
     nodes = [
-        str(place.numa_node) if (place := places.get(i)) and place.numa_node is not None else None for i in indices
+        str(affinity.numa_node) if (affinity := affinities.get(i)) and affinity.numa_node is not None else None
+        for i in indices
     ]
     return [*columns, Column("NUMA", nodes), Column("Cores", cores, name=True)]
 

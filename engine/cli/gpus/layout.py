@@ -48,7 +48,7 @@ def table(columns: Sequence[Column], width: int) -> Table:
     are cut, then there are no bars, then columns go, the last first and names never."""
     shown = [column for column in columns if any(column.cells)]
     while _width(shown, cut=True) > width and len(shown) > FEWEST_COLUMNS:
-        del shown[max(place for place, column in enumerate(shown) if not column.name)]
+        del shown[max(index for index, column in enumerate(shown) if not column.name)]
     barred = max(1, sum(bool(column.shares) for column in shown))
     bar = min(LONGEST_BAR, max(SHORTEST_BAR, (width - _width(shown, cut=False)) // barred - GAP))
     bars = _width(shown, cut=True) + barred * (bar + GAP) <= width

@@ -52,8 +52,8 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
         except CacheRefused as refused:
             refusal = f"The disk cache can't be used: {refused}. "
         else:
-            place = f"{shown_bytes(needed)} in {cache.folder.parent}"
-            on_chosen("disk", f"Decoded once, for all workers and for later runs: {place}.")
+            space = f"{shown_bytes(needed)} in {cache.folder.parent}"
+            on_chosen("disk", f"Decoded once, for all workers and for later runs: {space}.")
             return cache
     if where == "off":
         on_chosen("off", "Images are decoded in every epoch, as requested.")

@@ -202,7 +202,7 @@ def _limit_file() -> Path:
 
 def _there(folder: Path) -> Path:
     """The nearest folder above that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    return next(existing for existing in (folder, *folder.parents) if existing.exists())
 
 
 def shown_bytes(count: int) -> str:

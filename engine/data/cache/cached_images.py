@@ -237,11 +237,11 @@ def _distinct(values: npt.NDArray[np.uint64]) -> int:
 def _assign(known: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
     """The latest row of each path wanted, and the paths that get a new row, in order, behind the known ones."""
     order = np.argsort(known, kind="stable")
-    place = np.searchsorted(known[order], wanted, side="right") - 1
-    found = place >= 0
-    found[found] = known[order[place[found]]] == wanted[found]
+    position = np.searchsorted(known[order], wanted, side="right") - 1
+    found = position >= 0
+    found[found] = known[order[position[found]]] == wanted[found]
     rows = np.empty(len(wanted), np.int64)
-    rows[found] = order[place[found]]
+    rows[found] = order[position[found]]
     rows[~found] = len(known) + np.arange(np.count_nonzero(~found))
     return rows, wanted[~found]
 

@@ -80,8 +80,8 @@ class BoxedImages(_WholeImages):
         counts = self._bounds[samples + 1] - begins
         padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
         padded[..., 4] = PADDING
-        places = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        padded[np.repeat(np.arange(len(samples)), counts), places] = self._rows[np.repeat(begins, counts) + places]
+        indices = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded[np.repeat(np.arange(len(samples)), counts), indices] = self._rows[np.repeat(begins, counts) + indices]
         return torch.from_numpy(padded)
 
     def _numbers(self) -> Iterable[npt.NDArray[Any]]:
@@ -163,9 +163,9 @@ def _areas(edges: Tensor) -> Tensor:
 
 def _pixels_of_each(numbers: Tensor) -> Tensor:
     """How many pixels each number has in uint8 [n, h, w]: float32 [n, 256]."""
-    places = numbers.flatten(1).long()
+    indices = numbers.flatten(1).long()
     counts = torch.zeros((len(numbers), MOST_INSTANCES + 1), device=numbers.device)
-    return counts.scatter_add_(1, places, torch.ones_like(places, dtype=torch.float32))
+    return counts.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.float32))
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:

@@ -178,9 +178,9 @@ class MaskedImages(ImageSet):
     def class_counts(self, classes: int) -> Sequence[float]:
         """The pixels of each class in a sample of the masks, evenly spread."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
-        for place in spread_evenly(len(self), LOOKED_AT):
+        for number in spread_evenly(len(self), LOOKED_AT):
             try:
-                plane = self.class_plane(place)
+                plane = self.class_plane(number)
             except Exception:
                 continue  # a decoder may raise nearly anything; whoever loads the image names it
             counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)

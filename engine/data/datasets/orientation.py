@@ -106,8 +106,8 @@ def _removable() -> Mask:
 _REMOVABLE = _removable()
 
 
-def _beside(places: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    return np.unique(places[:, None] + around)
+def _beside(indices: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return np.unique(indices[:, None] + around)
 
 
 def _directions(middle: Mask) -> Bytes:

@@ -46,14 +46,14 @@ Flags = npt.NDArray[np.bool_]
 class _Read(NamedTuple):
     """A cloud in the order of its blocks, block i from `starts[i]` to `starts[i + 1]`."""
 
-    places: Points
+    positions: Points
     features: Points
     classes: Bytes
     starts: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        return self.places.nbytes + self.features.nbytes + self.classes.nbytes
+        return self.positions.nbytes + self.features.nbytes + self.classes.nbytes
 
 
 class PointBlocks(SampleSet):
@@ -116,11 +116,11 @@ class PointBlocks(SampleSet):
             self._broken[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._broken[cloud]) from error
         rows, own = self._drawn(read, cloud, part, share, epoch if self.training else 0)
-        places, features = read.places[rows], read.features[rows]
-        places = places - places.mean(0)
+        positions, features = read.positions[rows], read.features[rows]
+        positions = positions - positions.mean(0)
         if self.training and self.turned:
-            places = places @ self._turn(index, epoch, upright=is_las(self.split.files[cloud]))
-        given = np.concatenate([places, features], 1).T
+            positions = positions @ self._turn(index, epoch, upright=is_las(self.split.files[cloud]))
+        given = np.concatenate([positions, features], 1).T
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
             given = (given - mean) / deviation
@@ -139,18 +139,18 @@ class PointBlocks(SampleSet):
     def surveyed(self) -> Statistics:
         """Mean and standard deviation of each channel over some of the clouds; those of the places are about the middle of
         a block, and the same along all axes, so that shapes stay as they are. Channels that never differ have 1."""
-        squares, places, features = 0.0, 0, []
+        squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
             try:
                 read = self._read(cloud)
             except Exception:
                 continue  # the loader names it
             for first, last in zip(read.starts, read.starts[1:], strict=False):
-                block = read.places[first:last]
+                block = read.positions[first:last]
                 squares += float(np.square(block - block.mean(0)).sum())
-                places += block.size
+                positions += block.size
             features.append(read.features)
-        spread = math.sqrt(squares / places) if squares else 1.0
+        spread = math.sqrt(squares / positions) if squares else 1.0
         together = np.concatenate(features) if features else np.zeros((1, self.channels - 3))
         means, deviations = together.mean(0, np.float64).tolist(), together.std(0, dtype=np.float64).tolist()
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
@@ -191,14 +191,14 @@ class PointBlocks(SampleSet):
         return found
 
     def _in_blocks(self, cloud: int) -> _Read:
-        places, features, labels = read_cloud(self.split.files[cloud], self.split.features)
+        positions, features, labels = read_cloud(self.split.files[cloud], self.split.features)
         classes, parts = classes_of(labels, self.code), self._parts[cloud]
-        if len(places) < parts:
+        if len(positions) < parts:
             raise Unfit("nearly all of its points lack valid coordinates")
-        order = np.arange(len(places))
-        _halve(places, order, parts)
-        starts = (0, *np.cumsum(_even(len(places), parts)).tolist())
-        return _Read(places[order], features[order], classes[order], starts)
+        order = np.arange(len(positions))
+        _halve(positions, order, parts)
+        starts = (0, *np.cumsum(_even(len(positions), parts)).tolist())
+        return _Read(positions[order], features[order], classes[order], starts)
 
 
 def _even(count: int, parts: int) -> list[int]:
@@ -207,18 +207,18 @@ def _even(count: int, parts: int) -> list[int]:
     return [whole + (part < rest) for part in range(parts)]
 
 
-def _halve(places: Points, order: Labels, parts: int) -> None:
+def _halve(positions: Points, order: Labels, parts: int) -> None:
     """Sorts the rows in `order` so that nearly equal `parts` of them lie together: it is halved across the longest side,
     and so are its halves."""
     if parts == 1:
         return
     left = parts // 2
     size = sum(_even(len(order), parts)[:left])
-    there = places[order]
+    there = positions[order]
     axis = int(np.argmax(np.ptp(there, 0)))
     order[:] = order[np.argpartition(there[:, axis], size)]
-    _halve(places, order[:size], left)
-    _halve(places, order[size:], parts - left)
+    _halve(positions, order[:size], left)
+    _halve(positions, order[size:], parts - left)
 
 
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:

@@ -139,11 +139,11 @@ def _scratch(count: int) -> Bytes | None:
 def _orientation(content: bytes) -> int:
     """Exif's orientation of a JPEG, or XMP's. Pillow, whose opening takes time, is asked only where there may be "
     "one."""
-    place = 2
-    while content[place : place + 1] == b"\xff" and content[place + 1] != _APP1:
-        if content[place + 1] == _START_OF_SCAN:
+    offset = 2
+    while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
+        if content[offset + 1] == _START_OF_SCAN:
             return 1
-        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+        offset += 2 + int.from_bytes(content[offset + 2 : offset + 4], "big")
     with Image.open(BytesIO(content)) as image:
         return int(image.getexif().get(_ORIENTATION, 1))
 

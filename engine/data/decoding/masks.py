@@ -117,8 +117,8 @@ def _in_parts(values: Values) -> Iterator[slice]:
     return (slice(first, first + rows) for first in range(0, len(values), rows))
 
 
-def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """What the values in `masks` mean, by the files of names that lie in `folder` or in one of `places`, else by the
+def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
+    """What the values in `masks` mean, by the files of names that lie in `folder` or in one of `folders`, else by the
     values alone. `ignored` is one that is to be of no class, whatever is said of it."""
     there, colours = _values_of(masks)
     there = there[there != ignored]
@@ -126,7 +126,7 @@ def learn_meaning(folder: str, masks: Sequence[str], places: Sequence[str], *, i
         return Meaning(
             trouble="None of the masks can be read." if ignored is None else "The masks have no other value."
         )
-    return _without(_meaning(folder, places, there, colours=colours), ignored)
+    return _without(_meaning(folder, folders, there, colours=colours), ignored)
 
 
 def _without(meaning: Meaning, ignored: int | None) -> Meaning:
@@ -134,15 +134,15 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
     code = meaning.code
     if ignored is None or code is None:
         return meaning
-    kept = [place for place, value in enumerate(code.values) if value != ignored]
-    values = tuple(code.values[place] for place in kept)
+    kept = [index for index, value in enumerate(code.values) if value != ignored]
+    values = tuple(code.values[index] for index in kept)
     none = tuple(dict.fromkeys((*code.ignored, ignored)))
-    return Meaning(tuple(meaning.classes[place] for place in kept), replace(code, values=values, ignored=none))
+    return Meaning(tuple(meaning.classes[index] for index in kept), replace(code, values=values, ignored=none))
 
 
-def _meaning(folder: str, places: Sequence[str], there: Values, *, colours: bool) -> Meaning:
-    for place in (folder, *places):
-        named = _coloured_names(place) if colours else names_by_value(place)
+def _meaning(folder: str, folders: Sequence[str], there: Values, *, colours: bool) -> Meaning:
+    for index in (folder, *folders):
+        named = _coloured_names(index) if colours else names_by_value(index)
         if named is not None:
             return named
     if colours:
@@ -154,9 +154,9 @@ def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
     """All values in a sample of the masks, and whether they are colours."""
     found: set[int] = set()
     colours = False
-    for place in spread_evenly(len(masks), LOOKED_AT):
+    for index in spread_evenly(len(masks), LOOKED_AT):
         try:
-            values = read_values(read_image(masks[place]))
+            values = read_values(read_image(masks[index]))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the image names it
         colours |= bool(values.max(initial=0) > 0xFFFF)
@@ -195,15 +195,15 @@ def _by_colour(there: Values) -> Meaning:
     return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
 
 
-def names_by_value(place: str) -> Meaning | None:
+def names_by_value(index: str) -> Meaning | None:
     """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
-    definition = arcgis_classes(place)
+    definition = arcgis_classes(index)
     if definition is not None:
         values, names = definition
         rest = () if 0 in values else (0,)
         return Meaning((*("background" for _ in rest), *names), MaskCode((*rest, *values), ignored=_none_of(values)))
     for name in _NAME_FILES:
-        lines = _lines(os.path.join(place, name))
+        lines = _lines(os.path.join(index, name))
         if len(lines) > MOST_CLASSES:
             return Meaning(
                 trouble=f"{name} names {len(lines):,} classes; masks and clouds support at most {MOST_CLASSES}."
@@ -217,11 +217,11 @@ def _none_of(values: Sequence[int]) -> tuple[int, ...]:
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
-def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+def arcgis_classes(index: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there "
     "is none."""
     try:
-        path = os.path.join(place, _DEFINITION)
+        path = os.path.join(index, _DEFINITION)
         with judged(path):
             content = json.loads(read_text(path))
             classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
@@ -235,11 +235,11 @@ def arcgis_classes(place: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None
     return values, tuple(map(shown, names))
 
 
-def _coloured_names(place: str) -> Meaning | None:
+def _coloured_names(index: str) -> Meaning | None:
     """Names by colour: a table of name, r, g, b (class_dict.csv), lines of "r g b name" (label_colors.txt), or of
     "name:r,g,b:…" (labelmap.txt)."""
     for name in _COLOUR_FILES:
-        rows = [found for line in _lines(os.path.join(place, name)) if (found := _coloured(line, name)) is not None]
+        rows = [found for line in _lines(os.path.join(index, name)) if (found := _coloured(line, name)) is not None]
         if len(rows) >= 2:
             names, colours = zip(*rows, strict=True)
             return Meaning(names, MaskCode(colours, colours=True))

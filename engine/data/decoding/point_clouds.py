@@ -74,7 +74,7 @@ class Cloud(NamedTuple):
     """The points of a file that have a place: float32 [n, 3], in the file's unit from their middle on; the features asked
     for, float32 [n, f]; and their labels, int64 [n]."""
 
-    places: Points
+    positions: Points
     features: Points
     labels: Labels
 
@@ -95,9 +95,11 @@ def read_head(path: str) -> Head:
 
 def read_cloud(path: str, features: Sequence[str]) -> Cloud:
     """The whole file. Raises Unfit, or nearly anything that a reader may raise for a broken file."""
-    places, columns, labels = (np.concatenate(parts) for parts in zip(*_parts(path, features), strict=True))
-    places = places - (places.min(0) + places.max(0)) / 2  # survey coordinates have more digits than float32
-    return Cloud(places.astype(np.float32), np.nan_to_num(columns), labels)
+    positions, columns, labels = (np.concatenate(parts) for parts in zip(*_parts(path, features), strict=True))
+    positions = (
+        positions - (positions.min(0) + positions.max(0)) / 2
+    )  # survey coordinates have more digits than float32
+    return Cloud(positions.astype(np.float32), np.nan_to_num(columns), labels)
 
 
 def count_labels(path: str) -> tuple[Labels, Labels]:
@@ -114,10 +116,10 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 def _parts(path: str, features: Sequence[str]) -> Iterator[_Part]:
     """A file in parts, without the points that have no place. Raises Unfit where none has one."""
     some = False
-    for places, columns, labels in (_las if is_las(path) else _ply)(path, features):
-        whole = np.isfinite(places).all(1)
+    for positions, columns, labels in (_las if is_las(path) else _ply)(path, features):
+        whole = np.isfinite(positions).all(1)
         some |= bool(whole.any())
-        yield (places, columns, labels) if whole.all() else (places[whole], columns[whole], labels[whole])
+        yield (positions, columns, labels) if whole.all() else (positions[whole], columns[whole], labels[whole])
     if not some:
         raise Unfit("it has no points")
 
@@ -185,8 +187,8 @@ def _ply(path: str, features: Sequence[str]) -> Iterator[_Part]:
     known = _columns(data.dtype.names)
     for first in range(0, len(data), _AT_ONCE):
         part = data[first : first + _AT_ONCE]
-        places = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
-        yield places, _stacked([part[known[name]] for name in features], len(part)), _whole(part[known["label"]])
+        positions = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
+        yield positions, _stacked([part[known[name]] for name in features], len(part)), _whole(part[known["label"]])
 
 
 def _whole(values: npt.NDArray[np.generic]) -> Labels:
@@ -214,9 +216,9 @@ def _las(path: str, features: Sequence[str]) -> Iterator[_Part]:
     with _open_las(path) as reader:
         for points in reader.chunk_iterator(_AT_ONCE):
             labels: Labels = np.asarray(points.classification).astype(np.int64)
-            places = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
+            positions = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
             count += len(labels)
-            yield places, _stacked([np.asarray(points[name]) for name in features], len(labels)), labels
+            yield positions, _stacked([np.asarray(points[name]) for name in features], len(labels)), labels
         if count < reader.header.point_count:
             raise Unfit("it is truncated")
 

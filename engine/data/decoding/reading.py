@@ -184,7 +184,7 @@ def folder_channels(*splits: Sequence[str]) -> int:
     """
     quieten_pillow()
     channels: int | None = None
-    for path in (files[place] for files in splits for place in spread_evenly(len(files), HEADERS)):
+    for path in (files[index] for files in splits for index in spread_evenly(len(files), HEADERS)):
         try:
             with open_image(path) as image:
                 if not is_grey(image):

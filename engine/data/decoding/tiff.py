@@ -302,10 +302,10 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 def _told(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     """What ArcGIS tells of the bands, [bands, 4] of minimum, maximum, mean and standard deviation; None where it "
     "does not."""
-    for place in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
+    for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _of_definition), (_ACCUMULATED, _of_accumulated)):
             try:
-                path = os.path.join(place, name)
+                path = os.path.join(parent, name)
                 with judged(path):
                     told = read(json.loads(read_text(path)))
             except UnusableFile:

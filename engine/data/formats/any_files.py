@@ -19,6 +19,6 @@ def recognise_any(folder: str, folders: Sequence[str], val_fraction: float, seed
 
 
 def _files(folder: str) -> Iterator[str]:
-    for place, folders, names in os.walk(folder):
+    for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (os.path.join(place, name) for name in sorted(names) if not name.startswith("."))
+        yield from (os.path.join(where, name) for name in sorted(names) if not name.startswith("."))

@@ -81,9 +81,9 @@ class BoxSplit:
     ignored: npt.NDArray[np.bool_]
     made: bool = False
 
-    def of(self, place: int) -> slice:
+    def of(self, index: int) -> slice:
         """The rows of an image's boxes."""
-        return slice(int(self.bounds[place]), int(self.bounds[place + 1]))
+        return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> BoxSplit:
         """The images for which `which`, bool [n], is true."""
@@ -121,8 +121,8 @@ def gather(images: Sequence[Marked], classes: int, faults: BoxFaults) -> BoxSpli
     faults.outside += [paths[image] for image in of[fine & beyond].tolist()]
     chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
     firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
-    places = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
-    labels = np.where(labels[chosen] == ANY_CLASS, places, labels[chosen])
+    indices = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
+    labels = np.where(labels[chosen] == ANY_CLASS, indices, labels[chosen])
     of, within, ignored = of[chosen], within[chosen], ignored[chosen]
     kept = _largest(of, within, paths, faults)
     counts = np.bincount(of[kept], minlength=len(paths))
@@ -176,9 +176,9 @@ def image_sizes(images: Sequence[Marked]) -> Sizes:
     sizes = np.array(fit, np.int64).reshape(-1, 2)
     untold = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
-        read = pool.map(upright_size, [images[place].path for place in untold])
-        for place, size in zip(untold, read, strict=True):
-            sizes[place] = size or (0, 0)
+        read = pool.map(upright_size, [images[index].path for index in untold])
+        for index, size in zip(untold, read, strict=True):
+            sizes[index] = size or (0, 0)
     return sizes
 
 

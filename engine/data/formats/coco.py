@@ -176,9 +176,9 @@ def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
     # Roboflow lists what its categories belong to as one of them.
     kept = [each for key, each in found.items() if key in used or each.name not in above]
     kept.sort(key=lambda each: (isinstance(each.id, str), each.id))
-    names = {name: place for place, name in enumerate(dict.fromkeys(shown(each.name) for each in kept))}
-    places = {each.id: names[shown(each.name)] for each in kept}
-    return CocoFiles(folder, opened, problems, places, tuple(names))
+    names = {name: index for index, name in enumerate(dict.fromkeys(shown(each.name) for each in kept))}
+    indices = {each.id: names[shown(each.name)] for each in kept}
+    return CocoFiles(folder, opened, problems, indices, tuple(names))
 
 
 def _why(error: Exception) -> str:
@@ -188,9 +188,9 @@ def _why(error: Exception) -> str:
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
     """JSON files in the places where they lie: in a folder of annotations, or beside the images."""
-    places = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
-    for place in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in places)):
-        paths = [os.path.join(place, name) for name in endings(place, ".json")]
+    indices = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
+    for index in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in indices)):
+        paths = [os.path.join(index, name) for name in endings(index, ".json")]
         yield from sorted(sorted(paths, key=_bytes_of, reverse=True)[:LOOKED_AT])
 
 
@@ -240,8 +240,8 @@ def _is_coco(path: str) -> bool:
 
 def _split_of(path: str) -> str:
     """The split whose name is in that of the file, else in its folder's."""
-    place, name = os.path.split(path.lower())
-    for text in (os.path.splitext(name)[0], os.path.basename(place)):
+    index, name = os.path.split(path.lower())
+    for text in (os.path.splitext(name)[0], os.path.basename(index)):
         for split in ("train", "val", "test"):
             if split in text:
                 return split
@@ -267,9 +267,9 @@ class _Finder:
         folder, base = os.path.split(name)
         for within in dict.fromkeys((folder, "")):
             for root in self._roots:
-                place = os.path.join(root, within)
-                if base in self._listed(place):
-                    return os.path.normpath(os.path.join(place, base))
+                index = os.path.join(root, within)
+                if base in self._listed(index):
+                    return os.path.normpath(os.path.join(index, base))
         return None
 
     def _listed(self, folder: str) -> frozenset[str]:

@@ -65,9 +65,9 @@ def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, se
 def _pairs(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     """The folders of images and of their edges by split, or by "" where there are no splits."""
     for within in _WITHIN:
-        place = os.path.join(folder, within) if within else folder
-        if not within or os.path.isdir(place):
-            found = find_pairs(place, subfolders(place) if within else folders, KIND)
+        where = os.path.join(folder, within) if within else folder
+        if not within or os.path.isdir(where):
+            found = find_pairs(where, subfolders(where) if within else folders, KIND)
             if found:
                 return found
     return {}

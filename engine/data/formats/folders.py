@@ -44,20 +44,20 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
     seen: set[tuple[int, int]] = set()
     ahead = [folder]
     while ahead:
-        place = ahead.pop()
-        info = os.stat(place)
+        current = ahead.pop()
+        info = os.stat(current)
         if (info.st_dev, info.st_ino) in seen:
             continue
         seen.add((info.st_dev, info.st_ino))
         files: list[str] = []
         deeper: list[str] = []
-        with os.scandir(place) as entries:
+        with os.scandir(current) as entries:
             for entry in entries:
                 if visible(entry.name):
                     (deeper if is_folder(entry) else files).append(entry.name)
         allow(OF_ENTRY_BYTES * len(files))
-        yield place, sorted(files)
-        ahead += [os.path.join(place, name) for name in sorted(deeper, reverse=True)]
+        yield current, sorted(files)
+        ahead += [os.path.join(current, name) for name in sorted(deeper, reverse=True)]
 
 
 def _is_circle(path: str) -> bool:

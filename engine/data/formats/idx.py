@@ -41,7 +41,7 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
         return Recognised("idx", classes, problems=tuple(problems))
     labels = np.searchsorted(known, train).astype(np.int64)
     if val is None or files.val_images is None:
-        keys = [place.to_bytes(8, "little") for place in range(len(labels))]
+        keys = [index.to_bytes(8, "little") for index in range(len(labels))]
         chosen = draw_validation(keys, labels, val_fraction, seed)
         rows = np.arange(len(labels))
         halves = (

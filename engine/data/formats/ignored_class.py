@@ -15,8 +15,8 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
     """What the values in the masks of a training and a validation split mean where `value` is of no class; or what is wrong
     with that."""
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
-    places = [place for folder in folders for place in (os.path.dirname(folder), folder)]
-    meaning = learn_meaning(folder, train, places, ignored=value)
+    parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
+    meaning = learn_meaning(folder, train, parents, ignored=value)
     if meaning.code is not None and len(meaning.classes) >= 2:
         return meaning
     value_text = f"#{value:06x}" if value > NO_CLASS else str(value)
@@ -26,13 +26,13 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
     """What the labels of points mean where `value` is of no class; or what is wrong with that."""
-    kept = [place for place, known in enumerate(code.values) if known != value]
+    kept = [parent for parent, known in enumerate(code.values) if known != value]
     if len(kept) < 2:
         return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
     others = tuple(known for known in code.values if known == value)
-    values = tuple(code.values[place] for place in kept)
+    values = tuple(code.values[parent] for parent in kept)
     return Meaning(
-        tuple(classes[place] for place in kept), replace(code, values=values, ignored=(*code.ignored, *others))
+        tuple(classes[parent] for parent in kept), replace(code, values=values, ignored=(*code.ignored, *others))
     )
 
 

@@ -35,13 +35,13 @@ class _Class(NamedTuple):
 
 def _list_class(folder: str, label: int) -> _Class:
     found = _Class(label, [], [])
-    for place, names in walk(folder):
+    for parent, names in walk(folder):
         images: list[str] = []
         strays: list[str] = []
         for name in names:
             (images if is_image(name) else strays).append(name)
-        found.images.append(Listing.of(place, images))
-        found.strays.append(Listing.of(place, strays))
+        found.images.append(Listing.of(parent, images))
+        found.strays.append(Listing.of(parent, strays))
     return found
 
 
@@ -145,8 +145,8 @@ def _as_split(listed: list[_Class]) -> FileSplit:
     return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
 
 
-def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[Problem]:
-    where = f" in {shown(place)}" if place else ""
+def _judge_classes(names: Sequence[str], empty: list[str], parent: str) -> list[Problem]:
+    where = f" in {shown(parent)}" if parent else ""
     if len(empty) == len(names):
         return [wrong(f"None of the {len(names)} folders{where} holds an image.")]
     found = [
@@ -163,18 +163,18 @@ def _judge_classes(names: Sequence[str], empty: list[str], place: str) -> list[P
     return found
 
 
-def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], place: str) -> list[Problem]:
+def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], parent: str) -> list[Problem]:
     known, validated = set(names), set(val_names) - set(val_empty)
     found = []
     for name in val_names:
         if name not in known:
             remedy = "Add training images of it, or remove it."
-            found.append(wrong(f"Class {shown(name)} is in {shown(place)}, but has no training images.", remedy))
+            found.append(wrong(f"Class {shown(name)} is in {shown(parent)}, but has no training images.", remedy))
     for name in names:
         if name not in validated:
-            found.append(warn(f"Class {shown(name)} has no images in {shown(place)}, so it is never validated."))
+            found.append(warn(f"Class {shown(name)} has no images in {shown(parent)}, so it is never validated."))
     if not known & validated:
-        found.append(wrong(f"{shown(place)} holds no images of any class.", f"Add some, or remove {shown(place)}."))
+        found.append(wrong(f"{shown(parent)} holds no images of any class.", f"Add some, or remove {shown(parent)}."))
     return found
 
 

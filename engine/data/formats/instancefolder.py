@@ -79,7 +79,7 @@ def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Fo
     problems: list[Problem] = []
     joined = {name: join_masks(pair, problems) for name, pair in pairs.items()}
     masks = [mask for split in joined.values() for mask in split.masks]
-    most = _most_in_one([masks[place] for place in spread_evenly(len(masks), LOOKED_AT)])
+    most = _most_in_one([masks[index] for index in spread_evenly(len(masks), LOOKED_AT)])
     if most < 2 and coco is not None:
         return None
     if most < 2:
@@ -144,14 +144,14 @@ def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
     images = _images(inputs)
     if not any(stem in images for masks in by_class.values() for stem in masks):
         return None
-    classes, places = classes_of(folder, by_class)
+    classes, indices = classes_of(folder, by_class)
     problems: list[Problem] = []
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
     if spare:
         message = f"{counted(spare, 'mask')} without an image: {first(spare)}."
         problems.append(warn(message, "They are not used; give image and mask the same name."))
     sources = [
-        NumberedMasks([(masks[stem], places[name]) for name, masks in by_class.items() if stem in masks])
+        NumberedMasks([(masks[stem], indices[name]) for name, masks in by_class.items() if stem in masks])
         for stem in images
     ]
     return classes, {"": InstanceSplit(list(images.values()), sources)}, problems

@@ -194,8 +194,8 @@ class InstanceSplit:
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> InstanceSplit:
         """The images for which `which`, bool [n], is true."""
-        places = np.flatnonzero(which).tolist()
-        return InstanceSplit([self.files[place] for place in places], [self.sources[place] for place in places], made)
+        indices = np.flatnonzero(which).tolist()
+        return InstanceSplit([self.files[index] for index in indices], [self.sources[index] for index in indices], made)
 
     def state(self) -> str:
         """A text that changes where the instances of any image do."""

@@ -51,11 +51,11 @@ def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
                 faults.append((path, describe_failure(error)))
     problems += unreadable(faults)
     names = {name for images in parsed.values() for _, rows in images for name, _ in rows} - {DO_NOT_CARE}
-    classes, places = classes_of(folder, names)
-    places[DO_NOT_CARE] = ANY_CLASS
+    classes, indices = classes_of(folder, names)
+    indices[DO_NOT_CARE] = ANY_CLASS
     splits = {
         split: [
-            Marked(image, [Box(*edges, places[name], name == DO_NOT_CARE) for name, edges in rows])
+            Marked(image, [Box(*edges, indices[name], name == DO_NOT_CARE) for name, edges in rows])
             for image, rows in images
         ]
         for split, images in parsed.items()

@@ -82,10 +82,10 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     names: dict[str, None] = {}
     labelled: dict[str, dict[str, set[str]]] = {}
     missing: list[str] = []
-    for split, place, table in tables:
+    for split, parent, table in tables:
         names.update(dict.fromkeys(table.names))
         for row in table.rows:
-            path = there.find(row.file, place)
+            path = there.find(row.file, parent)
             if path is None:
                 missing.append(row.file)
                 continue
@@ -141,8 +141,8 @@ def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSpl
     files = sorted(labelled)
     rows = {name: row for row, name in enumerate(classes)}
     truth = np.zeros((len(files), len(classes)), np.bool_)
-    for place, path in enumerate(files):
-        truth[place, [rows[label] for label in labelled[path]]] = True
+    for parent, path in enumerate(files):
+        truth[parent, [rows[label] for label in labelled[path]]] = True
     return LabelSplit(files, truth)
 
 
@@ -178,21 +178,21 @@ def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _
     """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table. Those
     that tell of splits go before one for all; the paths of the tables that are left over come second."""
     splits = {name.lower(): split for split, names in SPLIT_NAMES.items() for name in names}
-    places = [
+    parents = [
         ("", folder),
         *((splits[name.lower()], os.path.join(folder, name)) for name in folders if name.lower() in splits),
     ]
     found: dict[str, tuple[str, str, _Table]] = {}
-    for split, place in places:
-        for name in sorted(os.listdir(place), key=lambda name: (LABELLED not in name.lower(), name)):
+    for split, parent in parents:
+        for name in sorted(os.listdir(parent), key=lambda name: (LABELLED not in name.lower(), name)):
             if name.startswith(".") or not name.lower().endswith(_TABLES):
                 continue
-            path = os.path.join(place, name)
+            path = os.path.join(parent, name)
             table = _read(path)
             if table is not None:
                 words = re.split(r"[^a-z]+", name.lower())
                 of_split = split or next((splits[word] for word in words if word in splits), "")
-                found[path] = (of_split, place, table)
+                found[path] = (of_split, parent, table)
     if not found:
         return [("", folder, table) for table in _tiles(folder, folders)], []
     named = [path for path, (split, _, table) in found.items() if split or any(row.split for row in table.rows)]
@@ -258,7 +258,7 @@ def _of_lines(text: str, delimiter: str) -> _Table | None:
 
 def _file_column(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
     """The column of the images' files: by what stands in it, else by its name, where endings are left away."""
-    sample = [rows[place] for place in spread_evenly(len(rows), _SAMPLED)]
+    sample = [rows[parent] for parent in spread_evenly(len(rows), _SAMPLED)]
     for column in range(len(names)):
         if sample and all(is_image(row[column]) for row in sample):
             return column
@@ -331,22 +331,22 @@ class _Images:
         self.all: set[str] = set()
         self._folder = folder
         self._names: dict[str, list[str]] = {}
-        for place, names in walk(folder):
+        for parent, names in walk(folder):
             for name in names:
                 if is_image(name):
-                    path = os.path.join(place, name)
+                    path = os.path.join(parent, name)
                     self.all.add(path)
                     for known in {name, os.path.splitext(name)[0]}:
                         self._names.setdefault(known, []).append(path)
 
-    def find(self, file: str, place: str) -> str | None:
-        """The image that `file` in a table that lies in `place` means: by its path from there or from the folder, else by
-        its name, with or without its ending, where there is one of that name below `place`, or one in all."""
+    def find(self, file: str, parent: str) -> str | None:
+        """The image that `file` in a table that lies in `parent` means: by its path from there or from the folder, else by
+        its name, with or without its ending, where there is one of that name below `parent`, or one in all."""
         file = file.replace("\\", "/")
-        for root in (place, self._folder):
+        for root in (parent, self._folder):
             path = os.path.normpath(os.path.join(root, file))
             if path in self.all:
                 return path
         named = self._names.get(os.path.basename(file), [])
-        near = [path for path in named if path.startswith(os.path.join(place, ""))]
+        near = [path for path in named if path.startswith(os.path.join(parent, ""))]
         return next((found[0] for found in (near, named) if len(found) == 1), None)

@@ -38,8 +38,8 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
     if halves is None:
         return Recognised("masks", problems=tuple(problems))
     train, val = halves
-    places = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
-    meaning = learn_meaning(folder, train.masks, [*places, *(pair.annotations for pair in pairs.values())])
+    mask_folders = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
+    meaning = learn_meaning(folder, train.masks, [*mask_folders, *(pair.annotations for pair in pairs.values())])
     if meaning.trouble:
         problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a color, for each class."))
     return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code)

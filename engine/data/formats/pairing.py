@@ -166,11 +166,11 @@ def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict
     known = arcgis_classes(folder)
     if known is not None:
         values, titles = known
-        places = {title: place for place, title in enumerate(titles)}
-        places |= {str(value): place for place, value in enumerate(values)}
-        if there <= set(places):
-            return titles, places
-    return tuple(map(shown, sorted(there))), {name: place for place, name in enumerate(sorted(there))}
+        numbers = {title: number for number, title in enumerate(titles)}
+        numbers |= {str(value): number for number, value in enumerate(values)}
+        if there <= set(numbers):
+            return titles, numbers
+    return tuple(map(shown, sorted(there))), {name: number for number, name in enumerate(sorted(there))}
 
 
 def read_list(path: str) -> frozenset[str] | None:
@@ -234,14 +234,14 @@ def _by_split(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair
     """train and val, each with images and labels in it, or with images in it and the files about them beside."""
     found = {}
     for split, name in splits_of(folders).items():
-        place = os.path.join(folder, name)
-        inside = subfolders(place)
-        pair = _inside(place, inside, kind).get("")
+        number = os.path.join(folder, name)
+        inside = subfolders(number)
+        pair = _inside(number, inside, kind).get("")
         about = named(folders, [f"{name.lower()}{suffix}" for suffix in kind.beside])
         if pair is not None:
             found[split] = pair
         elif about is not None and not inside and _holds(os.path.join(folder, about), kind):
-            found[split] = Pair(place, os.path.join(folder, about))
+            found[split] = Pair(number, os.path.join(folder, about))
     return found
 
 

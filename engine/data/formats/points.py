@@ -91,8 +91,8 @@ def classes_of(labels: Labels, code: MaskCode) -> Bytes:
     "meaning."""
     known = np.array([*code.values, *code.ignored], np.int64)
     order = np.argsort(known)
-    place = np.minimum(np.searchsorted(known[order], labels), len(known) - 1)
-    found = order[place]
+    index = np.minimum(np.searchsorted(known[order], labels), len(known) - 1)
+    found = order[index]
     strange = known[found] != labels
     if strange.any():
         raise Unfit(f"it holds the label {labels[strange][0]}, which belongs to no class")
@@ -128,9 +128,9 @@ def _meaning(folder: str, files: Sequence[str]) -> tuple[Meaning, tuple[str, ...
         return Meaning(trouble="The points of the clouds have no labels."), ()
     features = tuple(name for name in labelled[0].features if all(name in head.features for head in labelled))
     there: set[int] = set()
-    for place in spread_evenly(len(files), LOOKED_AT):
+    for index in spread_evenly(len(files), LOOKED_AT):
         try:
-            there.update(count_labels(files[place])[0].tolist())
+            there.update(count_labels(files[index])[0].tolist())
         except Exception:
             continue  # as above
     return _by_labels(folder, files, sorted(there)), features

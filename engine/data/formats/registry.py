@@ -143,8 +143,8 @@ def _judged(found: Recognised) -> Recognised:
 def _with_circles(found: Recognised, folder: str) -> Recognised:
     """`found`, and which links to nowhere lie where folders of classes or of splits may."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
-    places = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
-    links = [os.path.relpath(link, folder) for place in places for link in circles(place)]
+    roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
+    links = [os.path.relpath(link, folder) for root in roots for link in circles(root)]
     if not links:
         return found
     are = f"{shown(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(shown, links[:3]))} are links"

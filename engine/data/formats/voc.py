@@ -70,12 +70,12 @@ def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
         message = f"{counted(boxless, 'object')} without a box (bndbox), in {first(boxless)}."
         problems.append(warn(message, "They are left out; save them as upright boxes."))
     names = {each.name for contents in parsed.values() for _, content in contents for each in content.objects}
-    classes, places = classes_of(folder, names)
+    classes, indices = classes_of(folder, names)
     splits = {
         split: [
             Marked(
                 image,
-                [Box(*each.edges, places[each.name], each.difficult) for each in content.objects],
+                [Box(*each.edges, indices[each.name], each.difficult) for each in content.objects],
                 content.size,
             )
             for image, content in contents

@@ -251,16 +251,16 @@ def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
             continue
         base = str(about.get("path") or "")
         # Paths are often of another machine, or begin with a step too many upwards, as Roboflow's do.
-        places = [
+        candidates = [
             os.path.join(folder, base, value),
             os.path.join(folder, value),
             os.path.join(folder, value.lstrip("./")),
         ]
-        place = next((os.path.normpath(place) for place in places if os.path.exists(place)), None)
-        if place is None:
+        where = next((os.path.normpath(where) for where in candidates if os.path.exists(where)), None)
+        if where is None:
             continue
-        names = None if os.path.isdir(place) else read_list(place)
-        images = _folder_of_list(place, folder) if names is not None else place
+        names = None if os.path.isdir(where) else read_list(where)
+        images = _folder_of_list(where, folder) if names is not None else where
         if images is None:
             continue
         inner = os.path.join(images, "images")
@@ -285,18 +285,18 @@ def _folder_of_list(path: str, folder: str) -> str | None:
         if not words:
             continue
         for base in (os.path.dirname(path), folder):
-            place = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
-            if os.path.isdir(place) and is_image(words[0]):
-                return place
+            where = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
+            if os.path.isdir(where) and is_image(words[0]):
+                return where
     return None
 
 
 def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     """Darknet's and CVAT's: obj_train_data, with lists of its images beside it."""
-    place = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
-    if place is None:
+    where = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
+    if where is None:
         return {}
-    inside = os.path.join(folder, place)
+    inside = os.path.join(folder, where)
     lists = {split: read_list(os.path.join(folder, f"{split}.txt")) for split in ("train", "val", "test")}
     lists["val"] = lists["val"] or read_list(os.path.join(folder, "valid.txt"))
     found = {split: Pair(inside, inside, names) for split, names in lists.items() if names is not None}
@@ -310,11 +310,11 @@ def _names(folder: str, pairs: dict[str, Pair], about: dict[str, Any]) -> list[s
         return [shown(str(names.get(number, f"class {number}"))) for number in range(max(names, default=-1) + 1)]
     if isinstance(names, list):
         return [shown(str(name)) for name in names]
-    places = [folder, *(os.path.dirname(pair.annotations) for pair in pairs.values())]
-    for place in dict.fromkeys([*places, *(pair.annotations for pair in pairs.values())]):
+    candidates = [folder, *(os.path.dirname(pair.annotations) for pair in pairs.values())]
+    for where in dict.fromkeys([*candidates, *(pair.annotations for pair in pairs.values())]):
         for name in NAME_FILES:
             try:
-                text = read_text(os.path.join(place, name))
+                text = read_text(os.path.join(where, name))
             except OSError:
                 continue
             lines = [shown(line.strip()) for line in text.splitlines() if line.strip()]

@@ -17,9 +17,9 @@ def look_through_any(found: Recognised, progress: Progress, leave_out: LeaveOut,
     progress(len(files), len(files))
     looked = Looked([SplitReport("files", {}, total=len(files))])
     images = [path for path in files if is_image(path)]
-    for place in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
+    for index in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
         try:
-            with open_to_show(images[place]) as image:
+            with open_to_show(images[index]) as image:
                 looked.examples.append(Example("", "files", thumbnail(image.convert("RGB"))))
         except Exception:
             continue  # a broken file may raise nearly anything; one fewer is shown

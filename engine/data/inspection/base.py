@@ -93,13 +93,13 @@ class Tally:
     def usable(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
         """The places of those of `files` against which there is no reason, told one after another."""
         usable = []
-        for place, reason in enumerate(reasons):
+        for index, reason in enumerate(reasons):
             self._done += 1
             self._progress(self._done, self._total)
             if reason is None:
-                usable.append(place)
+                usable.append(index)
             else:
-                self._leave_out(files[place], reason)
+                self._leave_out(files[index], reason)
         return usable
 
     def seen(self, files: Sequence[str], see: Callable[[int], Seen], threads: int) -> dict[int, Seen]:
@@ -107,15 +107,15 @@ class Tally:
         found: dict[int, Seen] = {}
         turns = Turns()
 
-        def reason(place: int) -> str | None:
+        def reason(index: int) -> str | None:
             try:
-                found[place] = turns.take(see, place)
+                found[index] = turns.take(see, index)
             except Exception as error:  # a broken file may raise nearly anything in a decoder
                 return describe_failure(error)
             return None
 
         with ThreadPoolExecutor(threads, "look") as pool:
-            return {place: found[place] for place in self.usable(files, pool.map(reason, range(len(files))))}
+            return {index: found[index] for index in self.usable(files, pool.map(reason, range(len(files))))}
 
 
 def shares_of_classes(
@@ -129,9 +129,9 @@ def shares_of_classes(
     return files, dict(zip(classes, shares.tolist(), strict=True))
 
 
-def spread_by_class(labels: np.ndarray, places: np.ndarray) -> list[int]:
-    """Up to `EXAMPLES` of `places`, from as many classes as possible in turn."""
-    by_class = places[np.argsort(labels[places], kind="stable")]
+def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
+    """Up to `EXAMPLES` of `indices`, from as many classes as possible in turn."""
+    by_class = indices[np.argsort(labels[indices], kind="stable")]
     _, firsts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     turns = [firsts[counts > turn] + turn for turn in range(EXAMPLES)]
     chosen: list[int] = by_class[np.sort(np.concatenate(turns)[:EXAMPLES])].tolist()

@@ -15,8 +15,8 @@ from engine.data.formats.boxes import BoxSplit
 from engine.data.inspection.base import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
 from engine.data.inspection.objects import (
     Objects,
-    decoded_places,
-    example_places,
+    decoded_indices,
+    example_indices,
     judge,
     look_at,
     needs_decoding,
@@ -33,21 +33,21 @@ def look_through_boxes(found: Recognised, progress: Progress, leave_out: LeaveOu
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
     for name, split in splits:
-        sampled = decoded_places(len(split.files))
+        sampled = decoded_indices(len(split.files))
         usable = list(tally.seen(split.files, partial(_see, split, sampled), threads))
         objects = _objects(split, usable)
         of_split = report(name, found.classes, objects, len(usable), made=split.made)
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, len(usable), "boxes")
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, example_places(objects.images, usable))
+            looked.examples += _examples(name, found.classes, split, example_indices(objects.images, usable))
     return looked
 
 
-def _see(split: BoxSplit, sampled: set[int], place: int) -> None:
+def _see(split: BoxSplit, sampled: set[int], index: int) -> None:
     """Raises what a decoder raises, or Unfit, for an image that cannot be used."""
-    path, (height, width) = split.files[place], split.sizes[place].tolist()
-    decode = needs_decoding(path, place, len(split.files), sampled)
+    path, (height, width) = split.files[index], split.sizes[index].tolist()
+    decode = needs_decoding(path, index, len(split.files), sampled)
     look_at(path, [(height, width)], "boxes", decode=decode)
 
 
@@ -59,17 +59,17 @@ def _objects(split: BoxSplit, usable: Sequence[int]) -> Objects:
     return Objects(split.labels[counted], sides, sides / split.sizes[images].max(1, initial=1), images)
 
 
-def _examples(name: str, classes: Sequence[str], split: BoxSplit, places: Sequence[int]) -> list[Example]:
+def _examples(name: str, classes: Sequence[str], split: BoxSplit, indices: Sequence[int]) -> list[Example]:
     """Images with their boxes around what is in them."""
     found = []
-    for place in places:
+    for index in indices:
         try:
-            image = shrunk(split.files[place], EXAMPLE_SIDE)
+            image = shrunk(split.files[index], EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
-        rows = split.of(place)
-        scale = max(image.shape[:2]) / max(int(split.sizes[place].max()), 1)
+        rows = split.of(index)
+        scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
         labels = split.labels[rows].tolist()
         framed = outline(image, split.boxes[rows].astype(np.float64) * scale, labels)
-        found.append(Example(only_class(classes, labels), name, png(framed), place))
+        found.append(Example(only_class(classes, labels), name, png(framed), index))
     return found

@@ -53,22 +53,22 @@ def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOu
     return looked
 
 
-def _see(split: EdgeSplit, sampled: set[int], place: int) -> _Seen | None:
+def _see(split: EdgeSplit, sampled: set[int], index: int) -> _Seen | None:
     """What an image's edges are like, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be
     used."""
-    with open_to_show(split.files[place]) as image:
+    with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
-    if place not in sampled:
+    if index not in sampled:
         return None
-    drawn = _drawn(split, place)
+    drawn = _drawn(split, index)
     if drawn.sides != (height, width):
         sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
         raise Unfit(f"its edges have a different size ({sizes})")
     return _Seen(drawn.taken, drawn.inverted)
 
 
-def _drawn(split: EdgeSplit, place: int) -> Drawn:
-    return read_edges(split.edges[place], read_image(split.edges[place]))
+def _drawn(split: EdgeSplit, index: int) -> Drawn:
+    return read_edges(split.edges[index], read_image(split.edges[index]))
 
 
 def _judge(name: str, read: Sequence[_Seen], usable: bool) -> list[Problem]:
@@ -97,11 +97,11 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
     """Some images with what any annotator drew in red."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
-        place = usable[row]
+        index = usable[row]
         try:
-            with open_to_show(split.files[place]) as opened:
+            with open_to_show(split.files[index]) as opened:
                 image = ImageOps.exif_transpose(opened).convert("RGB")
-            drawn = Image.fromarray(_drawn(split, place).layers.any(0).astype(np.uint8) * 255)
+            drawn = Image.fromarray(_drawn(split, index).layers.any(0).astype(np.uint8) * 255)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
@@ -109,5 +109,5 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
         strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
         share = np.minimum(strength * max(1, drawn.width / image.width), 1)
         pixels = np.asarray(image) * (1 - share) + _MARKED * share
-        found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), place))
+        found.append(Example("", name, png(np.rint(pixels).astype(np.uint8)), index))
     return found

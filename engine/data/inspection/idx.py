@@ -30,8 +30,8 @@ def look_through_idx(found: Recognised, progress: Progress, leave_out: LeaveOut,
         done += len(split.labels)
         progress(done, total)
         if name == "train":
-            for place in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
-                row = place if split.rows is None else int(split.rows[place])
+            for index in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
+                row = index if split.rows is None else int(split.rows[index])
                 png = thumbnail(Image.fromarray(np.array(pixels[row])))
-                looked.examples.append(Example(found.classes[split.labels[place]], name, png, int(place)))
+                looked.examples.append(Example(found.classes[split.labels[index]], name, png, int(index)))
     return looked

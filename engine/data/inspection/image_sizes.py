@@ -15,9 +15,9 @@ SAMPLED = 64
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
     """Of some of `files`, evenly spread, by their headers; None where none of them tells its size."""
     found = []
-    for place in spread_evenly(len(files), SAMPLED):
+    for index in spread_evenly(len(files), SAMPLED):
         try:
-            with open_to_show(files[place]) as image:
+            with open_to_show(files[index]) as image:
                 found.append(image.size)
         except Exception:  # a broken file may raise nearly anything; what looks at all of them tells of it
             continue

@@ -107,17 +107,17 @@ class Look:
     def _through_chunk(self, paths: list[str], start: int, pool: ThreadPoolExecutor) -> Iterator[str | None]:
         whole = _glance_at_all(paths, pool)
         closer: dict[int, Callable[[str], None]] = {}
-        for place, seems in enumerate(whole):
+        for index, seems in enumerate(whole):
             self._odd += not seems
             if not seems:
-                closer[place] = _decode if self._odd <= ODD_DECODED else _read_header
-            elif (start + place) % self.every == 0:
-                closer[place] = _decode
+                closer[index] = _decode if self._odd <= ODD_DECODED else _read_header
+            elif (start + index) % self.every == 0:
+                closer[index] = _decode
         turns = Turns()
-        reasons = pool.map(lambda place: _told(turns, closer[place], paths[place]), closer)
-        for place, seems in enumerate(whole):
-            reason = next(reasons) if place in closer else None
-            if seems and place in closer:
+        reasons = pool.map(lambda index: _told(turns, closer[index], paths[index]), closer)
+        for index, seems in enumerate(whole):
+            reason = next(reasons) if index in closer else None
+            if seems and index in closer:
                 self.sampled += 1
                 self.damaged_within += reason is not None
             yield reason
@@ -183,12 +183,12 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
 
 def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int]) -> list[Example]:
     examples = []
-    for place in spread_by_class(split.labels, np.array(readable, np.int64)):
+    for index in spread_by_class(split.labels, np.array(readable, np.int64)):
         try:
-            with open_to_show(split.files[place]) as image:
+            with open_to_show(split.files[index]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
                 png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
-        examples.append(Example(classes[split.labels[place]], name, png, int(place)))
+        examples.append(Example(classes[split.labels[index]], name, png, int(index)))
     return examples

@@ -36,9 +36,9 @@ def numbered_things(masks: Sequence[str]) -> int:
     """
     values, pieces, counts, gapless = 0, 0, [], 0
     beyond = False
-    for place in spread_evenly(len(masks), LOOKED_INTO)[:LOOKED_INTO]:
+    for index in spread_evenly(len(masks), LOOKED_INTO)[:LOOKED_INTO]:
         try:
-            plane = read_values(read_image(masks[place]))
+            plane = read_values(read_image(masks[index]))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever looks at the pair names it
         if plane.size > MOST_PIXELS:
@@ -66,11 +66,11 @@ def _pieces(plane: Values, there: Values) -> int:
     order = np.searchsorted(there, plane) + 1
     order[plane == 0] = 0
     found = find_objects(order)
-    around = sum((y.stop - y.start) * (x.stop - x.start) for place in found if place is not None for y, x in [place])
+    around = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
     if around > STREWN * plane.size:
         return STREWN * len(there)
     joined = np.ones((3, 3))  # corners join, too
-    return sum(label(order[place] == number, joined)[1] for number, place in enumerate(found, 1) if place is not None)
+    return sum(label(order[index] == number, joined)[1] for number, index in enumerate(found, 1) if index is not None)
 
 
 def told_of_numbers(masks: Sequence[str]) -> list[Problem]:

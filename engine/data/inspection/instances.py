@@ -19,8 +19,8 @@ from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outline
 from engine.data.inspection.base import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
 from engine.data.inspection.objects import (
     Objects,
-    decoded_places,
-    example_places,
+    decoded_indices,
+    example_indices,
     judge,
     look_at,
     needs_decoding,
@@ -45,53 +45,53 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:
-        sampled = decoded_places(len(split.files))
+        sampled = decoded_indices(len(split.files))
         usable = tally.seen(split.files, partial(_see, split, sampled), threads)
-        into = {place: each for place, each in usable.items() if each is not None}
+        into = {index: each for index, each in usable.items() if each is not None}
         # Of outlines that are too many, whoever recognised the folder has told.
         crowded += [
-            split.files[place]
-            for place, each in into.items()
-            if len(each.things) > MOST_INSTANCES and not isinstance(split.sources[place], Outlines)
+            split.files[index]
+            for index, each in into.items()
+            if len(each.things) > MOST_INSTANCES and not isinstance(split.sources[index], Outlines)
         ]
         objects = _objects(into)
         of_split = report(name, found.classes, objects, len(usable), made=split.made)
         looked.splits.append(of_split)
         looked.problems += judge(name, of_split, objects, len(into), "outlined objects")
         if name == "train":
-            looked.examples += _examples(name, found.classes, split, example_places(objects.images, list(usable)))
+            looked.examples += _examples(name, found.classes, split, example_indices(objects.images, list(usable)))
     looked.problems += too_many(crowded)
     return looked
 
 
-def _see(split: InstanceSplit, sampled: set[int], place: int) -> _Seen | None:
+def _see(split: InstanceSplit, sampled: set[int], index: int) -> _Seen | None:
     """What is in an image, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be "
     "used."""
-    path, source = split.files[place], split.sources[place]
-    decode = needs_decoding(path, place, len(split.files), sampled)
+    path, source = split.files[index], split.sources[index]
+    decode = needs_decoding(path, index, len(split.files), sampled)
     height, width = look_at(path, source.sizes(), "outlines", decode=decode)
-    if place not in sampled:
+    if index not in sampled:
         return None
     things = [(each.label, each.area) for each in source.instances(height, width) if not each.ignored]
     return _Seen(things, max(height, width))
 
 
 def _objects(into: dict[int, _Seen]) -> Objects:
-    rows = [(label, area, each.longer, place) for place, each in into.items() for label, area in each.things]
+    rows = [(label, area, each.longer, index) for index, each in into.items() for label, area in each.things]
     labels, areas, longer, images = np.array(rows, np.int64).reshape(-1, 4).T
     sides = np.sqrt(areas)
     return Objects(labels, sides, sides / longer, images)
 
 
-def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: Sequence[int]) -> list[Example]:
+def _examples(name: str, classes: Sequence[str], split: InstanceSplit, indices: Sequence[int]) -> list[Example]:
     """Images with a colour of its own over each thing."""
     found = []
-    for place in places:
-        path = split.files[place]
+    for index in indices:
+        path = split.files[index]
         try:
             size = upright_size(path)
             assert size is not None
-            things = split.sources[place].instances(*size)
+            things = split.sources[index].instances(*size)
             numbers, _ = paint(things, *size)
             image = shrunk(path, EXAMPLE_SIDE)
         except Exception:
@@ -99,5 +99,5 @@ def _examples(name: str, classes: Sequence[str], split: InstanceSplit, places: S
         plane = np.asarray(Image.fromarray(numbers).resize(image.shape[1::-1], Image.Resampling.NEAREST))
         # The last number would be shown as none.
         laid = lay_mask(image, np.minimum(plane, MOST_INSTANCES - 1))
-        found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), place))
+        found.append(Example(only_class(classes, [each.label for each in things]), name, png(laid), index))
     return found

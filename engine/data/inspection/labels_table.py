@@ -49,13 +49,13 @@ def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: li
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     examples = []
-    for place in spread_by_class(rarest, np.array(readable, np.int64)):
+    for index in spread_by_class(rarest, np.array(readable, np.int64)):
         try:
-            with open_to_show(split.files[place]) as image:
+            with open_to_show(split.files[index]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
                 png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
-        labels = ", ".join(label for label, there in zip(classes, split.labels[place], strict=True) if there)
-        examples.append(Example(labels, name, png, int(place)))
+        labels = ", ".join(label for label, there in zip(classes, split.labels[index], strict=True) if there)
+        examples.append(Example(labels, name, png, int(index)))
     return examples

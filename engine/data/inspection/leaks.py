@@ -62,13 +62,13 @@ def same_files(train: Sequence[str], val: Sequence[str], folder: str) -> list[Pa
     in_train: dict[bytes, int] = {}
     in_val: dict[int, bytes] = {}
     for digest_of in (_digest_of_ends, _digest_of_all):
-        by_place = _digests(train, of_train, digest_of)
+        by_index = _digests(train, of_train, digest_of)
         in_val = _digests(val, of_val, digest_of)
-        there, wanted = set(by_place.values()), set(in_val.values())
-        of_train = [place for place, digest in by_place.items() if digest in wanted]
-        of_val = [place for place, digest in in_val.items() if digest in there]
-        in_train = {by_place[place]: place for place in reversed(of_train)}
-    return [(_name(val[place], folder), _name(train[in_train[in_val[place]]], folder)) for place in of_val]
+        there, wanted = set(by_index.values()), set(in_val.values())
+        of_train = [index for index, digest in by_index.items() if digest in wanted]
+        of_val = [index for index, digest in in_val.items() if digest in there]
+        in_train = {by_index[index]: index for index in reversed(of_train)}
+    return [(_name(val[index], folder), _name(train[in_train[in_val[index]]], folder)) for index in of_val]
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
@@ -105,12 +105,12 @@ def _name(path: str, folder: str) -> str:
     return shown(os.path.relpath(path, folder))
 
 
-def _digests(files: Sequence[str], places: Sequence[int], digest_of: Callable[[str], bytes]) -> dict[int, bytes]:
-    """By place, of those of the files at `places` that can be read."""
+def _digests(files: Sequence[str], indices: Sequence[int], digest_of: Callable[[str], bytes]) -> dict[int, bytes]:
+    """By place, of those of the files at `indices` that can be read."""
     found = {}
-    for place in places:
+    for index in indices:
         try:
-            found[place] = digest_of(files[place])
+            found[index] = digest_of(files[index])
         except (OSError, UnusableFile):
             continue  # which whoever looks at the files tells
     return found

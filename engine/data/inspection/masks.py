@@ -54,18 +54,18 @@ def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOu
     return looked
 
 
-def _see(split: MaskSplit, code: MaskCode, sampled: set[int], place: int) -> Labels | None:
+def _see(split: MaskSplit, code: MaskCode, sampled: set[int], index: int) -> Labels | None:
     """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot be
     used."""
-    with open_to_show(split.files[place]) as image:
+    with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
-    with open_image(split.masks[place]) as mask:
+    with open_image(split.masks[index]) as mask:
         wide, high = mask.size
     if (width, height) != (wide, high):
         raise Unfit(f"its mask has a different size ({wide} x {high} pixels, the image has {width} x {height})")
-    if place not in sampled:
+    if index not in sampled:
         return None
-    plane = class_plane(read_values(read_image(split.masks[place])), code)
+    plane = class_plane(read_values(read_image(split.masks[index])), code)
     return np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
 
 
@@ -97,14 +97,14 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
     """Some images with their masks laid over them."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
-        place = usable[row]
+        index = usable[row]
         try:
-            with open_to_show(split.files[place]) as opened:
+            with open_to_show(split.files[index]) as opened:
                 image = ImageOps.exif_transpose(opened).convert("RGB")
-            plane = class_plane(read_values(read_image(split.masks[place])), code)
+            plane = class_plane(read_values(read_image(split.masks[index])), code)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
         mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
-        found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), place))
+        found.append(Example("", name, png(lay_mask(np.asarray(image), mask)), index))
     return found

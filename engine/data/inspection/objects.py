@@ -40,7 +40,7 @@ class Objects:
     images: npt.NDArray[np.int64]
 
 
-def decoded_places(count: int) -> set[int]:
+def decoded_indices(count: int) -> set[int]:
     """Which of so many images are decoded in any case."""
     return set(spread_evenly(count, DECODED))
 
@@ -60,9 +60,9 @@ def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bo
     return size
 
 
-def needs_decoding(path: str, place: int, count: int, sampled: set[int]) -> bool:
+def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool:
     """Whether an image of so many is to be decoded to be sure of it."""
-    return place in sampled or (count <= ODD_DECODED and not seems_whole(path))
+    return index in sampled or (count <= ODD_DECODED and not seems_whole(path))
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, made: bool) -> SplitReport:
@@ -108,7 +108,7 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
     return found
 
 
-def example_places(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
+def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
     """Some places of `usable`, evenly spread, those first in which there are things, by `images`."""
     with_things = sorted(set(usable) & set(images.tolist()))
     chosen = [with_things[row] for row in spread_evenly(len(with_things), EXAMPLES)[:EXAMPLES]]

@@ -53,13 +53,13 @@ def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveO
     return looked
 
 
-def _see(split: PointSplit, code: MaskCode, read: set[int], place: int) -> Labels | None:
+def _see(split: PointSplit, code: MaskCode, read: set[int], index: int) -> Labels | None:
     """A cloud's points by class, where it is among those that are to be `read`. Raises what a reader raises, or Unfit, for
     one that cannot be used."""
-    if place not in read:
-        read_head(split.files[place])
+    if index not in read:
+        read_head(split.files[index])
         return None
-    labels, points = count_labels(split.files[place])
+    labels, points = count_labels(split.files[index])
     counts = np.zeros(NO_CLASS + 1, np.int64)
     np.add.at(counts, classes_of(labels, code), points)
     return counts
@@ -82,9 +82,9 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         try:
-            places, _, labels = read_cloud(split.files[usable[row]], ())
-            rows = spread_evenly(len(places), DRAWN_POINTS)
-            drawn = draw_points(places[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
+            positions, _, labels = read_cloud(split.files[usable[row]], ())
+            rows = spread_evenly(len(positions), DRAWN_POINTS)
+            drawn = draw_points(positions[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         found.append(Example("", "train", png(drawn)))

@@ -64,14 +64,14 @@ class Loader(ABC, Generic[Room]):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of `epoch` but for the first `start`. May be left early; only one epoch can be under way at a time."""
-        place = start
-        while place < len(self) and not self._closed:
-            reading = self._reading_of(epoch, place)
+        batch_index = start
+        while batch_index < len(self) and not self._closed:
+            reading = self._reading_of(epoch, batch_index)
             try:
                 begun = time.perf_counter()
-                for filled in self._fill_here(epoch, place) if reading is None else iter(reading.get, None):
-                    yield self._finish(filled, time.perf_counter() - begun, epoch, place)
-                    place += 1
+                for filled in self._fill_here(epoch, batch_index) if reading is None else iter(reading.get, None):
+                    yield self._finish(filled, time.perf_counter() - begun, epoch, batch_index)
+                    batch_index += 1
                     begun = time.perf_counter()
                 if reading is not None and reading.closed:
                     return
@@ -128,8 +128,8 @@ class Loader(ABC, Generic[Room]):
         """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has need."""
 
     @abstractmethod
-    def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, place: int) -> Batch:
-        """What has arrived, the batch at `place` in its epoch; gives its slot back."""
+    def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, batch_index: int) -> Batch:
+        """What has arrived, the batch at `batch_index` in its epoch; gives its slot back."""
 
     @abstractmethod
     def _close_source(self) -> None:
@@ -141,14 +141,14 @@ class Loader(ABC, Generic[Room]):
     def _complete(self, epoch: int) -> None:
         """Called by the reading thread after the last share of an epoch."""
 
-    def _reading_of(self, epoch: int, place: int) -> Reading[Room] | None:
-        """What reads `epoch` from `place` on, by now or from now on; None where that is to be done here.
+    def _reading_of(self, epoch: int, batch_index: int) -> Reading[Room] | None:
+        """What reads `epoch` from `batch_index` on, by now or from now on; None where that is to be done here.
 
         Ends all others, but those that were begun when this one had read all.
         """
         with self._lock:
             self._under_way = epoch
-            begun = {reading for reading in self._readings if (reading.epoch, reading.start) == (epoch, place)}
+            begun = {reading for reading in self._readings if (reading.epoch, reading.start) == (epoch, batch_index)}
             later = {reading for reading in self._readings if begun and reading.epoch > epoch}
             others = self._readings - begun - later
         self._end(others)
@@ -157,7 +157,7 @@ class Loader(ABC, Generic[Room]):
         self._prepare()
         if self._reads_here:
             return None
-        reading = self._read_ahead(epoch, place)
+        reading = self._read_ahead(epoch, batch_index)
         with self._lock:
             self._readings.add(reading)
         return reading
@@ -182,12 +182,12 @@ class Loader(ABC, Generic[Room]):
 
     def _fill_here(self, epoch: int, start: int) -> Iterator[Filled[Room]]:
         """The batches from `start` on as they are asked for, until the end or until a thread is to read them."""
-        for place, share in enumerate(self.sampler.epoch_from(epoch, start), start):
+        for batch_index, share in enumerate(self.sampler.epoch_from(epoch, start), start):
             if not self._reads_here:
                 return
             slot = self._slots.take(lambda: False)
             assert slot is not None
             filled = self._fill(slot, share, epoch)
-            if place == max(start, len(self) - 1 - AHEAD):
+            if batch_index == max(start, len(self) - 1 - AHEAD):
                 self.then(epoch)
             yield filled

@@ -192,11 +192,11 @@ class ImageSource:
     def _next_readable(self, sample: int) -> int:
         count = len(self._state)
         for step in range(count):
-            place = (sample + step) % count
-            if self._state[place] != _BAD:
-                self._decode(np.array([place], np.int64))
-                if self._state[place] != _BAD:
-                    return place
+            index = (sample + step) % count
+            if self._state[index] != _BAD:
+                self._decode(np.array([index], np.int64))
+                if self._state[index] != _BAD:
+                    return index
         raise DatasetError(
             [wrong("No image of the training set can be read.", "Choose a folder with readable images.")]
         )

@@ -189,7 +189,7 @@ class BatchLoader(Loader[Slot]):
         slot.send(0 if stored else count, count, self.images.targets_of(samples))
         return Filled(slot, count, share.global_size, stored, drawn)
 
-    def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, place: int) -> Batch:
+    def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Augments and normalises what has arrived."""
         self._mark("data")
         count = filled.images
@@ -210,7 +210,7 @@ class BatchLoader(Loader[Slot]):
         filled.slot.leave()
         self._slots.give(filled.slot)
         if self._finishing is not None:
-            inputs, targets = self._finishing(inputs, targets, epoch, place)
+            inputs, targets = self._finishing(inputs, targets, epoch, batch_index)
         self._mark("augment")
         return Batch(inputs, targets, filled.global_size, wait_s)
 

@@ -77,14 +77,14 @@ class SampleLoader(Loader["_Arriving"]):
         slot.send(inputs, targets)
         return Filled(slot, len(samples), share.global_size)
 
-    def _finish(self, filled: Filled[_Arriving], wait_s: float, epoch: int, place: int) -> Batch:
+    def _finish(self, filled: Filled[_Arriving], wait_s: float, epoch: int, batch_index: int) -> Batch:
         self._mark("data")
         inputs, targets = filled.slot.receive()
         if self._stream is not None:
             self._mark("transfer")
         self._slots.give(filled.slot)
         if self._finishing is not None:
-            inputs, targets = self._finishing(inputs, targets, epoch, place)
+            inputs, targets = self._finishing(inputs, targets, epoch, batch_index)
             self._mark("augment")
         return Batch(inputs, targets, filled.global_size, wait_s)
 
@@ -151,11 +151,11 @@ class SampleLoader(Loader["_Arriving"]):
     def _instead_of(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
         """The next readable sample of the split; it is in `loaded` then."""
         count = len(self.samples)
-        for place in ((index + step) % count for step in range(1, count)):
-            if loaded.get(place) is None:
-                loaded[place] = self._load(place, epoch)
-            if loaded[place] is not None:
-                return place
+        for batch_index in ((index + step) % count for step in range(1, count)):
+            if loaded.get(batch_index) is None:
+                loaded[batch_index] = self._load(batch_index, epoch)
+            if loaded[batch_index] is not None:
+                return batch_index
         raise DatasetError(
             [wrong("No sample of the training set can be read.", "Choose a folder with readable samples.")]
         )

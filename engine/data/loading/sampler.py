@@ -96,8 +96,8 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         alike = order[np.argsort(self._chances[order], kind="stable")]
         ends = np.cumsum(self._chances[alike])
         marks = (np.arange(self.length) + drawn.random()) * (ends[-1] / self.length)
-        places = np.minimum(np.searchsorted(ends, marks, side="right"), self.length - 1)
-        return alike[places][drawn.permutation(self.length)]
+        picked = np.minimum(np.searchsorted(ends, marks, side="right"), self.length - 1)
+        return alike[picked][drawn.permutation(self.length)]
 
 
 def even_chances(targets: Tensor) -> npt.NDArray[np.float64]:
@@ -121,7 +121,7 @@ def divide(count: int, shares: Sequence[float]) -> list[int]:
     """
     exact = [count * share / sum(shares) for share in shares]
     sizes = [int(part) for part in exact]
-    by_remainder = sorted(range(len(shares)), key=lambda place: (sizes[place] - exact[place], place))
-    for place in by_remainder[: count - sum(sizes)]:
-        sizes[place] += 1
+    by_remainder = sorted(range(len(shares)), key=lambda index: (sizes[index] - exact[index], index))
+    for index in by_remainder[: count - sum(sizes)]:
+        sizes[index] += 1
     return sizes

@@ -161,7 +161,7 @@ class _Drawing:
         self._of, self._count = of, len(samples)
         self._tiles = of.tiles(epoch)
         self._epoch, self._samples = epoch, samples
-        self._place = 0
+        self._batch_index = 0
         self._affine = np.tile(np.eye(3), (self._count, self._tiles, 1, 1))
         self._matrix = np.tile(np.eye(of.channels), (self._count, 1, 1))
         self._offset = np.zeros((self._count, of.channels))
@@ -173,7 +173,7 @@ class _Drawing:
 
     def drawn(self) -> Drawn:
         of = self._of
-        for self._place, transform in enumerate(of.transforms):
+        for self._batch_index, transform in enumerate(of.transforms):
             if transform.name != "mosaic" or self._tiles > 1:
                 _DRAW[transform.name](self, *transform.numbers)
         numbers = np.zeros((self._count, self._tiles, of.columns), np.float32)
@@ -198,7 +198,7 @@ class _Drawing:
     def _uniform(self, count: int) -> Numbers:
         """[count, n] from 0 to below 1, other ones for each transform of the list."""
         purpose, epoch = Purpose.AUGMENT, self._epoch
-        return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._place)
+        return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._batch_index)
 
     def _between(self, low: float, high: float) -> Numbers:
         """[n]"""

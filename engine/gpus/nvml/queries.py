@@ -248,7 +248,7 @@ class Quantities:
         bits = self._ask.tell("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
             bits = self._ask.tell("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return None if bits is None else tuple(name for place, name in enumerate(THROTTLES) if bits >> place & 1)
+        return None if bits is None else tuple(name for index, name in enumerate(THROTTLES) if bits >> index & 1)
 
     def _in_thousandths(self, function: str, highest: float, lowest: float = 0) -> float | None:
         told = self._ask.tell(function)

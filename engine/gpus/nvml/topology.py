@@ -11,7 +11,7 @@ from itertools import combinations
 from types import ModuleType
 from typing import Any, TypeVar
 
-from engine.contract.devices import GpuPair, GpuPlace, NvLink, PciPath, Topology
+from engine.contract.devices import GpuAffinity, GpuPair, NvLink, PciPath, Topology
 
 Answer = TypeVar("Answer")
 
@@ -44,11 +44,11 @@ def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
     ordered = sorted(nodes, key=lambda node: node.index)
     links = {node.index: _Links(nvml, node) for node in ordered} if len(ordered) > 1 else {}
     pairs = tuple(_pair(nvml, links, one, other) for one, other in combinations(ordered, 2))
-    places = tuple(_place(nvml, node) for node in ordered)
+    affinities = tuple(_affinity(nvml, node) for node in ordered)
     known = any(p.path or p.nvlinks or p.peer_access is not None for p in pairs)
-    if not known and not any(place.cores or place.numa_node is not None for place in places):
+    if not known and not any(affinity.cores or affinity.numa_node is not None for affinity in affinities):
         return None
-    return Topology(pairs, places)
+    return Topology(pairs, affinities)
 
 
 def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
@@ -124,18 +124,20 @@ def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool 
     return all(status == nvml.NVML_P2P_STATUS_OK for status in both)
 
 
-def _place(nvml: ModuleType, node: Node) -> GpuPlace:
+def _affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
     cores = _told(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     nodes = _told(
         nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, nvml.NVML_AFFINITY_SCOPE_NODE)
     )
     near = bits(nodes or ())
-    return GpuPlace(index=node.index, cores=ranges(bits(cores or ())), numa_node=near[0] if len(near) == 1 else None)
+    return GpuAffinity(index=node.index, cores=ranges(bits(cores or ())), numa_node=near[0] if len(near) == 1 else None)
 
 
 def bits(words: Iterable[int]) -> list[int]:
     """Numbers of the bits that are set in words of 64 bits."""
-    return [place * WORD_BITS + bit for place, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1]
+    return [
+        affinity * WORD_BITS + bit for affinity, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1
+    ]
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -92,13 +92,13 @@ class Bdcn(nn.Module):
         shallow: list[Tensor] = []
         stages = list(self.features)
         begin = 0
-        for places, block in zip(self._layers, self.head.blocks, strict=True):
+        for indices, block in zip(self._layers, self.head.blocks, strict=True):
             layers = []
-            for place in range(begin, places[-1] + 1):
-                inputs = stages[place](inputs)
-                if place in places:
+            for index in range(begin, indices[-1] + 1):
+                inputs = stages[index](inputs)
+                if index in indices:
                     layers.append(inputs)
-            begin = places[-1] + 1
+            begin = indices[-1] + 1
             to_deep, to_shallow = block(layers)
             deep.append(enlarged(to_deep, deep[0]) if deep else to_deep)
             shallow.append(enlarged(to_shallow, deep[0]) if shallow else to_shallow)

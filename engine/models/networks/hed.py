@@ -41,9 +41,9 @@ class Hed(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps: list[Tensor] = []
-        for place, layer in enumerate(self.features):
+        for index, layer in enumerate(self.features):
             inputs = layer(inputs)
-            if place in self._ends:
+            if index in self._ends:
                 side = self.head.side[len(maps)](inputs)
                 maps.append(enlarged(side, maps[0]) if maps else side)
         sides = torch.cat(maps, 1)

@@ -43,20 +43,20 @@ class PointCNN(nn.Module):
         given = outputs[0] // 2 if channels > 3 else 0
         self.lift = _Dense(channels - 3, given) if given else None
         self.down = nn.ModuleList()
-        for place, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
-            before = given if place == 0 else outputs[place - 1]
-            lifted = (out // 4 if given else out // 2) if place == 0 else before // 4
-            multiplier = 4 if place == 0 else -(-out // before)
-            last = place == len(LEVELS) - 1
+        for level_index, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
+            before = given if level_index == 0 else outputs[level_index - 1]
+            lifted = (out // 4 if given else out // 2) if level_index == 0 else before // 4
+            multiplier = 4 if level_index == 0 else -(-out // before)
+            last = level_index == len(LEVELS) - 1
             self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
         held = [*outputs[:-1], outputs[-1] + outputs[-1] // 4]  # the last level's channels and those of its place
         before = held[-1]
-        for neighbours, dilation, place in UP:
-            out = outputs[place]
+        for neighbours, dilation, level_index in UP:
+            out = outputs[level_index]
             self.up.append(XConv(before, out, neighbours, dilation, before // 4, 1))
-            self.join.append(_Dense(out + held[place], out))
+            self.join.append(_Dense(out + held[level_index], out))
             before = out
         self.fully_connected = nn.Sequential(_Dense(before, before), _Dense(before, before))
         self.head = nn.Linear(before, classes)
@@ -65,7 +65,7 @@ class PointCNN(nn.Module):
         points = inputs[:, :3].transpose(1, 2).contiguous()
         features = inputs[:, 3:].transpose(1, 2) if self.lift is not None else None
         features = self.lift(features) if self.lift is not None else None
-        places, held = [], []
+        positions, held = [], []
         for level, layer in zip(LEVELS, self.down, strict=True):
             representative = points
             if level.share < 1:
@@ -73,13 +73,13 @@ class PointCNN(nn.Module):
                 representative = take(points, farthest_points(points, count))
             features = layer(points, features, representative)
             points = representative
-            places.append(points)
+            positions.append(points)
             held.append(features)
-        for (_, _, place), layer, join in zip(UP, self.up, self.join, strict=True):
-            features = layer(points, features, places[place])
+        for (_, _, level_index), layer, join in zip(UP, self.up, self.join, strict=True):
+            features = layer(points, features, positions[level_index])
             # As U-Net does, with what was learnt at these points on the way down (section 3.3).
-            features = join(torch.cat([features, held[place]], 2))
-            points = places[place]
+            features = join(torch.cat([features, held[level_index]], 2))
+            points = positions[level_index]
         features = functional.dropout(self.fully_connected(features), DROPOUT, self.training)
         outputs: Tensor = self.head(features).transpose(1, 2)
         return outputs
@@ -117,7 +117,7 @@ class XConv(nn.Module):
         nn.init.uniform_(self.depthwise, -(neighbours**-0.5), neighbours**-0.5)
         self.pointwise = nn.Linear(channels * multiplier, out)
         self.out_norm = nn.BatchNorm1d(out)
-        self.place = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
+        self.level_index = nn.Sequential(_Dense(3, out // 4), _Dense(out // 4, out // 4)) if placed else None
 
     def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
         nearest = neighbours_of(representative, points, self.neighbours, self.dilation)
@@ -130,8 +130,8 @@ class XConv(nn.Module):
         # Line 6: F_p = Conv(K, F_X), a separable one (section 3.2).
         each = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
         outputs = _normed(self.out_norm, functional.elu(self.pointwise(each)))
-        if self.place is not None:
-            outputs = torch.cat([self.place(representative), outputs], 2)
+        if self.level_index is not None:
+            outputs = torch.cat([self.level_index(representative), outputs], 2)
         return outputs
 
 
@@ -215,7 +215,7 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
     return nearest
 
 
-def take(values: Tensor, places: Tensor) -> Tensor:
+def take(values: Tensor, positions: Tensor) -> Tensor:
     """Of [n, m, c] those at places [n, ...], as [n, ..., c]."""
-    rows = torch.arange(len(values), device=values.device).reshape(-1, *(1 for _ in places.shape[1:]))
-    return values[rows, places]
+    rows = torch.arange(len(values), device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
+    return values[rows, positions]

@@ -23,11 +23,11 @@ STRIDE = 32
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
     """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side, or
     besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are taken, too."""
-    places = outputs.flatten(2)
+    pixels = outputs.flatten(2)
     maps: list[Tensor] = []
-    while places.shape[2]:
+    while pixels.shape[2]:
         side = size >> min(len(maps), 2)
-        one, places = places.split([side * side, places.shape[2] - side * side], 2)
+        one, pixels = pixels.split([side * side, pixels.shape[2] - side * side], 2)
         maps.append(one.unflatten(2, (side, side)))
     return maps
 

@@ -36,9 +36,9 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
 def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
     """The places of each stage's activations among the layers, in order."""
     found: list[list[int]] = [[]]
-    for place, layer in enumerate(stages):
+    for index, layer in enumerate(stages):
         if isinstance(layer, nn.MaxPool2d):
             found.append([])
         elif isinstance(layer, nn.ReLU):
-            found[-1].append(place)
+            found[-1].append(index)
     return tuple(map(tuple, found))

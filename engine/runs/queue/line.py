@@ -114,13 +114,13 @@ class Line:
             line.leave(self._name)
             self.turn = True
             return None
-        assert seen.place is not None
+        assert seen.position is not None
         words = others.words or (others.unseen if not seen.behind else ())
-        told = (seen.place, seen.held, seen.behind, others.pids, bool(words))
+        told = (seen.position, seen.held, seen.behind, others.pids, bool(words))
         if told == self._told:
             return None
         self._told = told
-        return Waiting(place=seen.place, behind=seen.behind, others=words, held=seen.held)
+        return Waiting(position=seen.position, behind=seen.behind, others=words, held=seen.held)
 
     def _nobody_else(self, others: Others) -> bool:
         """Whether no other person is on the devices, as far as can be seen within `UNSEEN_S`."""

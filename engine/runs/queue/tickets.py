@@ -46,7 +46,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run in line. `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it came at `since` (seconds since
     the epoch).
 
-    `place` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids of the
+    `position` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids of the
     runs that it waits for. While it is `held` the others go before it, and it keeps its place.
     """
 
@@ -56,7 +56,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_time: float
     devices: tuple[str, ...]
     since: float
-    place: int | None = None
+    position: int | None = None
     held: bool = False
     behind: tuple[str, ...] = ()
 
@@ -105,7 +105,7 @@ class Table:
         """A waiting run's ticket as it stands in line."""
         return msgspec.structs.replace(
             self.tickets[name],
-            place=self.order.index(name) + 1,
+            position=self.order.index(name) + 1,
             held=name in self.held,
             behind=self.behind(name),
         )
@@ -173,7 +173,7 @@ def holders() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def move(run_id: str, places: int) -> bool:
+def move(run_id: str, positions: int) -> bool:
     """Moves a waiting run so many places back in the whole line, forward where negative, and not beyond its ends.
 
     False where the run does not wait. Raises CannotQueue.
@@ -182,7 +182,7 @@ def move(run_id: str, places: int) -> bool:
         name = line.waiting_as(run_id)
         if name is None:
             return False
-        goal = max(0, line.order.index(name) + places)
+        goal = max(0, line.order.index(name) + positions)
         line.order.remove(name)
         line.order.insert(goal, name)
         line.save()

@@ -1,14 +1,14 @@
 """Where a model may be cut into pipeline stages, and the stages themselves.
 
 A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls
-bake `training=self.training` into the graph. A place is the output of a node after which the graph may
+bake `training=self.training` into the graph. A split point is the output of a node after which the graph may
 be cut. It has to keep these rules, each of which gave wrong or failing stages when ignored:
 
 - a single tensor crosses, so that nothing but activations travels between stages;
 - that tensor is no view, and nothing after the cut changes it in place (it arrives as a leaf that needs
   a gradient);
 - no parameter or buffer is used on both sides (it would be stepped twice);
-- both traces have the place, with the same parameters before it.
+- both traces have the point, with the same parameters before it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.parallel.cut import CannotCut
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """A place to cut: after graph node `node`, which belongs to the submodule `module` (dotted path)."""
+    """A split point: after graph node `node`, which belongs to the submodule `module` (dotted path)."""
 
     node: str
     module: str
@@ -36,11 +36,11 @@ class CutPoint:
 
 @dataclass(frozen=True)
 class Traces:
-    """A model's graph in training and in evaluation mode, and the places that both have, in order."""
+    """A model's graph in training and in evaluation mode, and the points that both have, in order."""
 
     train: fx.Graph
     eval: fx.Graph
-    places: tuple[CutPoint, ...]
+    points: tuple[CutPoint, ...]
 
 
 VIEWS = frozenset(
@@ -63,25 +63,25 @@ _PASSING_MODULES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Drop
 _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
-def cut_places(model: nn.Module) -> list[CutPoint]:
-    """All places where `model` may be cut, in the order of its computation.
+def split_points(model: nn.Module) -> list[CutPoint]:
+    """All split points at which `model` may be cut, in the order of its computation.
 
     Nothing is computed, so the model may be on the meta device. The modes of its modules are left as
     they were. Raises CannotCut where there is none, or where the model cannot be traced.
     """
-    return list(trace(model).places)
+    return list(trace(model).points)
 
 
 def trace(model: nn.Module) -> Traces:
-    """Traces `model` in both modes; raises CannotCut as `cut_places` does."""
+    """Traces `model` in both modes; raises CannotCut as `split_points` does."""
     with _modes_kept(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
     modules = dict(model.named_modules())
-    places = _common(_places(model, in_training, modules), _places(model, in_evaluation, modules))
-    if not places:
+    points = _common(_points(model, in_training, modules), _points(model, in_evaluation, modules))
+    if not points:
         raise CannotCut("there is no position at which a single tensor passes from one part of it to the next")
-    return Traces(in_training, in_evaluation, places)
+    return Traces(in_training, in_evaluation, points)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def _graph(model: nn.Module) -> fx.Graph:
         raise CannotCut("it takes more than one input")
     # Constants stand next to their first use, so that they do not cross where they need not. Moving them leaves the
     # order of all others as it is, and none of them uses another.
-    order = {node: place for place, node in enumerate(graph.nodes)}
+    order = {node: index for index, node in enumerate(graph.nodes)}
     for node in [node for node in order if node.op == "get_attr" and node.users]:
         min(node.users, key=order.__getitem__).prepend(node)
     return graph
@@ -115,15 +115,15 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 @dataclass(frozen=True)
 class _Found:
-    """The places of one graph, each with its node's number and how many parameters and buffers are used until it."""
+    """The split points of one graph, each with its node's number and how many parameters and buffers are used until it."""
 
-    places: dict[CutPoint, tuple[int, int]]
+    points: dict[CutPoint, tuple[int, int]]
     first_used: dict[int, int]
     """The number of the node that first uses a parameter or buffer, by its id; in order."""
 
 
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
-    """The places that both graphs have, with the same parameters and buffers before them.
+    """The points that both graphs have, with the same parameters and buffers before them.
 
     They are the same if they are as many, and the last of the one's that the other uses comes before its place.
     """
@@ -131,17 +131,17 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     tensor, first = next(used)
     last_there = -1
     found = []
-    for place, (number, count) in one.places.items():
+    for index, (number, count) in one.points.items():
         while first <= number:
             last_there = max(last_there, other.first_used.get(tensor, sys.maxsize))
             tensor, first = next(used)
-        number_there, count_there = other.places.get(place, (-1, -1))
+        number_there, count_there = other.points.get(index, (-1, -1))
         if count == count_there and last_there <= number_there:
-            found.append(place)
+            found.append(index)
     return tuple(found)
 
 
-def _places(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
+def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}
     last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]

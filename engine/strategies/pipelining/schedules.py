@@ -45,8 +45,8 @@ def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
     return tuple(
         tuple(
             Pass(cast(Kind, action.computation_type.value), action.stage_index, action.microbatch_index)
-            for action in schedule.pipeline_order[place]
+            for action in schedule.pipeline_order[rank]
             if action is not None
         )
-        for place in range(devices)
+        for rank in range(devices)
     )

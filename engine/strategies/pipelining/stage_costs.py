@@ -4,9 +4,9 @@ A pipeline of several ranks goes so, on the ranks of its first replica (the othe
 
     traces = trace(model)                       # the model on the CPU, as it will be trained
     mine = measure_place(model, traces, example, job=..., device=..., workers=..., clock=..., autocast=...)
-    gathered = ...                              # of all places, in order, e.g. by dist.gather_object
-    travel = seconds_per_byte(group, device)    # all places together
-    cut = assemble(model, traces, job=..., layout=..., places=gathered, travel=travel)  # place 0; raises CannotCut
+    gathered = ...                              # of all ranks, in order, e.g. by dist.gather_object
+    travel = seconds_per_byte(group, device)    # all ranks together
+    cut = assemble(model, traces, job=..., layout=..., gathered=gathered, travel=travel)  # rank 0; raises CannotCut
     ...                                         # cut is broadcast to all ranks
     parts = split(model, traces.train, places_of(traces, cut))
 """
@@ -71,7 +71,7 @@ class Measured(NamedTuple):
 
 
 class CutPointCosts(NamedTuple):
-    """What was measured at one place: plain values, which may travel between ranks."""
+    """What was measured by one rank: plain values, which may travel between ranks."""
 
     device: str
     """As the job names it: a GPU's UUID, or "cpu"."""
@@ -91,7 +91,7 @@ def measure(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> list[Measured]:
-    """Runs the segments between neighbouring places forward and backward on `example`'s device.
+    """Runs the segments between neighbouring split points forward and backward on `example`'s device.
 
     `example` is one microbatch [n, channels, height, width]; `clock` gives seconds after having waited for the
     device; `autocast` makes the context of a forward pass; `progress` is told the share that is done. The model
@@ -99,7 +99,7 @@ def measure(
     gradients, modes and random states stay as they are, and a model larger than the device's memory can be
     measured. Raises CannotCut where a single segment does not fit.
     """
-    parts = split(model, traces.train, traces.places)
+    parts = split(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
     begun = clock()
     best: list[Measured] = []
@@ -219,10 +219,10 @@ class _Kept:
 
 
 def _end(traces: Traces, number: int) -> str:
-    return traces.places[number].module if number < len(traces.places) else "its end"
+    return traces.points[number].module if number < len(traces.points) else "its end"
 
 
-def measure_place(
+def measure_rank(
     model: nn.Module,
     traces: Traces,
     example: Tensor,
@@ -300,12 +300,12 @@ def assemble(
     *,
     job: Job,
     layout: Layout,
-    places: Sequence[CutPointCosts],
+    gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
     """The cut of `job`: its own `cuts` where it names some, else those that balance what was measured.
 
-    `places` are of one replica, in order; `travel` is what `seconds_per_byte` gave. Raises CannotCut.
+    `gathered` are of one replica, in order; `travel` is what `seconds_per_byte` gave. Raises CannotCut.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -315,15 +315,15 @@ def assemble(
         )
     images = job.batch_size // (layout.replicas * job.accumulation * layout.microbatches)
     cut = Cut(
-        segments=_segments(model, traces, places, layout.microbatches * job.accumulation),
+        segments=_segments(model, traces, gathered, layout.microbatches * job.accumulation),
         cuts=job.cuts,
-        stage_places=layout.stage_places,
-        devices=tuple(place.device for place in places),
+        stage_ranks=layout.stage_ranks,
+        devices=tuple(rank.device for rank in gathered),
         microbatch_size=max(1, images),
         microbatches=layout.microbatches,
-        in_flight=in_flight(job.pipeline_schedule, layout.microbatches, layout.stage_places),
+        in_flight=in_flight(job.pipeline_schedule, layout.microbatches, layout.stage_ranks),
         state_bytes=STATE_BYTES[job.optimizer] + (AVERAGE_BYTES if job.ema_decay is not None else 0),
-        memory_bytes=tuple(place.memory_bytes for place in places),
+        memory_bytes=tuple(rank.memory_bytes for rank in gathered),
         seconds_per_byte=travel,
         recomputed=job.activation_checkpointing,
         phased=layout.microbatches > 1 and job.pipeline_schedule == "gpipe",
@@ -339,25 +339,25 @@ def assemble(
 
 
 def _segments(
-    model: nn.Module, traces: Traces, places: Sequence[CutPointCosts], microbatches: int
+    model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
 ) -> tuple[Segment, ...]:
     """`microbatches` go through the model for each step of the optimizer, whose time they share."""
     segments = []
-    for number, part in enumerate(split(model, traces.train, traces.places)):
-        costs = [place.segments[number] for place in places]
+    for number, part in enumerate(split(model, traces.train, traces.points)):
+        costs = [rank.segments[number] for rank in gathered]
         computing = [node for node in part.graph.nodes if node.op.startswith("call_")]
         trained = sum(parameter.numel() for parameter in part.parameters() if parameter.requires_grad)
-        cut = traces.places[number] if number < len(traces.places) else None
+        cut = traces.points[number] if number < len(traces.points) else None
         segments.append(
             Segment(
-                place=cut.node if cut else "",
+                split_point=cut.node if cut else "",
                 module=cut.module if cut else module_of(computing[-1]),
                 layers=sum(any(True for _ in module.parameters(recurse=False)) for module in part.modules()),
                 parameters=sum(parameter.numel() for parameter in part.parameters()),
                 forward_s=tuple(cost.forward_s for cost in costs),
                 backward_s=tuple(
-                    cost.backward_s + place.update_s * trained / microbatches
-                    for cost, place in zip(costs, places, strict=True)
+                    cost.backward_s + rank.update_s * trained / microbatches
+                    for cost, rank in zip(costs, gathered, strict=True)
                 ),
                 activation_bytes=max(cost.activation_bytes for cost in costs),
                 output_bytes=max(cost.output_bytes for cost in costs),
@@ -367,7 +367,7 @@ def _segments(
     return tuple(segments)
 
 
-def places_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """The places of `cut` among those of `traces`, for `split`."""
-    by_name = {place.node: place for place in traces.places}
+def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
+    """The split points of `cut` among those of `traces`, for `split`."""
+    by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

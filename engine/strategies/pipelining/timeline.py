@@ -65,17 +65,17 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
     share = len(order) / len(stages)
     ended: dict[Pass, float] = {}
     times: list[list[tuple[float, float]]] = [[] for _ in order]
-    while any(len(times[place]) < len(passes) for place, passes in enumerate(order)):
+    while any(len(times[rank]) < len(passes) for rank, passes in enumerate(order)):
         moved = False
-        for place, passes in enumerate(order):
-            for task in passes[len(times[place]) :]:
+        for rank, passes in enumerate(order):
+            for task in passes[len(times[rank]) :]:
                 needed = _needs(task, max(stages))
                 if not all(any(other in ended for other in either) for either in needed):
                     break
                 ready = max((ended[other] for either in needed for other in either if other in ended), default=0.0)
-                begin = max(ready, times[place][-1][1] if times[place] else 0.0)
+                begin = max(ready, times[rank][-1][1] if times[rank] else 0.0)
                 ended[task] = begin + COSTS[task.kind] * share
-                times[place].append((begin, ended[task]))
+                times[rank].append((begin, ended[task]))
                 moved = True
         if not moved:
             raise ValueError("This order of passes deadlocks.")
@@ -95,7 +95,7 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     """The share of the places' time, from the first begin to the last end, in which they did nothing."""
-    every = [each for place in times for each in place]
+    every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(begin for begin, _ in every)
     return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))
 
@@ -175,7 +175,7 @@ def traced(
     """What the ranks noted of one step, as an event; None where they noted nothing."""
     noted = [list(passes) for passes in ranks]
     times = [[(begin, end) for _, begin, end in passes] for passes in noted]
-    every = [each for place in times for each in place]
+    every = [each for rank in times for each in rank]
     if not every:
         return None
     first = min(begin for begin, _ in every)

@@ -210,7 +210,7 @@ class HangWatch:
         if len(culprits) < self._world_size:
             text = f"{self._held_up_by(culprits, seconds)} See {_logs(culprits)}."
         else:
-            where = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
+            where = "; ".join(f"rank {rank} {_location(self._ranks[rank])}" for rank in culprits)
             text = (
                 f"No progress for {seconds:.0f} s, and no single rank is blocking the others: {where}. See "
                 f"{_logs(culprits)}."
@@ -219,7 +219,7 @@ class HangWatch:
         return Failed(cause=text, rank=rank, step=self._step(first), kind="fault")
 
     def _held_up_by(self, culprits: list[int], seconds: float) -> str:
-        told = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
+        told = "; ".join(f"rank {rank} {_location(self._ranks[rank])}" for rank in culprits)
         others = [rank for rank in self._ranks if rank not in culprits]
         wait = "wait" if len(others) > 1 else "waits"
         holds = "block" if len(culprits) > 1 else "blocks"
@@ -232,7 +232,7 @@ class HangWatch:
         if len(culprits) < self._world_size:
             text = self._held_up_by(culprits, seconds)
         else:
-            where = "; ".join(f"rank {rank} {_place(self._ranks[rank])}" for rank in culprits)
+            where = "; ".join(f"rank {rank} {_location(self._ranks[rank])}" for rank in culprits)
             text = f"No progress for {seconds:.0f} s: {where}."
         return Warned(code="stuck", message=f"{text} Stop ends the run.", rank=culprits[0])
 
@@ -260,11 +260,11 @@ def _activity(beat: Heartbeat) -> str:
             return f"saving after step {beat.step}"
 
 
-def _place(one: _Rank) -> str:
+def _location(one: _Rank) -> str:
     """What a rank does, after its name."""
     assert one.beat is not None
     doing = _activity(one.beat)
-    at = f", in {one.beat.place}" if one.beat.place else ""
+    at = f", in {one.beat.location}" if one.beat.location else ""
     return f"has been {doing}{at}"
 
 

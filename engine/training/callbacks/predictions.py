@@ -109,10 +109,10 @@ class PickedSamples(SampleSet):
 
 class Share(NamedTuple):
     """The samples of which predictions are kept, and this rank's share of them as batches, which are those at
-    `places`."""
+    `positions`."""
 
     samples: Picked | PickedSamples
-    places: list[int]
+    positions: list[int]
     split_loader: SplitLoader
 
 
@@ -157,15 +157,15 @@ class Predictions(Callback):
     def _drawn(self, share: Share, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
         objective = self._strategy.objective
         drawn = []
-        for place, output, target in zip(share.places, outputs, targets, strict=True):
-            image = share.samples.seen(place)
+        for position, output, target in zip(share.positions, outputs, targets, strict=True):
+            image = share.samples.seen(position)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(
                 PredictedSample(
-                    name=share.samples.path(place),
-                    truth_png=self._write("truth", place, truth),
-                    prediction_png=self._write(f"{step:09d}", place, prediction),
+                    name=share.samples.path(position),
+                    truth_png=self._write("truth", position, truth),
+                    prediction_png=self._write(f"{step:09d}", position, prediction),
                     truth_words=truth.words,
                     prediction_words=prediction.words,
                     legend=tuple(sorted({*truth.legend, *prediction.legend})),
@@ -173,8 +173,8 @@ class Predictions(Callback):
             )
         return drawn
 
-    def _write(self, name: str, place: int, shown: Visualization) -> str:
-        path = Path(FOLDER, name, f"{place:03d}.png")
+    def _write(self, name: str, position: int, shown: Visualization) -> str:
+        path = Path(FOLDER, name, f"{position:03d}.png")
         target = self._folder / path
         if name != "truth" or not target.exists():
             paths.make_folder(target.parent)

@@ -72,7 +72,7 @@ class _Best:
 
     state: dict[str, Tensor] | None
     copied: Callable[[], None]
-    place: TrainProgress
+    progress: TrainProgress
     measures: dict[str, float]
 
 
@@ -82,7 +82,7 @@ class _Last:
 
     content: dict[str, Any]
     copied: Callable[[], None]
-    place: TrainProgress
+    progress: TrainProgress
     measures: dict[str, float] | None
     pause_s: float
 
@@ -194,7 +194,7 @@ class Checkpointer:
 
     def save(
         self,
-        place: TrainProgress,
+        progress: TrainProgress,
         measures: dict[str, float] | None = None,
         measured: dict[str, Tensor] | None = None,
         *,
@@ -212,7 +212,7 @@ class Checkpointer:
         model = self._strategy.state_dict() if gathered else measured
         if better:
             assert measures is not None
-            self._best = _Best(model, _all_asked_of(self._strategy.device), place, measures)
+            self._best = _Best(model, _all_asked_of(self._strategy.device), progress, measures)
             self._best_again = False
         strategy = self._strategy
         young = self._leads and time.monotonic() < self._due
@@ -233,11 +233,11 @@ class Checkpointer:
                 "optimizer": optimizer,
                 "random": random,
                 "seed_rule": self._streams.rule,
-                "epoch": place.epoch,
-                "done": place.done,
-                "steps": place.steps,
-                "step": place.step,
-                "validated": place.validated,
+                "epoch": progress.epoch,
+                "done": progress.done,
+                "steps": progress.steps,
+                "step": progress.step,
+                "validated": progress.validated,
                 "shares": strategy.shares,
                 "best": self.best,
                 "best_epoch": self.best_epoch,
@@ -249,7 +249,7 @@ class Checkpointer:
                 "cut": msgspec.to_builtins(strategy.cut),
             }
             copied = _all_asked_of(strategy.device)
-            last = _Last(content, copied, place, measures, pause_s=time.perf_counter() - begun)
+            last = _Last(content, copied, progress, measures, pause_s=time.perf_counter() - begun)
             self._best_again = False
             written = self._writer.submit(self._write_both, last, best)
         self._under_way = _UnderWay(best, written)
@@ -275,10 +275,10 @@ class Checkpointer:
                 saved_best |= elsewhere is not None and self._unwritten[1] is not None
         if self._strategy.collectives.all_reduce_max([int(saved_best)])[0]:
             assert self._best is not None
-            self.best, self.best_epoch, self._best = self._best.measures, self._best.place.epoch, None
+            self.best, self.best_epoch, self._best = self._best.measures, self._best.progress.epoch, None
         if self._unwritten is None:
             return ""
-        step = self._unwritten[0].place.step
+        step = self._unwritten[0].progress.step
         if elsewhere is not None:
             onward = how_to_go_on(RunFolder(self._folder), elsewhere, finished=not stopped)
             return f"{self._refusal} The state after step {step:,} was saved to {elsewhere.path}. {onward}"
@@ -307,7 +307,7 @@ class Checkpointer:
         saved, again = self._strategy.collectives.all_reduce_max([int(saved_best), int(self._best_again)])
         if saved:
             assert done.best is not None
-            self.best, self.best_epoch = done.best.measures, done.best.place.epoch
+            self.best, self.best_epoch = done.best.measures, done.best.progress.epoch
         elif again:
             self._best = done.best  # for the next checkpoint, by which the disk may take it
 
@@ -319,9 +319,9 @@ class Checkpointer:
         saved_best = best is not None and self._write_best(best)
         if saved_best:
             assert best is not None
-            last.content.update(best=best.measures, best_epoch=best.place.epoch, best_sha256=self.best_sha256)
-        if self._write("last", last.content, last.place, last.measures, last.pause_s):
-            self.newest = last.place
+            last.content.update(best=best.measures, best_epoch=best.progress.epoch, best_sha256=self.best_sha256)
+        if self._write("last", last.content, last.progress, last.measures, last.pause_s):
+            self.newest = last.progress
             drop_older(self.path("last").parent, self._job.keep_checkpoints)
         again = best if self._best_again and not saved_best else None
         self._unwritten = (last, again) if self._refusal else None
@@ -335,34 +335,34 @@ class Checkpointer:
         last, best = self._unwritten
         content: dict[str, Any] | None = None
         if not self._spoilt("last", last.content):
-            told = {"best": best.measures, "best_epoch": best.place.epoch} if best is not None else {}
+            told = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
             content = last.content | told
         state = best.state if best is not None else None
         try:
             elsewhere = save_elsewhere(folder, RunFolder(self._folder), self._job, content, state)
         except NotSavedElsewhere as error:
-            message = f"The state after step {last.place.step:,} was not saved there. {error} Choose another folder."
+            message = f"The state after step {last.progress.step:,} was not saved there. {error} Choose another folder."
             self._reporter.send(Warned(code="not_saved_elsewhere", message=message, rank=0))
             return None
-        message = f"The state after step {last.place.step:,} was saved to {elsewhere.path}."
+        message = f"The state after step {last.progress.step:,} was saved to {elsewhere.path}."
         self._reporter.send(Warned(code="saved_elsewhere", message=message, rank=0))
         return elsewhere
 
     def _write_best(self, best: _Best) -> bool:
         best.copied()
-        written = self._write("best", best.state, best.place, best.measures)
+        written = self._write("best", best.state, best.progress, best.measures)
         if written is not None:
             self.best_sha256 = written.sha256
         return written is not None
 
     def _write(
-        self, kind: Kind, content: Any, place: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
+        self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
         path = self.path(kind)
         spoilt = self._spoilt(kind, content)
         if spoilt:
             message = (
-                f"{path.name} was not updated: after step {place.step:,}, {spoilt} contains NaN or infinite "
+                f"{path.name} was not updated: after step {progress.step:,}, {spoilt} contains NaN or infinite "
                 "values. The previous checkpoint is kept. Try a lower learning rate, or fp32 if another "
                 "precision was chosen."
             )
@@ -370,7 +370,7 @@ class Checkpointer:
             return None
         before = self.newest if kind == "last" and self._job.keep_checkpoints else None
         # What was written of the same step before its validation is not worth keeping.
-        aside = older_name(before.epoch, before.step) if before is not None and before.step != place.step else ""
+        aside = older_name(before.epoch, before.step) if before is not None and before.step != progress.step else ""
         try:
             written = write_checkpoint(content, path, aside=aside)
         except CheckpointError as error:
@@ -383,8 +383,8 @@ class Checkpointer:
             CheckpointSaved(
                 kind=kind,
                 path=path.relative_to(self._folder).as_posix(),
-                epoch=place.epoch,
-                step=place.step,
+                epoch=progress.epoch,
+                step=progress.step,
                 bytes=written.bytes,
                 seconds=written.seconds,
                 pause_s=pause_s,

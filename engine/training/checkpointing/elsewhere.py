@@ -29,31 +29,31 @@ def save_elsewhere(
 
     Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises NotSavedElsewhere.
     """
-    place = RunFolder(folder / own.run_id)
-    _check(folder, place, state_bytes(last) + state_bytes(best))
+    copy = RunFolder(folder / own.run_id)
+    _check(folder, copy, state_bytes(last) + state_bytes(best))
     try:
-        place.path.mkdir(mode=0o700)
+        copy.path.mkdir(mode=0o700)
     except OSError as error:
-        raise NotSavedElsewhere(f"{place.path} can't be created: {error.strerror}.") from error
+        raise NotSavedElsewhere(f"{copy.path} can't be created: {error.strerror}.") from error
     try:
-        save_job(own.job() or job, place.job_file)
-        best_sha256 = _put("best.pt", best, own, place)
-        _put("last.pt", last and {**last, **best_sha256}, own, place)
-        for path in (place.job_file, place.path, folder):
+        save_job(own.job() or job, copy.job_file)
+        best_sha256 = _put("best.pt", best, own, copy)
+        _put("last.pt", last and {**last, **best_sha256}, own, copy)
+        for path in (copy.job_file, copy.path, folder):
             sync(path)
     except (OSError, CheckpointError) as error:
-        shutil.rmtree(place.path, ignore_errors=True)
+        shutil.rmtree(copy.path, ignore_errors=True)
         why = error.why if isinstance(error, CheckpointError) else f"{folder} is not writable: {error.strerror}."
         raise NotSavedElsewhere(why) from error
-    return place
+    return copy
 
 
-def how_to_go_on(own: RunFolder, place: RunFolder, *, finished: bool) -> str:
-    """What to do with a state that was saved in `place`; one that is `finished` is not to be trained any further."""
-    back = f"Once there is room, copy the contents of {place.path} to {own.path} and resume the run"
+def how_to_go_on(own: RunFolder, copy: RunFolder, *, finished: bool) -> str:
+    """What to do with a state that was saved in `copy`; one that is `finished` is not to be trained any further."""
+    back = f"Once there is room, copy the contents of {copy.path} to {own.path} and resume the run"
     if finished:
         return f"{back}."
-    words = ["footplate", "train", "--job", str(place.job_file), "--resume-from", str(place.checkpoints / "last.pt")]
+    words = ["footplate", "train", "--job", str(copy.job_file), "--resume-from", str(copy.checkpoints / "last.pt")]
     return f"{back}, or continue in a new run: `{shlex.join(words)}`."
 
 
@@ -66,16 +66,16 @@ def state_bytes(state: Any) -> int:
     return sum(map(state_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
-def _put(name: str, content: Any, own: RunFolder, place: RunFolder) -> dict[str, str]:
+def _put(name: str, content: Any, own: RunFolder, copy: RunFolder) -> dict[str, str]:
     """Writes or copies a checkpoint; what last.pt is to say of a best.pt that was written."""
     if content is not None:
-        return {"best_sha256": write_checkpoint(content, place.checkpoints / name).sha256}
+        return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}
     with suppress(OSError):
-        copy_checkpoint(own.checkpoints / name, place.checkpoints / name)
+        copy_checkpoint(own.checkpoints / name, copy.checkpoints / name)
     return {}
 
 
-def _check(folder: Path, place: RunFolder, needed: int) -> None:
+def _check(folder: Path, copy: RunFolder, needed: int) -> None:
     try:
         if not folder.is_absolute() or not folder.exists():
             raise NotSavedElsewhere(f"The folder {folder} does not exist.")
@@ -83,8 +83,8 @@ def _check(folder: Path, place: RunFolder, needed: int) -> None:
             raise NotSavedElsewhere(f"{folder} is not a folder.")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise NotSavedElsewhere(f"{folder} is not writable.")
-        if os.path.lexists(place.path):
-            raise NotSavedElsewhere(f"{folder} already contains {place.run_id}, which is not overwritten.")
+        if os.path.lexists(copy.path):
+            raise NotSavedElsewhere(f"{folder} already contains {copy.run_id}, which is not overwritten.")
         free = shutil.disk_usage(folder).free
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error

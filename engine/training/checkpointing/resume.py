@@ -74,7 +74,7 @@ class Checkpoint:
         same = self.job["seed"] == self._job.seed
         return RandomStreams(self._job.seed, self._content.get("seed_rule", UNMIXED) if same else MIXED)
 
-    def place(self, steps: int) -> TrainProgress:
+    def progress(self, steps: int) -> TrainProgress:
         """Where the job goes on, with `steps` steps an epoch: after `done` steps of `epoch`.
 
         Data come in an order of their own in every epoch, given by the seed. Where that is not the order of the
@@ -95,7 +95,7 @@ class Checkpoint:
 
     def remarks(self, steps: int) -> list[Warned]:
         """What the user should know of where the job goes on."""
-        content, place = self._content, self.place(steps)
+        content, progress = self._content, self.progress(steps)
         remarks = list(self._divided)
         if self.path != self._asked:
             message = (
@@ -103,15 +103,15 @@ class Checkpoint:
                 f"step {content['step']:,}."
             )
             remarks.append(Warned(code="checkpoint_damaged", message=message))
-        if place.epoch > self._job.epochs:
+        if progress.epoch > self._job.epochs:
             message = (
-                f"{self.path} has been trained for {place.epoch - 1} epochs, and the job asks for "
+                f"{self.path} has been trained for {progress.epoch - 1} epochs, and the job asks for "
                 f"{self._job.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
-        elif place.epoch == content["epoch"] and place.done < content["done"]:
+        elif progress.epoch == content["epoch"] and progress.done < content["done"]:
             message = (
-                f"Epoch {place.epoch} starts over: {self.path} was saved in the middle of it by a run with "
+                f"Epoch {progress.epoch} starts over: {self.path} was saved in the middle of it by a run with "
                 "a different seed, batch size or selection of images, and so a different order of images."
             )
             remarks.append(Warned(code="epoch_anew", message=message))
@@ -147,9 +147,9 @@ class Checkpoint:
         return cut if cut.cuts == job.cuts and cut.recomputed == job.activation_checkpointing else None
 
     def take_over(
-        self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, place: TrainProgress
+        self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
     ) -> None:
-        """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `place`.
+        """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `progress`.
 
         Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
         strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
@@ -162,11 +162,11 @@ class Checkpoint:
             checkpointer.best, checkpointer.best_epoch = content["best"], content["best_epoch"]
             checkpointer.best_sha256 = content["best_sha256"]
         checkpointer.stopping.load_state_dict(content.get("stopping", {}))
-        if place.epoch <= self._job.epochs:
+        if progress.epoch <= self._job.epochs:
             strategy.load_state_dict(self._content.pop("model"))
             # The place in the schedule is this job's, which may have more epochs or other batches.
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
-            optimizer_step.go_to(place.step)
+            optimizer_step.go_to(progress.step)
         job, before = self._job, self.job
         alike = all(before[name] == getattr(job, name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.devices):

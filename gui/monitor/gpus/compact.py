@@ -89,7 +89,7 @@ COLUMNS = (
 _NAME_SHARE = 0.16
 
 
-def places(width: float) -> list[tuple[float, float]]:
+def column_spans(width: float) -> list[tuple[float, float]]:
     """Left edge and width of each column: the name, those of `COLUMNS`, and the rest for words."""
     found = []
     left = float(_PAD)
@@ -157,13 +157,13 @@ class CompactRow(QWidget):
             return
         painter = QPainter(self)
         scheme = theme.colors()
-        name, *bars, rest = places(self.width())
+        name, *bars, rest = column_spans(self.width())
         painter.fillRect(0, ROW - 1, self.width(), 1, QColor(scheme.grid))
         painter.fillRect(0, 4, 4, ROW - 9, QColor(theme.device_color(self.key)))
         painter.setFont(theme.tabular(self.font()))
         self._draw_two(painter, name, (self._each.title, scheme.text), (self._each.gpu.name, scheme.muted))
-        for place, column in zip(bars, COLUMNS, strict=True):
-            self._draw_bar(painter, place, column, self._each)
+        for span, column in zip(bars, COLUMNS, strict=True):
+            self._draw_bar(painter, span, column, self._each)
         found = self._each.states
         alarming = any(state.alarming for state in found)
         lines = [
@@ -176,9 +176,9 @@ class CompactRow(QWidget):
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(QRectF(1, 1, self.width() - 2, ROW - 3))
 
-    def _draw_two(self, painter: QPainter, place: tuple[float, float], *lines: tuple[str, str]) -> None:
+    def _draw_two(self, painter: QPainter, span: tuple[float, float], *lines: tuple[str, str]) -> None:
         """One line of text in the middle, or two over one another."""
-        left, width = place
+        left, width = span
         metrics = QFontMetricsF(painter.font())
         height = metrics.height()
         top = (ROW - 1 - len(lines) * height) / 2
@@ -187,14 +187,14 @@ class CompactRow(QWidget):
             shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
             painter.drawText(QPointF(left, top + number * height + metrics.ascent()), shown)
 
-    def _draw_bar(self, painter: QPainter, place: tuple[float, float], column: Column, each: WatchedGpu) -> None:
-        left, width = place
+    def _draw_bar(self, painter: QPainter, span: tuple[float, float], column: Column, each: WatchedGpu) -> None:
+        left, width = span
         metrics = QFontMetricsF(painter.font())
         text = column.fitting(each.gpu, lambda text: metrics.horizontalAdvance(text) <= width)
         if not text:
             return
         scheme = theme.colors()
-        self._draw_two(painter, place, (text, scheme.muted if each.faded else scheme.text), ("", scheme.text))
+        self._draw_two(painter, span, (text, scheme.muted if each.faded else scheme.text), ("", scheme.text))
         filled = column.filled(each.gpu)
         if filled is not None:
             color = scheme.muted if each.faded else theme.device_color(self.key)
@@ -215,7 +215,7 @@ class _Head(QWidget):
         painter = QPainter(self)
         painter.setPen(QColor(theme.colors().muted))
         titles = ("GPU", *(column.title for column in COLUMNS), "State")
-        for (left, width), title in zip(places(self.width()), titles, strict=True):
+        for (left, width), title in zip(column_spans(self.width()), titles, strict=True):
             painter.drawText(QRectF(left, 0, width, _HEAD), Qt.AlignmentFlag.AlignVCenter, title)
 
 
@@ -255,6 +255,6 @@ class CompactView(QScrollArea):
                 self.rows[key] = CompactRow(key)
                 self.rows[key].opened.connect(self.opened)
         self.rows = {key: self.rows[key] for key in wanted}
-        for place, row in enumerate(self.rows.values()):
-            self._list.insertWidget(1 + place, row)
+        for span, row in enumerate(self.rows.values()):
+            self._list.insertWidget(1 + span, row)
         order_tabs(self._inside, list(self.rows.values()))

@@ -13,7 +13,7 @@ from engine.gpus.xid_words import xid_words
 from engine.system.format import size
 from gui.format import clock, percent, size_of, throughput
 from gui.monitor.gpus.energy import EnergyMarks
-from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_place, groups, now
+from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.text_table import WordTable
 from gui.monitor.gpus.value_grid import ValueGrid
@@ -143,7 +143,7 @@ class GpuDetail(QWidget):
         each, history, cursor = self._each, self._history, self._group.cursor
         if each is None or history is None:
             return
-        read = now(each.gpu) if cursor is None else at_place(history, each.key, cursor)
+        read = now(each.gpu) if cursor is None else at_time(history, each.key, cursor)
         found = {group.title: group for group in groups(each, read, self._energy.used(each))}
         new = [title for title in found if title not in self._cards]
         self._cards |= {title: _GroupCard(title) for title in new}
@@ -173,8 +173,8 @@ class GpuDetail(QWidget):
         """Gives the groups their places, in as many columns as there is room for."""
         order = [title for title in GROUPS if title in self._cards]
         self._columns = max(1, min(len(order), self.width() // _GROUP_WIDTH))
-        for place, title in enumerate(order):
-            self._grid.addWidget(self._cards[title], place // self._columns, place % self._columns)
+        for row, title in enumerate(order):
+            self._grid.addWidget(self._cards[title], row // self._columns, row % self._columns)
         for column in range(self._grid.columnCount()):
             self._grid.setColumnStretch(column, int(column < self._columns))
 

@@ -61,11 +61,11 @@ def now(gpu: Gpu) -> Read:
     return lambda quantity: BY_ID[quantity].read(gpu)
 
 
-def at_place(history: DeviceHistory, key: str, place: float) -> Read:
-    """Reads what the history holds at the row nearest to `place` (seconds since its origin); NaN where it has a gap."""
-    places = history.places(key)
-    row = int(np.searchsorted(places, place))
-    if row == len(places) or (row > 0 and place - places[row - 1] < places[row] - place):
+def at_time(history: DeviceHistory, key: str, time: float) -> Read:
+    """Reads what the history holds at the row nearest to `time` (seconds since its origin); NaN where it has a gap."""
+    times = history.times(key)
+    row = int(np.searchsorted(times, time))
+    if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
         row -= 1
 
     def read(quantity: str) -> float | None:

@@ -52,9 +52,9 @@ class GpuPlot(LinePlot):
             # Where nothing reads the lines in their order, the utilization is drawn last, over the others.
             for line, scale in reversed(scales) if self._unread else scales:
                 self.add_line(line, _style(each.key, line, scale))
-        places = history.places(each.key)
+        x = history.x(each.key)
         for line, _ in scales:
-            self.set_data(line, places, history.values(each.key, line))
+            self.set_data(line, x, history.values(each.key, line))
         self._show_levels(each)
 
     def has(self, mark: Mark) -> bool:

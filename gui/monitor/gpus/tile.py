@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractButton, QFrame, QHBoxLayout, QLabel, QMenu, QVBoxLayout, QWidget
 
 from gui.monitor.gpus.energy import EnergyMarks
-from gui.monitor.gpus.gpu_fields import at_place, now, tile_figures
+from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
@@ -81,7 +81,7 @@ class Tile(QFrame):
 
     def show_figures(self, each: WatchedGpu, history: DeviceHistory) -> None:
         cursor = self._group.cursor
-        read = now(each.gpu) if cursor is None else at_place(history, self.key, cursor)
+        read = now(each.gpu) if cursor is None else at_time(history, self.key, cursor)
         self.figures.show_figures(tile_figures(each, read, self._energy.used(each)), each.faded)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.words(), self.who.text())))

@@ -96,8 +96,8 @@ class TilesView(QScrollArea):
                 tile.count_anew.connect(self.count_anew)
         before = self._columns
         self._columns = self._columns_now()
-        for place, key in enumerate(self._shown):
-            self._grid.addWidget(self.tiles[key], place // self._columns, place % self._columns)
+        for index, key in enumerate(self._shown):
+            self._grid.addWidget(self.tiles[key], index // self._columns, index % self._columns)
         for column in range(max(before, self._columns)):
             self._grid.setColumnStretch(column, int(column < self._columns))
         order_tabs(self._inside, [self.tiles[key] for key in self._shown])

@@ -125,16 +125,16 @@ class LoadOrder:
     """Puts the GPUs with the most to do first, and keeps an order for a few seconds."""
 
     def __init__(self) -> None:
-        self._places: dict[str, int] = {}
+        self._ranks: dict[str, int] = {}
         self._sorted_at = -SORT_EVERY_S
 
     def sort(self, gpus: list[WatchedGpu], history: DeviceHistory) -> list[WatchedGpu]:
         newest = max((each.time for each in gpus), default=0.0)
-        if abs(newest - self._sorted_at) >= SORT_EVERY_S or {each.key for each in gpus} != set(self._places):
+        if abs(newest - self._sorted_at) >= SORT_EVERY_S or {each.key for each in gpus} != set(self._ranks):
             self._sorted_at = newest
             ranked = sorted(gpus, key=lambda each: -_load(each, history))
-            self._places = {each.key: place for place, each in enumerate(ranked)}
-        return sorted(gpus, key=lambda each: self._places[each.key])
+            self._ranks = {each.key: rank for rank, each in enumerate(ranked)}
+        return sorted(gpus, key=lambda each: self._ranks[each.key])
 
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
@@ -142,8 +142,8 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
     what is out of reach."""
     if each.faded:
         return -2.0
-    places = history.places(each.key)
+    x = history.x(each.key)
     quantity = "utilization_percent" if history.tells(each.key, "utilization_percent") else "sm_active_percent"
-    recent = history.values(each.key, quantity)[int(np.searchsorted(places, places[-1] - SORT_OVER_S)) :]
+    recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
     told = recent[np.isfinite(recent)]
     return float(told.mean()) if len(told) else -1.0

@@ -95,8 +95,8 @@ class HostDialog(QDialog):
             row.deleteLater()
         self._states = {}
         self._made = [self._row(name) for name in self._hosts.names]
-        for place, row in enumerate(self._made):
-            self._rows.insertWidget(place, row)
+        for index, row in enumerate(self._made):
+            self._rows.insertWidget(index, row)
         self._show_states()
 
     def _row(self, name: str) -> QWidget:

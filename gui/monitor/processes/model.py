@@ -350,8 +350,8 @@ def _swatches(colors: tuple[str, ...]) -> QIcon:
     image = QPixmap(max(1, swatches_width(len(colors))), height)
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
-    for place, color in enumerate(colors):
-        painter.fillRect(place * (width + _SWATCH_GAP), 0, width, height, QColor(color))
+    for dot, color in enumerate(colors):
+        painter.fillRect(dot * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
     made = QIcon(image)
     made.addPixmap(image, QIcon.Mode.Selected)  # which styles would tint

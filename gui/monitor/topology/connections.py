@@ -98,9 +98,9 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
     return f"{one} and {other}: {way}.{access}"
 
 
-def advice(place: Site) -> str:
+def advice(site: Site) -> str:
     """Advice on strategies for the topology of two or more GPUs, in a few sentences."""
-    sentences = [_by_nvlink(place) or _by_pcie(place), _peer_access(place)]
+    sentences = [_by_nvlink(site) or _by_pcie(site), _peer_access(site)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -109,16 +109,16 @@ def left_out(lost: Sequence[Gpu]) -> str:
     return f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} lost and not shown here." if lost else ""
 
 
-def _by_nvlink(place: Site) -> str:
+def _by_nvlink(site: Site) -> str:
     """ "" where there is no NVLink between GPUs."""
-    groups = islands(place, lambda pair: pair.nvlinks > 0)
-    if len(groups) == len(place.gpus):
+    groups = islands(site, lambda pair: pair.nvlinks > 0)
+    if len(groups) == len(site.gpus):
         return ""
     if len(groups) > 1:
-        return _in_groups(place, groups, "connected by NVLink")
-    counts = [pair.nvlinks for pair in place.pairs.values()]
-    everyone = _all(place)
-    if min(counts) == 0 or len(counts) < len(_every_pair(place)):
+        return _in_groups(site, groups, "connected by NVLink")
+    counts = [pair.nvlinks for pair in site.pairs.values()]
+    everyone = _all(site)
+    if min(counts) == 0 or len(counts) < len(_every_pair(site)):
         return (
             f"{everyone} are connected by NVLink, but not every pair directly: every strategy runs well, a pipeline "
             "best with directly connected neighbours."
@@ -128,22 +128,22 @@ def _by_nvlink(place: Site) -> str:
     return f"{everyone} are connected by {how_many}{between}: every strategy runs well, even {strategy_title('fsdp')}, which communicates the most."
 
 
-def _by_pcie(place: Site) -> str:
-    kinds = {kind(place.pairs.get(pair)) for pair in _every_pair(place)}
+def _by_pcie(site: Site) -> str:
+    kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
     if kinds == {"unknown"}:
         return "How the GPUs are connected is unknown."
-    near = islands(place, lambda pair: kind(pair) == "switch")
-    everyone = _all(place)
+    near = islands(site, lambda pair: kind(pair) == "switch")
+    everyone = _all(site)
     if len(near) == 1:
         return (
             f"{everyone} share PCIe switches: {strategy_title('ddp')} runs well; {strategy_title('fsdp')} "
             "communicates 1.5 times as much and pays off only when memory is short."
         )
-    if len(near) < len(place.gpus):
-        return _in_groups(place, near, "on shared PCIe switches")
-    same_node = islands(place, lambda pair: kind(pair) == "bridge")
-    if 1 < len(same_node) < len(place.gpus):
-        return _in_groups(place, same_node, "on one processor")
+    if len(near) < len(site.gpus):
+        return _in_groups(site, near, "on shared PCIe switches")
+    same_node = islands(site, lambda pair: kind(pair) == "bridge")
+    if 1 < len(same_node) < len(site.gpus):
+        return _in_groups(site, same_node, "on one processor")
     return (
         f"{everyone} communicate through the processor{'s' if 'nodes' in kinds else ''}: prefer strategies with "
         f"little communication, {strategy_title('pipeline')} or {strategy_title('ddp')} with large batches; "
@@ -151,7 +151,7 @@ def _by_pcie(place: Site) -> str:
     )
 
 
-def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
+def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
     """The advice for GPUs in closely connected groups; `what` completes "GPU 0, 1 are …"."""
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
@@ -159,7 +159,7 @@ def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
     if alone:
         near += f", {_names(alone)} {'is' if len(alone) == 1 else 'are'} separate"
     far = max(
-        (kind(pair) for pair in _between(place, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
+        (kind(pair) for pair in _between(site, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
     )
     way = {
         "switch": "through PCIe switches",
@@ -180,14 +180,14 @@ def _in_groups(place: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
     return f"{near}; between groups, data goes {way}: {means}."
 
 
-def _peer_access(place: Site) -> str:
-    known = [pair.peer_access for pair in place.pairs.values() if pair.peer_access is not None]
+def _peer_access(site: Site) -> str:
+    known = [pair.peer_access for pair in site.pairs.values() if pair.peer_access is not None]
     if not known:
         return ""
     if all(known):
         return (
             "Each can read the others' memory directly."
-            if len(place.gpus) > 2
+            if len(site.gpus) > 2
             else "Each can read the other's memory directly."
         )
     if not any(known):
@@ -195,18 +195,18 @@ def _peer_access(place: Site) -> str:
     return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
-def islands(place: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
+def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
     """The GPUs in groups within which each reaches each by pairs that are `joined`; in the order of their first."""
     groups: list[list[Gpu]] = []
-    for gpu in place.gpus:
+    for gpu in site.gpus:
         touching = [
             group
             for group in groups
-            if any((pair := place.pair(gpu, member)) is not None and joined(pair) for member in group)
+            if any((pair := site.pair(gpu, member)) is not None and joined(pair) for member in group)
         ]
         merged = [member for group in touching for member in group] + [gpu]
         groups = [group for group in groups if group not in touching] + [merged]
-    order = {gpu.uuid: number for number, gpu in enumerate(place.gpus)}
+    order = {gpu.uuid: number for number, gpu in enumerate(site.gpus)}
     sorted_groups = [tuple(sorted(group, key=lambda gpu: order[gpu.uuid])) for group in groups]
     return sorted(sorted_groups, key=lambda group: order[group[0].uuid])
 
@@ -215,19 +215,19 @@ def _names(gpus: Sequence[Gpu]) -> str:
     return gpu_names([gpu_title(gpu) for gpu in gpus])
 
 
-def _all(place: Site) -> str:
-    return "The two GPUs" if len(place.gpus) == 2 else f"All {len(place.gpus)} GPUs"
+def _all(site: Site) -> str:
+    return "The two GPUs" if len(site.gpus) == 2 else f"All {len(site.gpus)} GPUs"
 
 
-def _every_pair(place: Site) -> list[frozenset[int]]:
-    indices = [gpu.nvml_index for gpu in place.gpus]
+def _every_pair(site: Site) -> list[frozenset[int]]:
+    indices = [gpu.nvml_index for gpu in site.gpus]
     return [frozenset((one, other)) for number, one in enumerate(indices) for other in indices[number + 1 :]]
 
 
-def _between(place: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
+def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
     """The pairs whose GPUs are of different groups."""
     return [
-        place.pair(one, other)
+        site.pair(one, other)
         for number, group in enumerate(groups)
         for following in groups[number + 1 :]
         for one in group

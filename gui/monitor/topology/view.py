@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.devices import Gpu, GpuPair, GpuPlace, Snapshot, gpu_title
+from engine.contract.devices import Gpu, GpuAffinity, GpuPair, Snapshot, gpu_title
 from gui.monitor.topology import connections
 from gui.monitor.topology.connections import Kind, Site
 from gui.sources.devices.device_format import card_order
@@ -53,15 +53,15 @@ class Matrix(QAbstractTableModel):
         super().__init__(parent)
         self.site = Site((), {})
         self.roomy = True
-        self._places: dict[int, GpuPlace] = {}
+        self._affinities: dict[int, GpuAffinity] = {}
         self._extra: tuple[str, ...] = ()
 
-    def show_site(self, site: Site, places: dict[int, GpuPlace]) -> None:
+    def show_site(self, site: Site, affinities: dict[int, GpuAffinity]) -> None:
         self.beginResetModel()
-        self.site, self._places = site, places
+        self.site, self._affinities = site, affinities
         told = {
-            "NUMA": any(place.numa_node is not None for place in places.values()),
-            "Cores": any(place.cores for place in places.values()),
+            "NUMA": any(affinity.numa_node is not None for affinity in affinities.values()),
+            "Cores": any(affinity.cores for affinity in affinities.values()),
         }
         self._extra = tuple(title for title, known in told.items() if known)
         self.endResetModel()
@@ -95,7 +95,7 @@ class Matrix(QAbstractTableModel):
             return Qt.AlignmentFlag.AlignCenter
         gpu, column = self.site.gpus[index.row()], index.column()
         if column >= len(self.site.gpus):
-            return self._place(gpu, self._extra[column - len(self.site.gpus)], role)
+            return self._affinity(gpu, self._extra[column - len(self.site.gpus)], role)
         return self._pair(gpu, self.site.gpus[column], role)
 
     def _pair(self, gpu: Gpu, other: Gpu, role: int) -> Any:
@@ -112,10 +112,10 @@ class Matrix(QAbstractTableModel):
         code = connections.code(pair) + (" ✕" if pair is not None and pair.peer_access is False else "")
         return f"{code}\n{connections.short(pair)}" if self.roomy and pair is not None else code
 
-    def _place(self, gpu: Gpu, column: str, role: int) -> str | None:
-        place = self._places.get(gpu.nvml_index, GpuPlace(index=gpu.nvml_index))
-        node = "" if place.numa_node is None else str(place.numa_node)
-        told = place.cores if column == "Cores" else node
+    def _affinity(self, gpu: Gpu, column: str, role: int) -> str | None:
+        affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
+        node = "" if affinity.numa_node is None else str(affinity.numa_node)
+        told = affinity.cores if column == "Cores" else node
         return (told or "–") if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole) else None
 
     def _repaint(self) -> None:
@@ -167,7 +167,7 @@ class TopologyView(QWidget):
         self._stack.setCurrentIndex(0 if empty else 1)
         if topology is not None and not empty:
             site = connections.site(gpus, topology)
-            self.model.show_site(site, {place.index: place for place in topology.places})
+            self.model.show_site(site, {affinity.index: affinity for affinity in topology.affinities})
             self.advice.setText(f"{connections.advice(site)} {left_out}".strip())
             self._legend.show_pairs(list(site.pairs.values()))
             self._fit()
@@ -272,9 +272,9 @@ class _Table(QTableView):
         self._matrix.set_roomy(room - rest >= count * _ROOMY)
         width = max(_TIGHT, min((room - rest) // count, _ROOMY + 20))
         line = self.fontMetrics().height()
-        for place in range(count):
-            self.setColumnWidth(place, width)
-            self.setRowHeight(place, (2 if self._matrix.roomy else 1) * line + 14)
+        for affinity in range(count):
+            self.setColumnWidth(affinity, width)
+            self.setRowHeight(affinity, (2 if self._matrix.roomy else 1) * line + 14)
         wide = count * width + rest
         high = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
         scrolling = self.horizontalScrollBar().sizeHint().height() if wide > room else 0
@@ -352,10 +352,10 @@ def _describe_gpu(gpu: Gpu) -> str:
 
 def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
     """What to say of a single GPU."""
-    places = snapshot.topology.places if snapshot.topology is not None else ()
-    place = next((place for place in places if place.index == gpu.nvml_index), None)
+    affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
+    affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
     near = ""
-    if place is not None and place.cores:
-        node = f" (NUMA node {place.numa_node})" if place.numa_node is not None else ""
-        near = f"\n\nThe nearest CPU cores are {place.cores}{node}."
+    if affinity is not None and affinity.cores:
+        node = f" (NUMA node {affinity.numa_node})" if affinity.numa_node is not None else ""
+        near = f"\n\nThe nearest CPU cores are {affinity.cores}{node}."
     return f"This machine has a single GPU, the {gpu.name}.{near}"

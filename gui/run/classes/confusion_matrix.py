@@ -133,14 +133,14 @@ class ConfusionMatrix(QWidget):
         """What is right is told by a frame, not by its place alone."""
         scheme = theme.colors()
         painter.setPen(QPen(QColor(scheme.grid), 1))
-        for place in range(len(self._counts) + 1):
-            x, y = whole.left() + place * side, whole.top() + place * side
+        for index in range(len(self._counts) + 1):
+            x, y = whole.left() + index * side, whole.top() + index * side
             painter.drawLine(QPointF(x, whole.top()), QPointF(x, whole.bottom()))
             painter.drawLine(QPointF(whole.left(), y), QPointF(whole.right(), y))
         painter.setPen(QPen(QColor(scheme.muted), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for place in range(len(self._counts)):
-            painter.drawRect(self.cell_rect(place, place))
+        for index in range(len(self._counts)):
+            painter.drawRect(self.cell_rect(index, index))
 
     def _draw_numbers(self, painter: QPainter) -> None:
         for row, column in np.argwhere(self._counts).tolist():
@@ -164,19 +164,19 @@ class ConfusionMatrix(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         elide = Qt.TextElideMode.ElideRight
-        for place, name in enumerate(self._names):
+        for index, name in enumerate(self._names):
             for_cell = self.cell is not None
-            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[0] == place else scheme.muted))
-            rect = QRectF(0, top + place * side, left - _GAP, side)
+            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[0] == index else scheme.muted))
+            rect = QRectF(0, top + index * side, left - _GAP, side)
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(rect, right, metrics.elidedText(name, elide, int(left - _GAP)))
-            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[1] == place else scheme.muted))
+            painter.setPen(QColor(scheme.text if for_cell and self.cell and self.cell[1] == index else scheme.muted))
             if self._names_lie(side):
-                rect = QRectF(left + place * side, top - _TITLE, side, _TITLE)
+                rect = QRectF(left + index * side, top - _TITLE, side, _TITLE)
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, metrics.elidedText(name, elide, int(side - 4)))
                 continue
             painter.save()
-            painter.translate(QPointF(left + (place + 0.5) * side + metrics.ascent() / 2 - 1, top - 4))
+            painter.translate(QPointF(left + (index + 0.5) * side + metrics.ascent() / 2 - 1, top - 4))
             painter.rotate(-90)
             painter.drawText(QPointF(0, 0), metrics.elidedText(name, elide, int(top - _TITLE - 4)))
             painter.restore()

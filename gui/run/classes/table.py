@@ -169,10 +169,10 @@ class ClassTable(QTableView):
         rows = self.selectionModel().selectedRows()
         return self.rows.mapToSource(rows[0]).row() if rows else None
 
-    def choose(self, place: int) -> None:
-        """Chooses the class at `place`, where it is in the table."""
-        index = self.rows.mapFromSource(self.model_.index(place, 0))
-        if index.isValid() and self.chosen() != place:
+    def choose(self, number: int) -> None:
+        """Chooses the class at `number`, where it is in the table."""
+        index = self.rows.mapFromSource(self.model_.index(number, 0))
+        if index.isValid() and self.chosen() != number:
             self.setCurrentIndex(index)
             self.scrollTo(index)
 
@@ -220,8 +220,8 @@ class MeasuresCsv:
         columns = self.figures.measures
         rows = max(map(len, columns.values()), default=0)
         yield ["class", *columns]
-        for place, name in enumerate(class_names(self.classes, rows)):
-            yield [name, *(_written(column[place]) if place < len(column) else "" for column in columns.values())]
+        for number, name in enumerate(class_names(self.classes, rows)):
+            yield [name, *(_written(column[number]) if number < len(column) else "" for column in columns.values())]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class ClassesView(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
         self._lay_out()
-        self.validation_slider.moved.connect(lambda _place: self._show_figures())
+        self.validation_slider.moved.connect(lambda _position: self._show_figures())
         self.filter.textChanged.connect(self._filter)
         self.table.selectionModel().selectionChanged.connect(self._class_chosen)
         self.matrix.cell_chosen.connect(self._cell_chosen)
@@ -117,8 +117,8 @@ class ClassesView(QWidget):
 
     def figures(self) -> ClassFigures | None:
         """Those on screen."""
-        told, place = self._data.looks.classes, self.validation_slider.place
-        return told[place] if 0 <= place < len(told) else None
+        told, position = self._data.looks.classes, self.validation_slider.position
+        return told[position] if 0 <= position < len(told) else None
 
     def _classes(self) -> tuple[str, ...]:
         return self._data.plan.classes if self._data.plan is not None else ()
@@ -128,7 +128,7 @@ class ClassesView(QWidget):
         self.table.show_figures(self._classes(), figures)
         confusion = figures.confusion if figures is not None else None
         self.matrix.show_counts(self._classes(), confusion)
-        self._matrix_place.setVisible(confusion is not None)
+        self._matrix_area.setVisible(confusion is not None)
         self._confusion_action.allow("" if confusion is not None else "No confusion matrix")
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
@@ -148,9 +148,13 @@ class ClassesView(QWidget):
         self.cell.setToolTip(text)
 
     def _class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
-        place = self.table.chosen()
-        if not chosen.isEmpty() and place is not None and (self.matrix.cell is None or self.matrix.cell[0] != place):
-            self.matrix.choose(place, place)
+        position = self.table.chosen()
+        if (
+            not chosen.isEmpty()
+            and position is not None
+            and (self.matrix.cell is None or self.matrix.cell[0] != position)
+        ):
+            self.matrix.choose(position, position)
 
     def _cell_chosen(self, row: int, _column: int, _words: str) -> None:
         self.table.choose(row)
@@ -209,16 +213,16 @@ class ClassesView(QWidget):
         scroll.setObjectName("panel")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(self.matrix)
-        self._matrix_place = QWidget()
-        below = QVBoxLayout(self._matrix_place)
+        self._matrix_area = QWidget()
+        below = QVBoxLayout(self._matrix_area)
         below.setContentsMargins(6, 6, 0, 0)
         below.setSpacing(4)
         below.addWidget(self.cell)
         below.addWidget(scroll, 1)
-        self._matrix_place.setMinimumHeight(150)
+        self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.table)
-        self._splitter.addWidget(self._matrix_place)
+        self._splitter.addWidget(self._matrix_area)
         self._splitter.setStretchFactor(0, 2)
         self._splitter.setStretchFactor(1, 3)
         top = QHBoxLayout()
@@ -246,7 +250,7 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     if figures is None or not figures.measures:
         return ""
     title, values = next(iter(figures.measures.items()))
-    told = sorted((value, place) for place, value in enumerate(values.tolist()) if not math.isnan(value))
+    told = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
     if not told:
         return f"No class has a value for {title}"
     named = [f"{classes[p] if p < len(classes) else f'class {p}'} {100 * v:.1f} %" for v, p in told[:_LOWEST]]

@@ -71,7 +71,7 @@ class RunCharts(QWidget):
             self._restart_plots()
             self._cuts = data.cuts
         steps = data.steps
-        x = self._places(steps)
+        x = self._x_of(steps)
         self.loss.set_data("train", x, steps.loss.values)
         self.speed.set_data("speed", x, steps.images_per_second.values)
         self.times.set_data("wait", x, steps.data_wait_s.values)
@@ -95,16 +95,16 @@ class RunCharts(QWidget):
         self._show_accuracy(accuracy or bool(shares))
         for (name, title), color in zip(shares.items(), _MEASURE_COLOURS, strict=False):
             self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
-        places = self._places(data.validations)
+        x_values = self._x_of(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in shares)):
             column = data.validations.measures.get(name)
             if column is not None:
-                plot.set_data(name, places, column.values)
+                plot.set_data(name, x_values, column.values)
 
     def _show_accuracy(self, shown: bool) -> None:
         """The loss has the numbers of the axis where no accuracy stands under it."""
         self.accuracy.setVisible(shown)
-        self.loss.hide_places(shown)
+        self.loss.hide_x(shown)
 
     def _restart_plots(self) -> None:
         self._cuts = 0
@@ -117,11 +117,11 @@ class RunCharts(QWidget):
             for quantity, plot in self.devices.items():
                 plot.add_line(device, LineStyle(titles.get(device, device), _color_of(device)))
                 column: Column = getattr(columns, quantity)
-                plot.set_data(device, self._places(columns), column.values)
+                plot.set_data(device, self._x_of(columns), column.values)
         if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
             self._power_and_heat.show()
 
-    def _places(self, columns: Steps | Validations | DeviceColumns) -> Floats:
+    def _x_of(self, columns: Steps | Validations | DeviceColumns) -> Floats:
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
 
     def _ends(self, data: RunData) -> list[Column]:
@@ -140,7 +140,7 @@ class RunCharts(QWidget):
 
     def _lay_out(self) -> None:
         for plot in (self.loss, *self.devices.values()):
-            plot.hide_places()
+            plot.hide_x()
         splitter = QSplitter(Qt.Orientation.Vertical)
         splitter.setChildrenCollapsible(False)
         self.loss.setMinimumHeight(190)
@@ -197,8 +197,8 @@ def device_titles(data: RunData) -> dict[str, str]:
         if device == CPU
         else name.removeprefix("NVIDIA ")
         if names.count(name) == 1
-        else f"device {place}"
-        for place, (device, name) in enumerate(data.device_names.items())
+        else f"device {number}"
+        for number, (device, name) in enumerate(data.device_names.items())
     }
 
 
@@ -211,11 +211,11 @@ def _color_of(device: str) -> Callable[[], str]:
 
 
 def _side_by_side(left: LinePlot, right: LinePlot) -> QWidget:
-    place = QWidget()
-    row = QHBoxLayout(place)
+    number = QWidget()
+    row = QHBoxLayout(number)
     row.setContentsMargins(0, 0, 0, 0)
     row.setSpacing(12)
     for plot in (left, right):
         plot.setMinimumHeight(100)
         row.addWidget(plot, 1)
-    return place
+    return number

@@ -65,8 +65,8 @@ class SampleStrip(QListWidget):
             self.takeItem(self.count() - 1)
         while self.count() < len(samples):
             self.addItem(QListWidgetItem())
-        for place, sample in enumerate(samples):
-            item = self.item(place)
+        for number, sample in enumerate(samples):
+            item = self.item(number)
             words = describe(sample)
             item.setToolTip(words)
             item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
@@ -75,8 +75,8 @@ class SampleStrip(QListWidget):
         self._waiting.clear()
         self.viewport().update()
 
-    def sample(self, place: int) -> PredictedSample | None:
-        return self._samples[place] if 0 <= place < len(self._samples) else None
+    def sample(self, number: int) -> PredictedSample | None:
+        return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def small(self, name: str) -> QPixmap | None:
         """The image of that name in the strip's size, a null one where it cannot be read; None until it has been."""
@@ -108,9 +108,9 @@ class SampleStrip(QListWidget):
             self._reader.stop()
         self.viewport().update()
 
-    def _chosen(self, place: int) -> None:
-        if place >= 0:
-            self.sample_chosen.emit(place)
+    def _chosen(self, number: int) -> None:
+        if number >= 0:
+            self.sample_chosen.emit(number)
 
 
 class _Pairs(QStyledItemDelegate):
@@ -133,15 +133,15 @@ class _Pairs(QStyledItemDelegate):
         rect: QRect = option.rect
         state: QStyle.StateFlag = option.state
         for part, name in enumerate((sample.truth_png, sample.prediction_png)):
-            place = QRect(rect.left() + PAD, rect.top() + PAD + part * (SIDE + GAP), SIDE, SIDE)
-            painter.fillRect(place, QColor(scheme.raised))
+            number = QRect(rect.left() + PAD, rect.top() + PAD + part * (SIDE + GAP), SIDE, SIDE)
+            painter.fillRect(number, QColor(scheme.raised))
             small = self._strip.small(name)
             if small is not None and small.isNull():
                 painter.setPen(QColor(scheme.error))
-                painter.drawText(place, Qt.AlignmentFlag.AlignCenter, "✖")
+                painter.drawText(number, Qt.AlignmentFlag.AlignCenter, "✖")
             elif small is not None:
                 size = small.deviceIndependentSize().toSize()
-                corner = place.center() - QRect(0, 0, size.width(), size.height()).center()
+                corner = number.center() - QRect(0, 0, size.width(), size.height()).center()
                 painter.drawPixmap(corner, small)
         if state & QStyle.StateFlag.State_Selected:
             painter.setBrush(Qt.BrushStyle.NoBrush)

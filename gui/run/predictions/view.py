@@ -52,8 +52,8 @@ class PredictionsView(QWidget):
         self._empty.setObjectName("muted")
         self._stack = QStackedWidget()
         self._lay_out()
-        self.validation_slider.moved.connect(lambda _place: self._show_moment())
-        self.strip.sample_chosen.connect(lambda _place: self._show_sample())
+        self.validation_slider.moved.connect(lambda _position: self._show_moment())
+        self.strip.sample_chosen.connect(lambda _position: self._show_sample())
         self.zoom.changed.connect(lambda: self.whole.setVisible(self.zoom.factor > 1))
 
     def restart(self) -> None:
@@ -95,10 +95,10 @@ class PredictionsView(QWidget):
             self._show_moment()
 
     def _show_moment(self) -> None:
-        told, place = self._data.looks.predicted, self.validation_slider.place
-        if 0 <= place < len(told):
-            self._legend = told[place].legend
-            self.strip.show_samples(self._folder, told[place].samples)
+        told, position = self._data.looks.predicted, self.validation_slider.position
+        if 0 <= position < len(told):
+            self._legend = told[position].legend
+            self.strip.show_samples(self._folder, told[position].samples)
             self._show_sample()
 
     def _show_sample(self) -> None:

@@ -81,11 +81,11 @@ class ScheduleDiagram(QWidget):
         self._trace, self._devices, self._titles = trace, devices, titles
         self._lanes = []
         by_lane: dict[tuple[int, int], list[Action]] = defaultdict(list)
-        for place, actions in enumerate(trace.ranks):
+        for rank, actions in enumerate(trace.ranks):
             stages = sorted({action.stage for action in actions})
             self._lanes.append({stage: lane for lane, stage in enumerate(stages)})
             for action in actions:
-                by_lane[place, self._lanes[-1][action.stage]].append(action)
+                by_lane[rank, self._lanes[-1][action.stage]].append(action)
         self._begins = {}
         for key, lane_actions in by_lane.items():
             lane_actions.sort(key=lambda action: action.begin_s)
@@ -101,21 +101,21 @@ class ScheduleDiagram(QWidget):
         if trace is None or not plot.contains(QPointF(where)):
             return None
         seconds = (where.x() - plot.left()) / plot.width() * trace.span_s
-        for (place, lane), (begins, actions) in self._begins.items():
-            top = self._top(place, lane)
+        for (rank, lane), (begins, actions) in self._begins.items():
+            top = self._top(rank, lane)
             if top <= where.y() < top + self._lane_height():
                 index = bisect_right(begins, seconds) - 1
                 if index >= 0 and seconds <= actions[index].end_s:
                     return actions[index]
         return None
 
-    def block_of(self, place: int, action: Action) -> QRectF:
+    def block_of(self, rank: int, action: Action) -> QRectF:
         """Where that action of that place is drawn."""
         plot = self._plot()
         per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
         left = plot.left() + action.begin_s * per_second
         width = max(1.0, (action.end_s - action.begin_s) * per_second)
-        return QRectF(left, self._top(place, self._lanes[place][action.stage]), width, self._lane_height() - 1)
+        return QRectF(left, self._top(rank, self._lanes[rank][action.stage]), width, self._lane_height() - 1)
 
     def sizeHint(self) -> QSize:
         rows = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes)
@@ -158,13 +158,13 @@ class ScheduleDiagram(QWidget):
     def _lane_height(self) -> int:
         return CROWDED_LANE if sum(map(len, self._lanes)) > CROWD else LANE
 
-    def _top(self, place: int, lane: int) -> int:
-        above = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes[:place])
+    def _top(self, rank: int, lane: int) -> int:
+        above = sum(max(1, len(lanes)) * self._lane_height() + GAP for lanes in self._lanes[:rank])
         return above + lane * self._lane_height()
 
     def _plot(self) -> QRectF:
         metrics = self.fontMetrics()
-        titles = [_row_title(place, self._titles) for place in range(len(self._lanes))]
+        titles = [_row_title(rank, self._titles) for rank in range(len(self._lanes))]
         left = max((metrics.horizontalAdvance(title) for title in titles), default=0) + LABEL_PAD
         left = min(left, self.width() // 3)
         return QRectF(left, 0, max(1, self.width() - left - 2), self._top(len(self._lanes), 0))
@@ -173,26 +173,26 @@ class ScheduleDiagram(QWidget):
         scheme = theme.colors()
         plot = self._plot()
         self._draw_axis(painter, plot, trace)
-        for place, lanes in enumerate(self._lanes):
+        for rank, lanes in enumerate(self._lanes):
             height = max(1, len(lanes)) * self._lane_height()
-            row = QRectF(plot.left(), self._top(place, 0), plot.width(), height - 1)
+            row = QRectF(plot.left(), self._top(rank, 0), plot.width(), height - 1)
             painter.fillRect(row, QColor(scheme.raised))
             painter.setPen(QColor(scheme.text))
             label = QRectF(0, row.top(), plot.left() - LABEL_PAD / 2, row.height())
             title = painter.fontMetrics().elidedText(
-                _row_title(place, self._titles), Qt.TextElideMode.ElideRight, int(label.width())
+                _row_title(rank, self._titles), Qt.TextElideMode.ElideRight, int(label.width())
             )
             painter.drawText(label, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, title)
             if trace.span_s > 0:
-                self._draw_row(painter, place, trace.ranks[place], plot, trace.span_s)
+                self._draw_row(painter, rank, trace.ranks[rank], plot, trace.span_s)
         self._draw_legend(painter, plot, trace)
 
-    def _draw_row(self, painter: QPainter, place: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
+    def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
         """The blocks of one place, all of a kind at once; this is where the time of painting goes."""
         metrics = painter.fontMetrics()
         digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
-        tops = {stage: self._top(place, lane) for stage, lane in self._lanes[place].items()}
+        tops = {stage: self._top(rank, lane) for stage, lane in self._lanes[rank].items()}
         blocks: dict[str, list[QRect]] = defaultdict(list)
         numbers: dict[str, list[tuple[QRect, str]]] = defaultdict(list)
         for action in actions:
@@ -205,7 +205,7 @@ class ScheduleDiagram(QWidget):
             if width >= digits[len(number)]:
                 numbers[action.kind].append((rect, number))
         for kind, rects in blocks.items():
-            fill, pattern, ink = _fills(kind, self._color(place))
+            fill, pattern, ink = _fills(kind, self._color(rank))
             painter.setPen(Qt.PenStyle.NoPen)
             for brush in filter(None, (QBrush(fill), pattern)):
                 painter.setBrush(brush)
@@ -248,8 +248,8 @@ class ScheduleDiagram(QWidget):
             painter.drawText(QPointF(x + 20, y + 12), text)
             x += 20 + metrics.horizontalAdvance(text) + 16
 
-    def _color(self, place: int) -> str:
-        return theme.device_color(self._devices[place]) if place < len(self._devices) else theme.colors().accent
+    def _color(self, rank: int) -> str:
+        return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
 
 
 def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
@@ -263,8 +263,8 @@ def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
     return QColor(color), None, fills.text_on(QColor(color))
 
 
-def _row_title(place: int, titles: Sequence[str]) -> str:
-    return f"Rank {place} · {titles[place]}" if place < len(titles) else f"Rank {place}"
+def _row_title(rank: int, titles: Sequence[str]) -> str:
+    return f"Rank {rank} · {titles[rank]}" if rank < len(titles) else f"Rank {rank}"
 
 
 def _ms(seconds: float) -> str:

@@ -14,7 +14,7 @@ from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
-from gui.titles import place_titles
+from gui.titles import rank_titles
 from gui.widgets.elided_label import ElidedLabel
 
 
@@ -64,7 +64,7 @@ class StrategyView(QWidget):
         plan = data.plan
         if plan is None or plan.cut is None:
             return
-        titles = place_titles(plan.cut.devices, names)
+        titles = rank_titles(plan.cut.devices, names)
         if self._shown is not None and self._shown[0] is plan and self._shown[1] == titles:
             return
         self._shown = plan, titles
@@ -72,7 +72,7 @@ class StrategyView(QWidget):
             self.cut.show_cut(plan.cut, titles)
         except ValueError:
             return  # of a Footplate that cuts otherwise
-        count = len(plan.cut.stage_places)
+        count = len(plan.cut.stage_ranks)
         balance = cut_format.balance_words(plan.cut, stages(plan.cut))
         self._parts["cut"].tell(f"Cut into {count} stages. {balance}")
 
@@ -80,14 +80,14 @@ class StrategyView(QWidget):
         if data.trace is None:
             return
         devices = _devices(data)[: len(data.trace.ranks)]
-        self.schedule.show_trace(data.trace, devices, place_titles(devices, names))
+        self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
         self._parts["schedule"].tell(f"{schedule.headline(data.trace)}, step {data.trace.step:,}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.rank_times is None:
             return
         devices = _devices(data)[: len(data.rank_times.ranks)]
-        titles = place_titles(devices, names)
+        titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
         self._parts["ranks"].tell(f"{rank_bars.headline(data.rank_times, titles)}, step {data.rank_times.step:,}")
 

@@ -31,7 +31,7 @@ class DeviceHistory:
 
     `titles` names each device as its card does now (CUDA's numbers come a little after the first snapshot), with the
     host's name before it where that is another; this machine first, in the order of the cards, those no longer there
-    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `places` count from, in seconds since the epoch.
+    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `x` count from, in seconds since the epoch.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -91,15 +91,15 @@ class DeviceHistory:
 
     def times(self, key: str) -> Floats:
         """Seconds since the epoch, oldest first; a copy."""
-        return self.places(key) + self.origin
+        return self.x(key) + self.origin
 
-    def places(self, key: str) -> Floats:
+    def x(self, key: str) -> Floats:
         """Seconds since `origin`, oldest first: what graphs are drawn over. A view that only grows old, in common to
         all devices of a host."""
-        return self._timelines[self._hosts[key]].places
+        return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
-        """One of `QUANTITIES` by its id, in its basic unit, at `places(key)`: float32, and a view that only grows old."""
+        """One of `QUANTITIES` by its id, in its basic unit, at `x(key)`: float32, and a view that only grows old."""
         timeline = self._timelines[self._hosts[key]]
         column = timeline.column((key, quantity))
         return np.full(len(timeline), np.nan, np.float32) if column is None else column

@@ -42,7 +42,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._allowed = FIRST_ROOM
-        self._places: Floats = np.empty(FIRST_ROOM)
+        self._x: Floats = np.empty(FIRST_ROOM)
         self._columns: dict[Hashable, Values] = {}
         self._start = 0
         self._end = 0
@@ -52,12 +52,12 @@ class Timeline:
         return self._end - self._start
 
     @property
-    def places(self) -> Floats:
+    def x(self) -> Floats:
         """When the rows are from, rising; one contiguous view."""
-        return self._places[self._start : self._end]
+        return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
-        """A contiguous view of a column, as long as `places`; None where no number has come yet."""
+        """A contiguous view of a column, as long as `x`; None where no number has come yet."""
         column = self._columns.get(key)
         return None if column is None else column[self._start : self._end]
 
@@ -67,56 +67,56 @@ class Timeline:
 
     @property
     def allocated_bytes(self) -> int:
-        return self.row_bytes * len(self._places)
+        return self.row_bytes * len(self._x)
 
-    def append(self, place: float, values: Mapping[Hashable, float | None]) -> None:
+    def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
         """Adds a row; a key that is new with a number makes a column. Where the clock was set back, the past moves
         back with it, so that places always rise."""
         if self._end > self._start:
-            self._come_to(place)
+            self._come_to(x)
         self._ensure_room()
         for key, value in values.items():
             if value is not None and key not in self._columns:
                 self._columns[key] = self._empty_column()
-        self._add(place, values)
+        self._add(x, values)
 
     def allow(self, rows: int) -> None:
         """Takes room for no more than `rows` from now on, thinning what does not fit."""
         self._allowed = max(LEAST_ROWS, rows)
-        if len(self._places) > self._allowed:
+        if len(self._x) > self._allowed:
             self._make_room()
 
-    def _come_to(self, place: float) -> None:
-        """Makes ready for a row at `place`: what lies between it and the last one."""
-        last = float(self._places[self._end - 1])
-        passed = place - last
+    def _come_to(self, x: float) -> None:
+        """Makes ready for a row at `x`: what lies between it and the last one."""
+        last = float(self._x[self._end - 1])
+        passed = x - last
         if passed <= 0:
-            self._places = self._places.copy()
-            self._places[self._start : self._end] += passed - self._step_s
+            self._x = self._x.copy()
+            self._x[self._start : self._end] += passed - self._step_s
             return
         usual, self._step_s = self._step_s, passed
         if passed > max(GAP_S, _GAP_STEPS * usual):
-            for empty in np.linspace(last, place, _GAP_ROWS + 2)[1:-1]:
+            for empty in np.linspace(last, x, _GAP_ROWS + 2)[1:-1]:
                 self._add(float(empty), {})
 
-    def _add(self, place: float, values: Mapping[Hashable, float | None]) -> None:
+    def _add(self, x: float, values: Mapping[Hashable, float | None]) -> None:
         self._ensure_room()
         at = self._end
-        self._places[at] = place
+        self._x[at] = x
         for key, column in self._columns.items():
             value = values.get(key)
             column[at] = np.nan if value is None else value
         self._end += 1
-        oldest = place - KEPT_S
-        while self._places[self._start] < oldest:
+        oldest = x - KEPT_S
+        while self._x[self._start] < oldest:
             self._start += 1
 
     def _ensure_room(self) -> None:
-        if self._end == len(self._places):
+        if self._end == len(self._x):
             self._make_room()
 
     def _empty_column(self) -> Values:
-        column = np.empty(len(self._places), np.float32)
+        column = np.empty(len(self._x), np.float32)
         column[: self._end] = np.nan
         return column
 
@@ -134,7 +134,7 @@ class Timeline:
             for key, column in self._columns.items()
             if np.isfinite(column[old]).any()  # else it has told nothing for a day
         }
-        self._places = _moved(self._places[old], room, times, _first, _last)
+        self._x = _moved(self._x[old], room, times, _first, _last)
 
 
 def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Floats:

@@ -95,7 +95,7 @@ def test_that_progress_comes_first_and_the_cut_last() -> None:
     assert isinstance(last, PlanningDone)
     cut = last.cut
     assert cut.chosen
-    assert (cut.devices, cut.stage_places, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
+    assert (cut.devices, cut.stage_ranks, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
     assert sum(stage.parameters for stage in stages(cut)) == 1_199_882
     assert all(stage.seconds > 0 and not stage.over_memory for stage in stages(cut))
     assert cut.seconds_per_byte > 0
@@ -116,7 +116,7 @@ def test_that_a_jobs_own_cuts_are_measured_as_they_are() -> None:
 
 def test_that_the_first_replica_tells_for_all() -> None:
     cut = planned(strategy="ddp_pipeline", devices=("cpu",) * 4, pipeline_schedule="zbv", batch_size=32)
-    assert (cut.devices, cut.stage_places) == (("cpu", "cpu"), (0, 1, 1, 0))
+    assert (cut.devices, cut.stage_ranks) == (("cpu", "cpu"), (0, 1, 1, 0))
     assert len(cut.cuts) == 3
 
 

@@ -17,7 +17,7 @@ from engine.contract.problems import Problem, errors
 
 A, B, C, D = "GPU-a", "GPU-b", "GPU-c", "GPU-d"
 CATALOGUE = load_catalogue()
-CUTS = CATALOGUE.model("resnet18").cut_places  # type: ignore[union-attr]
+CUTS = CATALOGUE.model("resnet18").split_points  # type: ignore[union-attr]
 
 
 def tied_and_without_blocks() -> ModelEntry:

@@ -10,8 +10,8 @@ from engine.contract.devices import (
     Cpu,
     Ecc,
     Gpu,
+    GpuAffinity,
     GpuPair,
-    GpuPlace,
     GpuProcess,
     Mig,
     NvLink,
@@ -133,5 +133,5 @@ def two_halves() -> Topology:
         for one in range(4)
         for other in range(one + 1, 4)
     )  # fmt: skip
-    places = tuple(GpuPlace(index=i, cores="0-31" if i < 2 else "32-63", numa_node=i // 2) for i in range(4))
+    places = tuple(GpuAffinity(index=i, cores="0-31" if i < 2 else "32-63", numa_node=i // 2) for i in range(4))
     return Topology(pairs, places)

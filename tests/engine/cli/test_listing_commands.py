@@ -96,7 +96,7 @@ def test_that_doctor_finds_that_training_works_here() -> None:
 def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "taken"))
-    found = {finding.topic: finding for finding in doctor.places()}
+    found = {finding.topic: finding for finding in doctor.folders()}
     assert found["Runs"].grade == "broken"
     assert "set FOOTPLATE_HOME" in found["Runs"].text
     assert found["Sockets"].grade == "fine"

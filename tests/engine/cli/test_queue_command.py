@@ -66,7 +66,7 @@ def test_that_the_line_is_shown_with_what_each_run_waits_for(stand: Stand, ask: 
     third = stand("third", "GPU-1a2b3c4d-and-so-on", "cpu")
     change_notes(second.path, name="renamed")
     others = ("ada: python (pid 123) uses 12.0 GiB of GPU 0",)
-    write(third.events_file, [Waiting(place=2, behind=(first.run_id,), others=others)])
+    write(third.events_file, [Waiting(position=2, behind=(first.run_id,), others=others)])
     answer = footplate("queue")
     assert answer.code == 0, answer.err
     head, *rows = answer.out.splitlines()

@@ -158,7 +158,7 @@ def test_that_the_topology_is_the_matrix_of_nvidia_smi(start_sampler: Start) -> 
     for (one, other), pair in pairs.items():
         assert written(pair) == rows[f"GPU{one}"][other]
     header = [cell.strip() for cell in lines[0][1:]]
-    for place in topology.places:
+    for place in topology.affinities:
         told = dict(zip(header, rows[f"GPU{place.index}"], strict=False))
         assert place.cores == told["CPU Affinity"]
 

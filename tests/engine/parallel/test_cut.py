@@ -27,17 +27,17 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
                    values["activation_bytes"], values["output_bytes"], f"b{number}")  # fmt: skip
 
 
-def cut_of(costs: Sequence[float], stage_places: tuple[int, ...] = (0, 1), **others: object) -> Cut:
+def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
     """A model whose segments take `costs` seconds forward on every device."""
-    places = max(stage_places) + 1
+    places = max(stage_ranks) + 1
     whole = Cut(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
         cuts=(),
-        stage_places=stage_places,
+        stage_ranks=stage_ranks,
         devices=("cpu",) * places,
         microbatch_size=4,
         microbatches=8,
-        in_flight=(8,) * len(stage_places),
+        in_flight=(8,) * len(stage_ranks),
         state_bytes=12,
         memory_bytes=(None,) * places,
     )
@@ -45,10 +45,8 @@ def cut_of(costs: Sequence[float], stage_places: tuple[int, ...] = (0, 1), **oth
 
 
 def every_cut(cut: Cut) -> list[Cut]:
-    names = [each.place for each in cut.segments[:-1]]
-    return [
-        msgspec.structs.replace(cut, cuts=cuts) for cuts in itertools.combinations(names, len(cut.stage_places) - 1)
-    ]
+    names = [each.split_point for each in cut.segments[:-1]]
+    return [msgspec.structs.replace(cut, cuts=cuts) for cuts in itertools.combinations(names, len(cut.stage_ranks) - 1)]
 
 
 def slowest(cut: Cut) -> float:
@@ -56,13 +54,13 @@ def slowest(cut: Cut) -> float:
     held = stages(cut)
     if any(stage.over_memory for stage in held):
         return math.inf
-    return max(sum(stage.seconds for stage in held if stage.place == place) for place in range(len(cut.devices)))
+    return max(sum(stage.seconds for stage in held if stage.group_rank == place) for place in range(len(cut.devices)))
 
 
 def test_that_stages_tell_what_they_hold_and_cost() -> None:
     cut = cut_of([1, 2, 3, 4], cuts=("p2",), in_flight=(2, 1), memory_bytes=(20_000, 5_000), seconds_per_byte=0.1)
     first, last = stages(cut)
-    assert (first.place, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
+    assert (first.group_rank, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
     assert (first.layers, first.parameters, first.sent_bytes) == (3, 300, 10)
     assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # and waits for a gradient of 10 bytes
     assert first.memory_bytes == 300 * 12 + 2 * 3000
@@ -160,10 +158,10 @@ def test_that_too_few_places_are_told_in_numbers() -> None:
     assert refused.value.remedy
 
 
-@pytest.mark.parametrize("stage_places", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
-def test_that_a_model_too_large_for_all_devices_is_told_in_numbers(stage_places: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("stage_ranks", [(0, 1), (0, 1, 0, 1), (0, 1, 1, 0)])
+def test_that_a_model_too_large_for_all_devices_is_told_in_numbers(stage_ranks: tuple[int, ...]) -> None:
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
-    cut = cut_of([1] * 8, stage_places, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
+    cut = cut_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
     with pytest.raises(CannotCut, match=r"at least [\d.]+ GiB and has (40|30).00 GiB free") as refused:
         best_cuts(cut)
     assert "activation checkpointing" in refused.value.remedy
@@ -185,12 +183,12 @@ _BYTES = st.integers(0, 2000)
 
 @st.composite
 def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], most: int) -> Cut:
-    stage_places = draw(st.sampled_from(places))
-    devices = max(stage_places) + 1
-    count = draw(st.integers(len(stage_places), max(most, len(stage_places))))
+    stage_ranks = draw(st.sampled_from(places))
+    devices = max(stage_ranks) + 1
+    count = draw(st.integers(len(stage_ranks), max(most, len(stage_ranks))))
     segments = tuple(
         Segment(
-            place=f"p{number}" if number < count - 1 else "",
+            split_point=f"p{number}" if number < count - 1 else "",
             module=f"m{number}",
             layers=1,
             parameters=draw(_BYTES),
@@ -203,9 +201,9 @@ def _cuts(draw: st.DrawFn, places: tuple[tuple[int, ...], ...], most: int) -> Cu
     )
     return cut_of(
         [],
-        stage_places,
+        stage_ranks,
         segments=segments,
-        in_flight=tuple(draw(st.integers(1, 8)) for _ in stage_places),
+        in_flight=tuple(draw(st.integers(1, 8)) for _ in stage_ranks),
         memory_bytes=tuple(draw(st.none() | st.integers(1, 60_000)) for _ in range(devices)),
         seconds_per_byte=draw(st.sampled_from([0.0, 0.0001, 0.01])),
         recomputed=draw(st.booleans()),

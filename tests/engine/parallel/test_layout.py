@@ -13,7 +13,7 @@ from torch import nn
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from engine.parallel.layout import choose_microbatches, fits, layout, stage_places
+from engine.parallel.layout import choose_microbatches, fits, layout, stage_ranks
 from engine.strategies.pipelining.schedules import MULTI, SINGLE
 
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
@@ -43,7 +43,7 @@ def made_by_torch(schedule: str, microbatches: int, devices: int, places: tuple[
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
 @pytest.mark.parametrize("schedule", FIELDS["pipeline_schedule"].choices)
 def test_that_a_number_of_microbatches_fits_where_torch_takes_it(schedule: str, devices: int) -> None:
-    places = stage_places(schedule, devices, None)
+    places = stage_ranks(schedule, devices, None)
     for microbatches in range(1, 18):
         try:
             made_by_torch(schedule, microbatches, devices, places)
@@ -56,7 +56,7 @@ def test_that_a_number_of_microbatches_fits_where_torch_takes_it(schedule: str, 
 @pytest.mark.parametrize("schedule", list(MULTI))
 def test_that_stages_are_held_where_torchs_schedule_computes_them(schedule: str) -> None:
     for devices in (2, 3, 4):
-        places = stage_places(schedule, devices, None)
+        places = stage_ranks(schedule, devices, None)
         made = made_by_torch(schedule, devices * 2, devices, places)
         for rank, actions in made.pipeline_order.items():
             computed = {action.stage_index for action in actions if action is not None}

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 from torch.distributed.pipelining import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble
 
-from engine.parallel.layout import fits, stage_places
+from engine.parallel.layout import fits, stage_ranks
 from engine.parallel.peak_microbatches import in_flight
 
 _TORCHS = {
@@ -51,7 +51,7 @@ def _most_kept(schedule: str, microbatches: int, devices: int, places: tuple[int
 def test_that_stages_keep_what_torchs_schedules_make_them_keep(schedule: str, devices: int) -> None:
     tried = 0
     for per_device in (2, 3) if schedule == "interleaved_1f1b" else (None,):
-        places = stage_places(schedule, devices, per_device)
+        places = stage_ranks(schedule, devices, per_device)
         for microbatches in filter(lambda count: fits(schedule, count, devices), range(1, 18)):
             expected = _most_kept(schedule, microbatches, devices, places)
             assert in_flight(schedule, microbatches, places) == expected, microbatches

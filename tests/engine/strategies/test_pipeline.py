@@ -218,7 +218,7 @@ def test_that_a_recorded_step_tells_every_action(job: Make, start: Start, model_
     ).completed()
     event, *_ = group.of(ScheduleTraced, 0)
     (planned,) = group.of(Planned)
-    places = planned.cut.stage_places
+    places = planned.cut.stage_ranks
     assert event.schedule == schedule
     assert 0 < event.theory < event.bubble < 1
     begun: dict[tuple[str, int, int], tuple[float, float]] = {}

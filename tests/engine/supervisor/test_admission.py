@@ -106,7 +106,7 @@ def test_that_a_run_waits_for_another_ones_device_until_that_has_ended(
     ]
     assert isinstance(told[0], RunStarted)
     (waited,) = (event for event in told if isinstance(event, Waiting))
-    assert (waited.place, waited.behind) == (1, (first.run.run_id,))
+    assert (waited.position, waited.behind) == (1, (first.run.run_id,))
     assert isinstance(told[-1], RunFinished)
     assert holders() == {}
 

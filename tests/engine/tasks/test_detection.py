@@ -18,7 +18,7 @@ from engine.models.detection_models import todays_names
 from engine.models.meta_device import on_meta
 from engine.models.torchvision_detectors import instances, tensors_alone, wanted_boxes, wanted_instances
 from engine.parallel.cut import CannotCut
-from engine.strategies.pipelining.model_split import cut_places
+from engine.strategies.pipelining.model_split import split_points
 from engine.tasks import TASKS, DatasetInfo
 from tests.support.consent import agreed
 
@@ -157,7 +157,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
     with pytest.raises(CannotCut, match="the boxes that it processes depend on the image"):
-        cut_places(model)
+        split_points(model)
 
 
 def test_that_weights_are_taken_over_but_for_a_head_of_other_classes_and_norms_are_frozen(tmp_path: Path) -> None:

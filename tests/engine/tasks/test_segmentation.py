@@ -254,8 +254,8 @@ def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> Non
         TASK.build_model(job, CLASSES, 3)
     assert error.value.field == "pretrained"
     given = timm.create_model("tf_efficientnet_lite0") if encoder.startswith("tu-") else get_encoder(encoder)
-    weights.place(known).parent.mkdir(parents=True)
-    save_file(given.state_dict(), weights.place(known))
+    weights.cached_path(known).parent.mkdir(parents=True)
+    save_file(given.state_dict(), weights.cached_path(known))
     ours = TASK.build_model(job, CLASSES, 3).get_submodule("encoder")
     first = next(iter(ours.parameters()))
     assert torch.equal(first, next(iter(given.parameters())))

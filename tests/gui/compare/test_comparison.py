@@ -55,8 +55,8 @@ def test_that_images_per_second_do_not_count_the_warming_up() -> None:
 
 def test_that_epochs_have_fractions() -> None:
     run = compared(run_of(40))
-    np.testing.assert_allclose(run.places(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
-    np.testing.assert_allclose(run.places(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(run.x(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
+    np.testing.assert_allclose(run.x(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
 
 
 def test_that_the_best_of_each_row_is_marked() -> None:

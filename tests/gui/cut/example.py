@@ -13,7 +13,7 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
     """A third of each segment's time is forward; segment n holds n thousand parameters and sends n KiB."""
     segments = tuple(
         Segment(
-            place=place,
+            split_point=place,
             module=place or "head",
             layers=1,
             parameters=1000 * number,
@@ -28,7 +28,7 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
     values: dict[str, object] = {
         "segments": segments,
         "cuts": cuts,
-        "stage_places": tuple(range(len(devices))),
+        "stage_ranks": tuple(range(len(devices))),
         "devices": devices,
         "microbatch_size": 4,
         "microbatches": 8,

@@ -76,7 +76,7 @@ def test_that_home_asks_for_the_automatic_cut(view: CutView, qtbot: QtBot) -> No
 
 def test_that_a_handle_follows_the_mouse_to_the_nearest_place(view: CutView, qtbot: QtBot) -> None:
     image, handle = view.image, view.image.handles[0]
-    spot = next(spot for spot in lay_out(shown(view)).spots if spot.place == "stem")
+    spot = next(spot for spot in lay_out(shown(view)).spots if spot.split_point == "stem")
     target = QPoint(round(image.stage_rect(0).left() + spot.at * (image.width() - 20)) + 3, 8)
     qtbot.mousePress(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width() // 2, 8))
     qtbot.mouseMove(handle, handle.mapFrom(image, target))

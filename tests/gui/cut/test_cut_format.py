@@ -16,7 +16,7 @@ from tests.gui.sources.devices.snapshots import UUIDS
 def test_that_stages_are_as_wide_as_their_time_and_places_stand_where_their_segments_end() -> None:
     bar = lay_out(a_cut())
     assert bar.edges == pytest.approx((0.0, 0.5, 1.0))
-    assert [spot.place for spot in bar.spots] == ["stem", "block1", "block2", "block3", "block4"]
+    assert [spot.split_point for spot in bar.spots] == ["stem", "block1", "block2", "block3", "block4"]
     assert [spot.at for spot in bar.spots] == pytest.approx([1 / 12, 3 / 12, 6 / 12, 9 / 12, 11 / 12])
     assert bar.seconds == pytest.approx(0.012)
 
@@ -25,7 +25,7 @@ def test_that_a_slower_device_makes_its_stage_wider() -> None:
     cut = a_cut()
     slow = tuple(
         type(each)(
-            each.place, each.module, each.layers, each.parameters, (each.forward_s[0], 3 * each.forward_s[1]),
+            each.split_point, each.module, each.layers, each.parameters, (each.forward_s[0], 3 * each.forward_s[1]),
             (each.backward_s[0], 3 * each.backward_s[1]), each.activation_bytes, each.output_bytes, each.first_module,
         )
         for each in cut.segments
@@ -34,7 +34,9 @@ def test_that_a_slower_device_makes_its_stage_wider() -> None:
 
 
 def test_that_the_bar_stands_without_any_measured_time() -> None:
-    still = tuple(type(each)(each.place, each.module, 1, 1, (0.0, 0.0), (0.0, 0.0), 0, 0) for each in a_cut().segments)
+    still = tuple(
+        type(each)(each.split_point, each.module, 1, 1, (0.0, 0.0), (0.0, 0.0), 0, 0) for each in a_cut().segments
+    )
     assert lay_out(a_cut(segments=still)).edges == pytest.approx((0.0, 0.5, 1.0))
 
 
@@ -46,7 +48,7 @@ def test_that_the_balance_names_the_slowest_share_and_the_even_one() -> None:
 
 
 def test_that_two_stages_of_one_device_count_together_in_the_balance() -> None:
-    cut = a_cut(("stem", "block2", "block4"), stage_places=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
+    cut = a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
     # 1 and 1 ms there, 5 and 5 ms here
     assert cut_format.balance_words(cut, stages(cut)).startswith("The slowest device takes 83 %")
 
@@ -60,7 +62,7 @@ def test_that_a_stage_over_its_memory_is_told_so() -> None:
 
 
 def test_that_nothing_travels_between_stages_of_one_device() -> None:
-    held = stages(a_cut(("stem", "block2", "block4"), stage_places=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
+    held = stages(a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
     assert [cut_format.sent_words(held, number) for number in range(4)] == ["1.0 KiB", "stays", "5.0 KiB", "–"]
 
 

@@ -118,7 +118,7 @@ def test_that_a_model_that_cannot_be_cut_is_told_of_in_the_list_and_at_the_strat
     form: JobForm, qtbot: QtBot
 ) -> None:
     models = form.catalogue.models
-    whole = msgspec.structs.replace(models[0], uncuttable="more than one value crosses everywhere", cut_places=())
+    whole = msgspec.structs.replace(models[0], uncuttable="more than one value crosses everywhere", split_points=())
     form.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
     form.set_devices(("cpu", "cpu"))
     form.rows["model"].set_value(whole.id)

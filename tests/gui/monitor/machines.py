@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from engine.contract.devices import Gpu, GpuPair, GpuPlace, GpuProcess, PciPath, Snapshot, Topology
+from engine.contract.devices import Gpu, GpuAffinity, GpuPair, GpuProcess, PciPath, Snapshot, Topology
 from gui.sources.devices.device_format import own_user
 from gui.sources.devices.hosts import Hosts
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
@@ -51,7 +51,7 @@ def joined(
         way = path if isinstance(path, str) else path.get((one, other), "SYS")
         pairs.append(GpuPair(one=one, other=other, path=way, nvlinks=links, peer_access=peers))
     return Topology(
-        tuple(pairs), tuple(GpuPlace(index=n, cores=f"{8 * n}-{8 * n + 7}", numa_node=n // 4) for n in range(count))
+        tuple(pairs), tuple(GpuAffinity(index=n, cores=f"{8 * n}-{8 * n + 7}", numa_node=n // 4) for n in range(count))
     )
 
 

@@ -126,7 +126,7 @@ def test_that_runs_are_marked_where_they_began_and_ended(watching: Watching) -> 
     watching.marks.changed.emit()
     watching.page.refresh()
     marks: tuple[Mark, ...] = watching.page.group.marks
-    assert [(mark.place, mark.label, mark.ends) for mark in marks] == [
+    assert [(mark.x, mark.label, mark.ends) for mark in marks] == [
         (-50.0, "flowers", False),
         (-20.0, "flowers: finished", True),
         (-10.0, "birds", False),

@@ -17,7 +17,7 @@ from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_tick
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
-from gui.plots.readout import place_words
+from gui.plots.readout import x_words
 from gui.plots.view_box import ViewBox
 
 
@@ -79,9 +79,9 @@ def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -
 def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()
-    assert place_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
+    assert x_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
     yesterday = time.localtime(group.origin - 86_400)
-    assert place_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)
+    assert x_words(group, -86_400.0) == time.strftime("%a %H:%M:%S", yesterday)
 
 
 def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:

@@ -92,11 +92,11 @@ def test_that_the_wheel_zooms_around_the_pointer_and_a_double_click_goes_back(sh
     viewport = shown.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)
     box = shown.plot._view.box
-    before = box.place_at(box.mapFromScene(place).x())
+    before = box.x_at(box.mapFromScene(place).x())
     turn_wheel(viewport, place, 4)
     low, high = shown.seen
     assert high - low < 900
-    assert box.place_at(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
+    assert box.x_at(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
     assert shown.group.range == pytest.approx((low, high))
     shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
     assert shown.group.following
@@ -113,7 +113,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
     shown.plot.redraw()
     viewport, box = shown.plot._view.viewport(), shown.plot._view.box
     begin = QPoint(viewport.width() // 2, int(viewport.height() * height))
-    held = box.place_at(box.mapFromScene(begin).x())
+    held = box.x_at(box.mapFromScene(begin).x())
     shown.qtbot.mousePress(viewport, button, pos=begin)
     rows = cycle((0, 1))
 
@@ -124,7 +124,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
         no_keys = Qt.KeyboardModifier.NoModifier
         move = QMouseEvent(QEvent.Type.MouseMove, local, viewport.mapToGlobal(local), button, buttons, no_keys)
         QApplication.sendEvent(viewport, move)
-        return box.place_at(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
+        return box.x_at(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
 
     shown.qtbot.waitUntil(dragged, timeout=3000)
     shown.qtbot.mouseRelease(viewport, button, pos=begin + QPoint(-100, 0))

@@ -121,7 +121,7 @@ def test_that_what_devices_did_stays_over_time_and_over_steps_goes_back() -> Non
 
 
 def test_that_events_read_together_say_what_they_say_one_by_one() -> None:
-    events = list(numbered(first(25), [Waiting(time=BEGUN + 3, place=2)], second(15)))
+    events = list(numbered(first(25), [Waiting(time=BEGUN + 3, position=2)], second(15)))
     together, one_by_one = RunData(), RunData()
     together.apply_all(events)
     for event in events:
@@ -169,9 +169,9 @@ def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
     started, *rest = second(0, 10, begun=BEGUN + NIGHT_S)
     started.time = BEGUN
     in_line: list[AnyEvent] = [
-        Waiting(time=BEGUN + 1, place=2, behind=("a", "b")),
+        Waiting(time=BEGUN + 1, position=2, behind=("a", "b")),
         LogLine(time=BEGUN + 60, text="still there"),
-        Waiting(time=BEGUN + 3600, place=1, behind=("b",)),
+        Waiting(time=BEGUN + 3600, position=1, behind=("b",)),
     ]
     waiting = told([started], in_line)
     assert waiting.waiting is not None
@@ -184,7 +184,7 @@ def test_that_a_night_in_line_is_no_part_of_the_time() -> None:
 
 def test_that_a_run_killed_in_line_leaves_out_the_time_once() -> None:
     started, *_ = first()
-    data = told([started, Waiting(time=BEGUN + 2, place=1)], second(0, 10))
+    data = told([started, Waiting(time=BEGUN + 2, position=1)], second(0, 10))
     assert data.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
 
 

@@ -94,7 +94,7 @@ def test_that_what_each_waits_for_is_told(page: RunsPage, stand: Stand, qtbot: Q
     stand("at work", "GPU-a")
     both = stand("both", "GPU-a", "GPU-b")
     stand("after", "GPU-b")
-    others = Waiting(place=1, others=("Ada uses GPU 1 (12 GiB)",))
+    others = Waiting(position=1, others=("Ada uses GPU 1 (12 GiB)",))
     both.events_file.write_bytes(ENCODE.encode(others) + b"\n")
     page.queue.look()
     qtbot.waitUntil(lambda: names(page) == ["both", "after"])

@@ -86,7 +86,7 @@ def test_that_a_running_run_offers_pause_and_a_waiting_one_does_not(page: RunsPa
     running, waiting = alive(a_run(8, None)), alive(a_run(8, None))
     last = waiting.last_event()
     assert last is not None
-    write(waiting.events_file, [Waiting(time=last.time, place=1, behind=(running.run_id,))], last.n + 1)
+    write(waiting.events_file, [Waiting(time=last.time, position=1, behind=(running.run_id,))], last.n + 1)
     refresh()
     select(page, running)
     assert offered(page) == ["Pause", "Fork …"]
@@ -105,7 +105,7 @@ def test_that_every_state_has_an_icon_of_its_own(page: RunsPage, refresh: Refres
     if state == "waiting":
         last = run.last_event()
         assert last is not None
-        write(alive(run).events_file, [Waiting(time=last.time, place=1)], last.n + 1)
+        write(alive(run).events_file, [Waiting(time=last.time, position=1)], last.n + 1)
     refresh()
     cell = page.model.index(0, STATE)
     assert cell.data() == state.capitalize()
@@ -249,10 +249,10 @@ def test_that_a_checkpoints_place_is_the_newest_that_the_log_tells(tmp_path: Pat
     write(run.events_file, [told], last.n + 1)
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # torn
-    places = {each.name: each.place for each in checkpoints_of(run)}
+    places = {each.name: each.location for each in checkpoints_of(run)}
     assert places == {"last.pt": "epoch 7, step 1,234", "best.pt": "epoch 4, step 8", OLDER: "epoch 2, step 4"}
     run.events_file.unlink()
-    assert {each.place for each in checkpoints_of(run)} == {"", "epoch 2, step 4"}
+    assert {each.location for each in checkpoints_of(run)} == {"", "epoch 2, step 4"}
     assert checkpoints_of(RunFolder(tmp_path)) == ()
 
 

@@ -57,7 +57,7 @@ def test_that_a_run_that_is_put_back_is_as_it_was(own_trash: Path) -> None:
     assert contents(run.path) == before
     assert run.state() == state
     assert [path for path in own_trash.rglob("*") if path.is_file()] == []
-    assert not thing.place.exists()
+    assert not thing.location.exists()
 
 
 @linux
@@ -66,15 +66,15 @@ def test_that_two_runs_of_one_name_have_places_of_their_own(own_trash: Path) -> 
     first = trash_run(run)
     run.path.mkdir()
     (run.path / "job.toml").write_text("")
-    (run.path / "events.jsonl").write_bytes((first.place / "events.jsonl").read_bytes())
+    (run.path / "events.jsonl").write_bytes((first.location / "events.jsonl").read_bytes())
     second = trash_run(run)
-    assert first.place != second.place
-    assert (first.place / "checkpoints").is_dir()
+    assert first.location != second.location
+    assert (first.location / "checkpoints").is_dir()
     told = {path.name for path in (own_trash / "info").iterdir()}
-    assert told == {f"{thing.place.name}.trashinfo" for thing in (first, second)}
+    assert told == {f"{thing.location.name}.trashinfo" for thing in (first, second)}
     put_back(second)
-    assert (first.place / "job.toml").is_file()
-    assert (own_trash / "info" / f"{first.place.name}.trashinfo").is_file()
+    assert (first.location / "job.toml").is_file()
+    assert (own_trash / "info" / f"{first.location.name}.trashinfo").is_file()
 
 
 def test_that_a_run_that_goes_on_stays() -> None:
@@ -124,7 +124,7 @@ def test_that_what_stands_in_the_place_of_a_run_is_not_written_over() -> None:
     with pytest.raises(CannotTrash, match="exists again"):
         put_back(thing)
     assert (run.path / "mine").read_text() == "new"
-    assert (thing.place / "job.toml").is_file()
+    assert (thing.location / "job.toml").is_file()
 
 
 @linux
@@ -134,11 +134,11 @@ def test_that_without_a_trash_of_the_desktop_footplate_has_its_own(own_trash: Pa
     before = contents(run.path)
     thing = trash_run(run)
     assert not thing.desktop
-    assert thing.place.parent == paths.home() / "trash"
+    assert thing.location.parent == paths.home() / "trash"
     put_back(thing)
     assert contents(run.path) == before
     again = trash_run(run)
-    assert again.place != thing.place
+    assert again.location != thing.location
 
 
 @linux
@@ -165,7 +165,7 @@ def test_that_a_run_on_another_disk_stays_on_that_disk(own_trash: Path, monkeypa
         run = a_run(8)
         thing = trash_run(run)
         assert thing.desktop
-        assert thing.place == top / "files" / run.run_id
+        assert thing.location == top / "files" / run.run_id
         # From the top of the disk, so that it is right wherever that is mounted.
         info = top / "info" / f"{run.run_id}.trashinfo"
         assert f"Path={home.name}/runs/{run.run_id}\n" in info.read_text()

@@ -20,7 +20,7 @@ NAMES = {"a": "ResNet-50 on flowers", "b": "birds", "c": "cars"}
     [(1, "next"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
 )
 def test_that_places_are_written_as_they_are_read(place: int, words: str) -> None:
-    assert in_line_words(Waiting(place=place), ["cpu"], {}, NAMES.__getitem__) == f"{words} in the queue for the CPU"
+    assert in_line_words(Waiting(position=place), ["cpu"], {}, NAMES.__getitem__) == f"{words} in the queue for the CPU"
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,20 @@ def test_that_places_are_written_as_they_are_read(place: int, words: str) -> Non
     ],
 )
 def test_that_devices_are_called_as_everywhere(devices: tuple[str, ...], words: str) -> None:
-    assert in_line_words(Waiting(place=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {words}"
+    assert in_line_words(Waiting(position=1), devices, TITLES, NAMES.__getitem__) == f"next in the queue for {words}"
 
 
 @pytest.mark.parametrize(
     ("waiting", "why"),
     [
-        (Waiting(place=2, behind=("a",)), "2nd in the queue for GPU 0, behind ResNet-50 on flowers"),
-        (Waiting(place=3, behind=("b", "c")), "3rd in the queue for GPU 0, behind birds and cars"),
-        (Waiting(place=4, behind=("b", "c", "a")), "4th in the queue for GPU 0, behind birds and 2 more runs"),
+        (Waiting(position=2, behind=("a",)), "2nd in the queue for GPU 0, behind ResNet-50 on flowers"),
+        (Waiting(position=3, behind=("b", "c")), "3rd in the queue for GPU 0, behind birds and cars"),
+        (Waiting(position=4, behind=("b", "c", "a")), "4th in the queue for GPU 0, behind birds and 2 more runs"),
         (
-            Waiting(place=1, others=("python of anna is on GPU 0",)),
+            Waiting(position=1, others=("python of anna is on GPU 0",)),
             "next in the queue for GPU 0, python of anna is on GPU 0",
         ),
-        (Waiting(place=2, behind=("a",), held=True), "2nd in the queue for GPU 0, on hold until released"),
+        (Waiting(position=2, behind=("a",), held=True), "2nd in the queue for GPU 0, on hold until released"),
     ],
 )
 def test_that_it_says_whom_it_waits_for(waiting: Waiting, why: str) -> None:

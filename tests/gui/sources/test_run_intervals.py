@@ -183,7 +183,9 @@ def test_that_a_run_in_line_holds_nothing_and_begins_when_it_comes_to_its_device
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
     starting = PhaseChanged(time=now - 5000, phase="starting")
-    write(run.events_file, [started, starting, Waiting(time=now - 4999, place=2), Waiting(time=now - 4000, place=1)])
+    write(
+        run.events_file, [started, starting, Waiting(time=now - 4999, position=2), Waiting(time=now - 4000, position=1)]
+    )
     read(marks, qtbot)
     (waiting,) = marks.marks
     assert (waiting.state, waiting.devices, marks.holding()) == ("waiting", (), {})

@@ -222,12 +222,12 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
 def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = open_window()
     first.header.devices.click()
-    assert first.devices_place.isHidden()
+    assert first.devices_holder.isHidden()
     first.close()
     second = open_window()
-    assert second.devices_place.isHidden()
+    assert second.devices_holder.isHidden()
     second.header.devices.click()
-    assert second.devices_place.isVisible()
+    assert second.devices_holder.isVisible()
 
 
 def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -73,7 +73,7 @@ def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) 
         assert (head.points, head.features, head.labelled) == (40, features, True)
         assert cloud.labels.tolist() == classes.tolist()
         assert cloud.features.shape == (40, len(features))
-        np.testing.assert_allclose(np.ptp(cloud.places, 0), np.ptp(places, 0), atol=1e-5)
+        np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), atol=1e-5)
     with pytest.raises(Unfit, match="have no red"):
         read_cloud(str(tmp_path / "b.ply"), ("red",))
     claimed = (tmp_path / "b.ply").read_bytes().replace(b"vertex 40", b"vertex 40000000000")
@@ -98,7 +98,7 @@ def test_that_surveys_keep_their_digits_and_have_the_standard_names(tmp_path: Pa
     assert recognised.train.features == ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
     cloud = read_cloud(recognised.train.files[0], ("intensity",))
     middle = (places.max(0) + places.min(0)) / 2
-    np.testing.assert_allclose(cloud.places, places - middle, atol=2e-3)
+    np.testing.assert_allclose(cloud.positions, places - middle, atol=2e-3)
     assert cloud.features[:, 0].tolist() == list(range(60))
     _, target = blocks(tmp_path, 64).load(0, 0)
     assert sorted(set(target.tolist())) == [0, 1, NO_CLASS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.contract.devices import GpuPair, GpuPlace, Topology
+from engine.contract.devices import GpuAffinity, GpuPair, Topology
 from engine.gpus.nvml.topology import bits, ranges
 from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
@@ -112,15 +112,15 @@ def test_that_places_tell_the_close_cores_and_the_node(nvml_stub: NvmlStub, star
     cores = {0: "0-31,64-95", 1: "32-63,96,100-101"}
     topology = told(nvml_stub, start_sampler, profiles(2, cores=cores.get, numa_node=lambda index: index))
     assert topology is not None
-    assert topology.places == (
-        GpuPlace(index=0, cores="0-31,64-95", numa_node=0),
-        GpuPlace(index=1, cores="32-63,96,100-101", numa_node=1),
+    assert topology.affinities == (
+        GpuAffinity(index=0, cores="0-31,64-95", numa_node=0),
+        GpuAffinity(index=1, cores="32-63,96,100-101", numa_node=1),
     )
 
 
 def test_that_a_single_gpu_has_a_place_and_no_pairs(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     topology = told(nvml_stub, start_sampler, profiles(1, cores="0-7"))
-    assert topology == Topology((), (GpuPlace(index=0, cores="0-7"),))
+    assert topology == Topology((), (GpuAffinity(index=0, cores="0-7"),))
 
 
 def test_that_a_driver_which_tells_nothing_of_it_leaves_it_out(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -132,7 +132,7 @@ def test_that_an_old_driver_tells_what_it_can(old_nvml_stub: NvmlStub, start_sam
     gpus = profiles(2, ancestors=f"{SYS},{SYS}", cores="0-7", numa_node=0, peers="0,0")
     assert told(old_nvml_stub, start_sampler, gpus) == Topology(
         (GpuPair(one=0, other=1, path="SYS", peer_access=True),),
-        (GpuPlace(index=0, cores="0-7"), GpuPlace(index=1, cores="0-7")),
+        (GpuAffinity(index=0, cores="0-7"), GpuAffinity(index=1, cores="0-7")),
     )
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from engine.models.meta_device import on_meta
 from engine.models.networks.road_networks import LinkNetMTL, StackHourglassNetMTL, unpack
-from engine.strategies.pipelining.model_split import cut_places
+from engine.strategies.pipelining.model_split import split_points
 
 
 def hourglass(stacks: int = 1) -> nn.Module:
@@ -56,7 +56,7 @@ def test_that_each_branch_is_taught_by_its_own_scores_and_both_teach_what_they_s
 
 def test_that_the_networks_can_be_cut_before_their_ways_part() -> None:
     for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
-        assert len(cut_places(on_meta(build))) > 2
+        assert len(split_points(on_meta(build))) > 2
 
 
 def test_that_fresh_networks_are_sure_of_nothing() -> None:

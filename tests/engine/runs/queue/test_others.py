@@ -47,7 +47,7 @@ def somebodys_pid() -> Iterator[int]:
 
 
 def test_that_a_run_waits_for_another_persons_process_and_says_whose_it_is(line: Line) -> None:
-    assert line.step(seen(ADAS)) == Waiting(place=1, others=("ada: python (pid 123) uses 12.0 GiB of GPU 3",))
+    assert line.step(seen(ADAS)) == Waiting(position=1, others=("ada: python (pid 123) uses 12.0 GiB of GPU 3",))
     more = GpuProcess(123, 13 * GIB, user="ada", name="python")
     assert line.step(seen(more)) is None, "nobody has come or gone"
     other = GpuProcess(124, GIB, user="bob", name="train")
@@ -130,7 +130,7 @@ def test_that_in_a_container_every_process_outside_of_it_is_waited_for(line: Lin
 def test_that_what_cannot_be_seen_is_said_and_not_waited_for_without_end(
     line: Line, snapshot: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert line.step(snapshot()) == Waiting(place=1, others=(words,))
+    assert line.step(snapshot()) == Waiting(position=1, others=(words,))
     assert line.step(snapshot()) is None
     assert not line.turn
     monkeypatch.setattr(line_module, "UNSEEN_S", 0.0)
@@ -142,7 +142,7 @@ def test_that_what_cannot_be_seen_is_said_and_not_waited_for_without_end(
 def test_that_a_run_that_waits_for_others_keeps_its_place_in_line(line: Line) -> None:
     line.step(seen(ADAS))
     after = a_line("after", "GPU-0")
-    assert after.step() == Waiting(place=2, behind=("one",))
+    assert after.step() == Waiting(position=2, behind=("one",))
     line.step(seen())
     assert line.turn
     after.close()

@@ -75,7 +75,7 @@ def test_that_a_second_run_waits_until_the_first_has_given_its_device_back() -> 
     first, second = a_line("first"), a_line("second")
     first.step()
     told = second.step()
-    assert told == Waiting(place=1, behind=("first",))
+    assert told == Waiting(position=1, behind=("first",))
     assert second.step() is None, "nothing has changed"
     assert not second.turn
     first.close()
@@ -98,13 +98,13 @@ def test_that_a_run_that_waits_for_one_of_its_devices_keeps_its_place_for_the_ot
     first, both, behind = a_line("first", "1"), a_line("both", "0", "1"), a_line("behind", "0")
     first.step()
     both.step()
-    assert behind.step() == Waiting(place=2, behind=("both",))
+    assert behind.step() == Waiting(position=2, behind=("both",))
     first.close()
     behind.step()
     assert not behind.turn
     both.step()
     assert both.turn
-    assert behind.step() == Waiting(place=1, behind=("both",))
+    assert behind.step() == Waiting(position=1, behind=("both",))
     both.close()
     behind.step()
     assert behind.turn
@@ -117,9 +117,9 @@ def test_that_a_run_that_starts_at_once_waits_for_nobody_and_others_wait_for_it(
     assert beside.step() is None
     assert beside.turn
     assert holders() == {"x": ("first", "beside")}
-    assert after.step() == Waiting(place=1, behind=("first", "beside"))
+    assert after.step() == Waiting(position=1, behind=("first", "beside"))
     first.close()
-    assert after.step() == Waiting(place=1, behind=("beside",))
+    assert after.step() == Waiting(position=1, behind=("beside",))
     beside.close()
     after.step()
     assert after.turn
@@ -137,7 +137,7 @@ def test_that_the_order_is_changed_among_those_that_wait() -> None:
     assert list(standing()) == ["c", "b", "a"]
     assert move("b", -10)
     assert standing() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
-    assert lines["b"].step() == Waiting(place=1, behind=("first",))
+    assert lines["b"].step() == Waiting(position=1, behind=("first",))
     assert not move("first", -1), "it does not wait"
     assert not move("nobody", -1)
     lines["first"].close()
@@ -153,16 +153,16 @@ def test_that_a_held_run_is_passed_over_and_keeps_its_place() -> None:
     for line in (first, held, after):
         line.step()
     assert hold("held")
-    assert held.step() == Waiting(place=1, behind=("first",), held=True)
-    assert after.step() == Waiting(place=2, behind=("first",))
+    assert held.step() == Waiting(position=1, behind=("first",), held=True)
+    assert after.step() == Waiting(position=2, behind=("first",))
     first.close()
     held.step()
     assert not held.turn
     after.step()
     assert after.turn
-    assert (ticket("held").place, ticket("held").held) == (1, True)
+    assert (ticket("held").position, ticket("held").held) == (1, True)
     assert release("held")
-    assert held.step() == Waiting(place=1, behind=("after",))
+    assert held.step() == Waiting(position=1, behind=("after",))
     after.close()
     held.step()
     assert held.turn
@@ -177,7 +177,7 @@ def test_that_a_ticket_tells_who_stands_there() -> None:
     for line in lines:
         line.step()
     (found,) = waiting()
-    assert (found.run_id, found.folder, found.devices, found.place) == ("second", "/runs/second", ("cpu",), 1)
+    assert (found.run_id, found.folder, found.devices, found.position) == ("second", "/runs/second", ("cpu",), 1)
     assert found.pid == os.getpid()
     assert before <= found.since <= time.time()
     for line in lines:
@@ -194,9 +194,9 @@ def test_that_a_killed_process_leaves_neither_place_nor_device(state: str) -> No
     other = Standing("other", "x" if state == "turn" else "y")
     assert other.says() == state
     behind = a_line("behind", "x", "y")
-    assert behind.step() == Waiting(place=1 if state == "turn" else 2, behind=("keeper", "other"))
+    assert behind.step() == Waiting(position=1 if state == "turn" else 2, behind=("keeper", "other"))
     other.kill()
-    assert behind.step() == Waiting(place=1, behind=("keeper",))
+    assert behind.step() == Waiting(position=1, behind=("keeper",))
     keeper.close()
     behind.step()
     assert behind.turn

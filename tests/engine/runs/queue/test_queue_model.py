@@ -96,7 +96,7 @@ class LineOfRuns(RuleBasedStateMachine):
     @invariant()
     def stands_as_expected(self) -> None:
         expected = [(run.name, place, run.held) for place, run in enumerate(self.waiting(), 1)]
-        assert [(ticket.run_id, ticket.place, ticket.held) for ticket in waiting()] == expected
+        assert [(ticket.run_id, ticket.position, ticket.held) for ticket in waiting()] == expected
         having = [run for run in self.runs if not run.waits]
         found = {device: set(names) for device, names in holders().items()}
         assert found == {

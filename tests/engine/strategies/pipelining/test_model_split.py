@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torchvision import models
 
 from engine.parallel.cut import CannotCut
-from engine.strategies.pipelining.model_split import cut_places, split, trace
+from engine.strategies.pipelining.model_split import split, split_points, trace
 
 
 def test_that_a_model_on_the_meta_device_tells_its_places() -> None:
     with torch.device("meta"):
         model = models.resnet18()
-    places = cut_places(model)
+    places = split_points(model)
     assert [place.module for place in places][-2:] == ["layer4.1.relu", "avgpool"]
     assert len(places) == 12
     assert model.training
@@ -33,8 +33,8 @@ def test_that_the_stages_together_are_the_model(name: str, size: int) -> None:
     inputs = torch.randn(2, 3, size, size)
     for graph, training in ((traces.train, True), (traces.eval, False)):
         model.train(training)
-        parts = split(model, graph, traces.places)
-        assert len(parts) == len(traces.places) + 1
+        parts = split(model, graph, traces.points)
+        assert len(parts) == len(traces.points) + 1
         held = list(itertools.chain.from_iterable(part.state_dict() for part in parts))
         assert sorted(held) == sorted(model.state_dict())
         with torch.no_grad():
@@ -57,7 +57,7 @@ def test_that_gradients_through_separate_stages_are_those_of_the_model() -> None
     model.zero_grad()
     ends: list[tuple[Tensor, Tensor]] = []
     crossing = inputs
-    for part in split(model, traces.train, traces.places):
+    for part in split(model, traces.train, traces.points):
         begin = crossing.detach().requires_grad_()
         crossing = part(begin)
         ends.append((begin, crossing))
@@ -118,20 +118,20 @@ class _Branching(nn.Module):
 
 def test_that_no_parameter_lands_in_two_stages() -> None:
     with pytest.raises(CannotCut, match="no position"):
-        cut_places(_Shared())
+        split_points(_Shared())
 
 
 def test_that_a_cut_lets_a_single_tensor_pass() -> None:
-    assert [place.node for place in cut_places(_Residual())] == ["add"]
+    assert [place.node for place in split_points(_Residual())] == ["add"]
 
 
 def test_that_no_cut_stands_before_an_in_place_change_nor_gives_a_view() -> None:
-    assert [place.node for place in cut_places(_InPlace())] == ["relu_"]
+    assert [place.node for place in split_points(_InPlace())] == ["relu_"]
 
 
 def test_that_a_model_that_cannot_be_traced_says_so() -> None:
     with pytest.raises(CannotCut, match="depends on its input"):
-        cut_places(_Branching())
+        split_points(_Branching())
 
 
 class _OtherInTraining(nn.Module):
@@ -151,7 +151,7 @@ class _OtherInTraining(nn.Module):
 
 
 def test_that_a_place_has_the_same_parameters_before_it_in_both_modes() -> None:
-    assert [place.node for place in cut_places(_OtherInTraining())] == ["first"]
+    assert [place.node for place in split_points(_OtherInTraining())] == ["first"]
 
 
 def test_that_finding_places_takes_no_longer_per_layer_in_a_deep_model() -> None:
@@ -160,7 +160,7 @@ def test_that_finding_places_takes_no_longer_per_layer_in_a_deep_model() -> None
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
         profile = cProfile.Profile()
-        profile.runcall(cut_places, model)
+        profile.runcall(split_points, model)
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(400) < 1.2 * 4 * calls(100)

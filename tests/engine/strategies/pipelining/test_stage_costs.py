@@ -27,8 +27,8 @@ from engine.strategies.pipelining.stage_costs import (
     assemble,
     free_bytes,
     measure,
-    measure_place,
-    places_of,
+    measure_rank,
+    split_points_of,
 )
 
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def test_that_measuring_leaves_the_model_and_the_random_numbers_as_they_were() -
 def test_that_every_segment_is_timed_forward_and_backward() -> None:
     model = models.resnet18()
     found = _measured(model, 2, 3, 64, 64)
-    assert len(found) == len(trace(model).places) + 1
+    assert len(found) == len(trace(model).points) + 1
     assert all(segment.forward_s > 0 and segment.backward_s > 0 for segment in found)
     # A 7x7 convolution of a large image takes longer than the pooling at the end.
     assert found[0].forward_s > found[-2].forward_s
@@ -196,7 +196,7 @@ def test_that_the_free_memory_is_shared_by_the_workers() -> None:
 
 def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut:
     traces = trace(model)
-    costs = measure_place(
+    costs = measure_rank(
         model,
         traces,
         torch.randn(2, 4),
@@ -209,7 +209,7 @@ def _cut(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> Cut
     even = tuple(each._replace(forward_s=1.0, backward_s=2.0) for each in costs.segments)
     slow = tuple(each._replace(forward_s=slower, backward_s=2 * slower) for each in costs.segments)
     places = [costs._replace(segments=even), costs._replace(segments=slow)]
-    return assemble(model, traces, job=job, layout=layout, places=places, travel=1e-9)
+    return assemble(model, traces, job=job, layout=layout, gathered=places, travel=1e-9)
 
 
 def _row(layers: int = 6) -> nn.Sequential:
@@ -226,7 +226,7 @@ def test_that_a_cut_is_put_together_from_what_all_places_measured() -> None:
     assert [stage.parameters for stage in stages(cut)] == [80, 40]
     assert [stage.layers for stage in stages(cut)] == [4, 2]
     assert [(stage.first_module, stage.last_module) for stage in stages(cut)] == [("0", "3"), ("4", "5")]
-    assert [place.module for place in places_of(trace(model), cut)] == ["3"]
+    assert [place.module for place in split_points_of(trace(model), cut)] == ["3"]
 
 
 def test_that_the_jobs_own_cuts_are_taken_or_refused_with_their_field() -> None:

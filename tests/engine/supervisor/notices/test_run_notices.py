@@ -166,7 +166,7 @@ def test_that_what_its_user_does_to_a_run_is_not_told(spoken: Callable[..., Told
     for event in (
         RunFinished(outcome="stopped"),
         RunFinished(outcome="paused"),
-        Waiting(place=2),
+        Waiting(position=2),
         EpochStarted(epoch=1),
     ):
         run.says(event)
@@ -183,7 +183,7 @@ def test_that_only_what_is_wanted_is_told(spoken: Callable[..., Told], kind: str
 
 def test_that_a_short_run_is_not_told_and_its_waiting_counts(spoken: Callable[..., Told]) -> None:
     run = spoken(least_minutes=1)
-    run.says(Waiting(place=1), after_s=30)
+    run.says(Waiting(position=1), after_s=30)
     run.says(Restarting(cause="Gone.", attempt=1, most=3))
     assert not run.said
     run.waits(30)
@@ -260,7 +260,7 @@ def test_that_what_has_no_usual_time_does_not_stall_unless_it_is_warned_of(
 
 def test_that_a_run_in_line_does_not_stall(spoken: Callable[..., Told]) -> None:
     run = spoken()
-    run.says(Waiting(place=1), after_s=100 * STALL_S)
+    run.says(Waiting(position=1), after_s=100 * STALL_S)
     assert not run.said
 
 

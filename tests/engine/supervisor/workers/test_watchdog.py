@@ -35,7 +35,11 @@ class Ranks:
             for rank, beat in enumerate(self.beats):
                 if beat is not None:
                     words: dict[str, Any] = {"activity": beat.activity, "longest_step_s": beat.longest_step_s}
-                    words |= {"standing": beat.standing, "place": beat.place, "seconds": self.now - self.since[rank]}
+                    words |= {
+                        "standing": beat.standing,
+                        "location": beat.location,
+                        "seconds": self.now - self.since[rank],
+                    }
                     self.watch.heard(rank, self.now, Heartbeat(beat.step, **words))
             word = self.watch.judge(self.now)
             told += [word] if word is not None else []
@@ -53,9 +57,9 @@ def at(activity: Any, step: int = 7, longest: float = 0.5, **words: Any) -> Hear
 
 
 STEP, AGREE = at("step"), at("agree")
-COMPUTING = at("step", standing="working", place="forward (net.py, line 7)")
-READING = at("data", standing="reading", place="get (loader.py, line 9)")
-WAITING = at("step", standing="waiting", place="_engine_run_backward (graph.py, line 8)")
+COMPUTING = at("step", standing="working", location="forward (net.py, line 7)")
+READING = at("data", standing="reading", location="get (loader.py, line 9)")
+WAITING = at("step", standing="waiting", location="_engine_run_backward (graph.py, line 8)")
 
 
 def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_did() -> None:

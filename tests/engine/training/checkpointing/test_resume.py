@@ -297,7 +297,11 @@ def test_that_a_pipeline_goes_on_with_the_cuts_that_it_had(job: Make, start: Sta
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
     assert _last(first)["job"]["cuts"] == planned.cut.cuts
-    others = [place.place for place in planned.cut.segments if place.place and place.place not in planned.cut.cuts]
+    others = [
+        segment.split_point
+        for segment in planned.cut.segments
+        if segment.split_point and segment.split_point not in planned.cut.cuts
+    ]
     moved = _last(first)
     moved["job"]["cuts"] = tuple(others[:1])
     write_checkpoint(moved, Path(_path(first)))

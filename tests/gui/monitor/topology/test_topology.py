@@ -227,7 +227,7 @@ def test_that_the_model_keeps_qts_rules(styled: QApplication, qtmodeltester: Mod
     for count in (2, 8):
         topology = joined(count)
         model.show_site(
-            connections.site([numbered(n) for n in range(count)], topology), {p.index: p for p in topology.places}
+            connections.site([numbered(n) for n in range(count)], topology), {p.index: p for p in topology.affinities}
         )
         qtmodeltester.check(model)
 

@@ -93,9 +93,9 @@ def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
     part = data_of()
     del part.looks.classes[2:]
     view.show_data(part, active=True)
-    assert view.validation_slider.place == 1
+    assert view.validation_slider.position == 1
     view.show_data(data_of(), active=True)
-    assert view.validation_slider.place == 3
+    assert view.validation_slider.position == 3
 
 
 def test_that_a_cell_of_the_matrix_is_told_in_words_and_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:

@@ -61,9 +61,9 @@ def test_that_keys_on_an_image_go_through_validations_and_samples(
     assert view.prediction_words.text() == "birch 2 %"
     assert middle(view.prediction) == QColor("#0000ff")
     qtbot.keyClick(view.truth, Qt.Key.Key_Home)
-    assert view.validation_slider.place == 0
+    assert view.validation_slider.position == 0
     qtbot.keyClick(view.truth, Qt.Key.Key_B)
-    assert view.validation_slider.place == 3
+    assert view.validation_slider.position == 3
     assert view.sample() is not None
     assert view.strip.currentRow() == 2
 

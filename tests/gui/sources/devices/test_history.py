@@ -59,7 +59,7 @@ def test_that_a_lost_or_absent_gpu_leaves_a_gap_and_keeps_its_past() -> None:
     for uuid in UUIDS[:2]:
         assert np.isnan(history.values(uuid, "memory_used_bytes")).tolist() == [False, True, False]
         assert history.times(uuid).tolist() == [1.0, 2.0, 3.0]
-        assert history.places(uuid).tolist() == [0.0, 1.0, 2.0]
+        assert history.x(uuid).tolist() == [0.0, 1.0, 2.0]
 
 
 def test_that_devices_stand_in_the_order_of_cuda_with_the_cpu_last() -> None:

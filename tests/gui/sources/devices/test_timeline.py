@@ -31,8 +31,8 @@ def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
     for second in range(int(1.5 * KEPT_S)):
         timeline.append(float(second), {"up": float(second)})
     assert len(timeline) == KEPT_S + 1
-    assert (np.diff(timeline.places) == 1).all()
-    assert np.array_equal(column(timeline, "up"), timeline.places)
+    assert (np.diff(timeline.x) == 1).all()
+    assert np.array_equal(column(timeline, "up"), timeline.x)
     assert timeline.allocated_bytes == 12 * FIRST_ROOM
 
 
@@ -41,7 +41,7 @@ def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
 def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int) -> None:
     timeline = filled(rows, allowed)
     assert timeline.allocated_bytes <= (8 + 4 * 3) * allowed
-    places, up, peak = timeline.places, column(timeline, "up"), column(timeline, "peak")
+    places, up, peak = timeline.x, column(timeline, "up"), column(timeline, "peak")
     assert (np.diff(places) > 0).all()
     assert (places[0], places[-1]) == (0, rows - 1)
     assert (up.min(), up.max()) == (0, rows - 1)
@@ -52,11 +52,11 @@ def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int
 
 def test_that_the_newest_stays_at_full_rate_while_the_past_grows_coarse() -> None:
     timeline = filled(5000, 400)
-    steps = np.diff(timeline.places)
+    steps = np.diff(timeline.x)
     assert (steps[-100:] == 1).all()
     assert steps[0] > 10
     # Every peak of the 5000 rows is still there, within the two rows that its part has become.
-    peaks = timeline.places[column(timeline, "peak") == 1]
+    peaks = timeline.x[column(timeline, "peak") == 1]
     for place in range(500, 5000, 1000):
         assert np.abs(peaks - place).min() <= steps.max()
 
@@ -88,7 +88,7 @@ def test_that_a_column_that_told_nothing_for_a_day_takes_no_room() -> None:
 
 def test_that_a_view_keeps_its_numbers_when_everything_moves() -> None:
     timeline = filled(63, 64)
-    places, up = timeline.places, column(timeline, "up")
+    places, up = timeline.x, column(timeline, "up")
     before = places.copy(), up.copy()
     for n in range(63, 500):
         timeline.append(float(n), {"up": float(n)})
@@ -101,8 +101,8 @@ def test_that_a_silence_is_a_gap_that_thinning_does_not_close() -> None:
     for n in range(120):
         timeline.append(5000.0 + n, {"up": 1.0})
     assert len(timeline) < 250
-    assert timeline.places[1] > 1  # the past has been thinned
-    silent = (timeline.places > 200) & (timeline.places < 4900)
+    assert timeline.x[1] > 1  # the past has been thinned
+    silent = (timeline.x > 200) & (timeline.x < 4900)
     assert silent.sum() >= 8
     assert np.isnan(column(timeline, "up")[silent]).all()
 
@@ -112,12 +112,12 @@ def test_that_a_slower_sampler_is_no_gap_after_its_first_pause() -> None:
     for n in range(1, 6):
         timeline.append(10.0 + 60 * n, {"up": 1.0})
     assert np.isfinite(column(timeline, "up")[-5:]).all()
-    assert np.diff(timeline.places[-4:]).tolist() == [60, 60, 60]
+    assert np.diff(timeline.x[-4:]).tolist() == [60, 60, 60]
 
 
 def test_that_a_clock_set_back_takes_the_past_with_it() -> None:
     timeline = filled(10, 1000)
     timeline.append(-3600.0, {"up": 10.0})
-    assert np.diff(timeline.places).tolist() == [1.0] * 10
-    assert timeline.places[-1] == -3600
+    assert np.diff(timeline.x).tolist() == [1.0] * 10
+    assert timeline.x[-1] == -3600
     assert column(timeline, "up").tolist() == list(range(11))
