@@ -130,7 +130,7 @@ def short_uuid(uuid: str) -> str:
 
 
 def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """What the device of each place is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
+    """What the device of each rank is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
     workers = sum(device == CPU for device in devices)
     titles = []
     for rank, device in enumerate(devices):

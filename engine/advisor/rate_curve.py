@@ -141,7 +141,7 @@ def _valley(curve: Curve) -> float | None:
 
 
 def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
-    """The first place and the length of the longest valley, in steps.
+    """The first index and the length of the longest valley, in steps.
 
     As fastai's `valley`: the longest falling subsequence of `losses`, the earliest of several, is taken to lie in one
     piece before its end. Where nothing falls the length is 0.

@@ -81,7 +81,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Whether the model can be cut into so many stages; a model file's places are known to its run alone."""
+    """Whether the model can be cut into so many stages; a model file's split points are known to its run alone."""
     if model is None:
         return []
     if model.uncuttable:

@@ -70,7 +70,7 @@ class ModelEntry(
 ):
     """A model. Sizes are of the sides of square images, in pixels.
 
-    `split_points` names the places where it may be cut, in order; none with `uncuttable` saying why.
+    `split_points` names the points where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
     `encoder`: it is a decoder, which stands on the job's encoder.
@@ -104,7 +104,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `process_per_device`: one worker per device, else one worker drives them all.
     `splits_batch`: each device takes a share of every batch, which so needs an image per device.
-    `cuts_model`: each device holds a part of the model, which so needs places to cut.
+    `cuts_model`: each device holds a part of the model, which so needs split points.
     `schedules`: the batch goes through the parts in microbatches, by a pipeline schedule.
     `shards`: each device keeps a share of every parameter.
     `replicates`: the devices are divided into the job's `replicas` groups, each of which does the above.

@@ -6,14 +6,14 @@ import msgspec
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The part of a model between two neighbouring places to cut (or its beginning, or its end).
+    """The part of a model between two neighbouring split points (or its beginning, or its end).
 
-    Times and bytes are of one microbatch. `forward_s` and `backward_s` hold a figure per place of the group (the
+    Times and bytes are of one microbatch. `forward_s` and `backward_s` hold a figure per rank of the group (the
     devices of one replica), each measured on its own device; the backward pass has its share of the optimizer's step.
     """
 
     split_point: str
-    """The place after this segment (a name of `ModelEntry.split_points`); "" for the last."""
+    """The split point after this segment (a name of `ModelEntry.split_points`); "" for the last."""
     module: str
     """The submodule at its end, as a dotted path."""
     layers: int
@@ -35,10 +35,10 @@ class Cut(
 ):
     """A model's segments, and where it is cut.
 
-    `stage_ranks` are those of `Layout`; `devices` the device of each place in the group. `state_bytes` counts per
+    `stage_ranks` are those of `Layout`; `devices` the device of each rank in the group. `state_bytes` counts per
     parameter what a device holds beside activations: weight, gradient, optimizer state. `in_flight` says of how
-    many microbatches each stage keeps the activations at once. `memory_bytes` is what each place's device has
-    free, None where that is not known. `seconds_per_byte` is what travelling costs between two places.
+    many microbatches each stage keeps the activations at once. `memory_bytes` is what each rank's device has
+    free, None where that is not known. `seconds_per_byte` is what travelling costs between two ranks.
     """
 
     segments: tuple[Segment, ...]

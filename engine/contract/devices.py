@@ -205,7 +205,7 @@ class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Topology(msgspec.Struct, frozen=True, rename={"affinities": "places"}):
-    """Every pair of GPUs once, the lower `nvml_index` first, and every GPU's place."""
+    """Every pair of GPUs once, the lower `nvml_index` first, and every GPU's affinity."""
 
     pairs: tuple[GpuPair, ...]
     affinities: tuple[GpuAffinity, ...]

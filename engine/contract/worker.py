@@ -28,7 +28,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     `devices` are the run's devices in the order of the job: a worker of rank r that has one device uses
     `devices[r]`; a strategy that drives all from one process uses them all. The supervisor sets
-    CUDA_VISIBLE_DEVICES to the GPUs' UUIDs in this order, so that CUDA's index is the place among them.
+    CUDA_VISIBLE_DEVICES to the GPUs' UUIDs in this order, so that CUDA's index is the number among them.
     `rendezvous` is the path of the FileStore's file; `threads` the intra-op threads for this worker. The steps after the
     checkpoint up to `skip_to` are passed over without training.
     """

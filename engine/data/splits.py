@@ -143,7 +143,7 @@ def first(paths: Sequence[str]) -> str:
 
 
 def spread_evenly(length: int, count: int) -> list[int]:
-    """Up to `count` places in a sequence of `length`, evenly spread from its first on."""
+    """Up to `count` indices in a sequence of `length`, evenly spread from its first on."""
     return list(range(0, length, max(-(-length // count), 1)))
 
 

@@ -1,4 +1,4 @@
-"""Laying the segments of a model on the places of a pipeline, so that the slowest place is as fast as can be.
+"""Laying the segments of a model on the ranks of a pipeline, so that the slowest rank is as fast as can be.
 
 Segments are counted from 0; a stage holds those from `begin` up to, not including, `end`. A division is told by
 the ends of all stages but the last. Pure arithmetic over functions that tell what a stage would cost.
@@ -22,8 +22,8 @@ ALL_TRIED = 2_000
 class Question(NamedTuple):
     """What is to be divided, and what it costs.
 
-    `stage_ranks` tells the place of each stage and `limits` what each place may hold, infinity for no limit.
-    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds. Where all places
+    `stage_ranks` tells the rank of each stage and `limits` what each rank may hold, infinity for no limit.
+    `seconds` of a stage are at least its `least_seconds`, which grow with every segment that it holds. Where all ranks
     go through the `phases` of a step one after another, these tell what a stage costs in each, together `seconds`.
     """
 
@@ -39,8 +39,8 @@ class Question(NamedTuple):
 class Division(NamedTuple):
     """How well segments are divided; what compares less is better.
 
-    `excess` is the share by which the fullest place is over its limit, 0 where all fit; `seconds` are the slowest
-    place's, of every phase.
+    `excess` is the share by which the fullest rank is over its limit, 0 where all fit; `seconds` are the slowest
+    rank's, of every phase.
     """
 
     excess: float
@@ -53,7 +53,7 @@ class Division(NamedTuple):
 def divide(asked: Question) -> Division:
     """The best division; one with `excess` where nothing was found that fits.
 
-    With one stage at each place and one phase it is the fastest of all that fit, by dynamic programming over the
+    With one stage at each rank and one phase it is the fastest of all that fit, by dynamic programming over the
     stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving a cut or a stage at
     a time, from the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
     asks for as many segments as stages.
@@ -168,7 +168,7 @@ def _improved(asked: Question, division: Division) -> Division:
 
 
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
-    """Every other place for each cut between its neighbours, and for each two neighbouring cuts together."""
+    """Every other split point for each cut between its neighbours, and for each two neighbouring cuts together."""
     fences = (0, *ends, segments)
     for together in (1, 2):
         for number in range(len(ends) + 1 - together):

@@ -20,7 +20,7 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
         # A stage is as many forward passes ahead as in 1F1B, and the later it is the more it leaves the weights.
         most = [devices] * stages
     elif schedule == "zbv":
-        # On the way there the stage of place p waits for all that is below it, on the way back for p + 1 alone.
+        # On the way there the stage of rank p waits for all that is below it, on the way back for p + 1 alone.
         most = [2 * devices - rank for rank in range(devices)] + [rank + 1 for rank in reversed(range(devices))]
     else:
         most = [microbatches] * stages

@@ -118,7 +118,7 @@ def _beside(target: Path) -> Path:
 
 
 def _refusal(target: Path, error: OSError) -> ExportRefused:
-    copied = f" ({error.filename})" if error.filename else ""
+    where = f" ({error.filename})" if error.filename else ""
     return ExportRefused(
-        f"{target} was not written: {error.strerror or error}{copied}. Choose another folder, or free some space there."
+        f"{target} was not written: {error.strerror or error}{where}. Choose another folder, or free some space there."
     )

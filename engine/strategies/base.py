@@ -198,7 +198,7 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 def settled_precision(job: Job) -> str:
     """What `job` computes in where it leaves its precision open: bf16 if all its devices are GPUs that have it, else
     fp32.
-    CUDA's index is the place among the job's GPUs, as in a worker.
+    CUDA's index is the number among the job's GPUs, as in a worker.
     """
     if job.precision != "auto":
         return job.precision
@@ -260,7 +260,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """The device of a worker that has one: CUDA's index is the place among the run's devices."""
+    """The device of a worker that has one: CUDA's index is the number among the run's devices."""
     index = min(spec.rank, len(spec.devices) - 1)
     return torch.device("cpu") if spec.devices[index] == "cpu" else torch.device("cuda", index)
 

@@ -9,7 +9,7 @@ from engine.strategies.pipeline import Pipeline
 
 
 class PipelineReplicas(Pipeline):
-    """A pipeline on a mesh that also replicates; ranks at the same place of each replica hold the same stages."""
+    """A pipeline on a mesh that also replicates; ranks of the same number in each replica hold the same stages."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",

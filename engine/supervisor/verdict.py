@@ -93,11 +93,11 @@ class _Curve:
 
     @property
     def best(self) -> int:
-        """The place of its best value, the first of several."""
+        """The index of its best value, the first of several."""
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
     def noise(self, begin: int = 0) -> float:
-        """The standard deviation of its last values around their trend, of those from the place `begin` on, by second
+        """The standard deviation of its last values around their trend, of those from the index `begin` on, by second
         differences, in which a straight trend cancels out (Gasser, Sroka and Jennen-Steinmetz 1986); the larger the fewer
         they are, since few may look alike by chance."""
         last = self.costs[begin:][-WINDOW:]

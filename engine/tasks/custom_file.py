@@ -57,7 +57,7 @@ class OwnTask(ABC):
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """A batch of training as the model is to be given it, on the device. What torch draws at random in it depends
-        on the job's seed and the place of the batch alone."""
+        on the job's seed and the index of the batch alone."""
         return inputs, targets
 
     @abstractmethod

@@ -55,7 +55,7 @@ class Mixing(OneHot):
 
     Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
     window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a), once for a
-    batch as in the authors' programs, from (seed, epoch, place of the batch) alone: all ranks draw the same, and a run that
+    batch as in the authors' programs, from (seed, epoch, index of the batch) alone: all ranks draw the same, and a run that
     goes on draws what it would have. Each rank mixes its own share of a batch. Where both are asked for, each batch has
     one of them, by chance.
     """

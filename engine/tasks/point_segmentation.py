@@ -63,7 +63,7 @@ class PointSegmentation(Task):
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """[n, channels, points] to [n, classes, points]; the first three channels are places. Raises TaskError."""
+        """[n, channels, points] to [n, classes, points]; the first three channels are positions. Raises TaskError."""
         if not is_foreign(job) and job.model not in WIDTHS:
             raise TaskError("model", f"There is no model “{job.model}”.", did_you_mean(job.model, list(WIDTHS)))
         with torch.random.fork_rng(devices=[]):

@@ -23,7 +23,7 @@ _BACKWARD = "_engine_run_backward"
 
 
 def look(thread: int) -> tuple[Standing, str]:
-    """What the thread of that identity does, and the place in the code where it does it ("", "" if it has ended).
+    """What the thread of that identity does, and the location in the code where it does it ("", "" if it has ended).
 
     Judged by its innermost frame but for the standard library's, under which all that blocks ends up.
     """

@@ -18,7 +18,7 @@ _PATHS = ("dataset", "resume_from", "weights_file")
 
 @dataclass(frozen=True)
 class Row:
-    """`texts` has a cell for each run, none where the row is a heading; `best` the places of the best of them."""
+    """`texts` has a cell for each run, none where the row is a heading; `best` the series of the best of them."""
 
     title: str
     texts: tuple[str, ...] = ()

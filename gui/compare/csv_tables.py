@@ -63,8 +63,8 @@ class _Point(NamedTuple):
 def _points(run: ComparedRun, of: Steps | Validations, figures: Sequence[Floats | list[float]]) -> Iterator[_Point]:
     epochs = run.x(of, "epoch")
     where = (of.step.values, epochs if len(epochs) else [float("nan")] * len(of.step), of.seconds.values)
-    for x_value, *values in zip(zip(*where, strict=True), *figures, strict=True):
-        yield _Point([_written(value) for value in x_value], [_written(value) for value in values])
+    for cells, *values in zip(zip(*where, strict=True), *figures, strict=True):
+        yield _Point([_written(value) for value in cells], [_written(value) for value in values])
 
 
 def _written(value: float) -> str:

@@ -58,7 +58,7 @@ class Legend(QWidget):
 
     @property
     def shown(self) -> set[int]:
-        """The places of the runs that are checked."""
+        """The series of the runs that are checked."""
         return {series for series, box in self.boxes.items() if box.isChecked()}
 
     def clear(self) -> None:

@@ -74,9 +74,9 @@ def describe_cut(cut: Cut, held: Sequence[Stage], titles: Sequence[str]) -> str:
 
 
 def balance_words(cut: Cut, held: Sequence[Stage]) -> str:
-    """How far the slowest place is from an even division.
+    """How far the slowest rank is from an even division.
 
-    A place's time is that of all its stages; in the long run it is what a step takes per microbatch.
+    A rank's time is that of all its stages; in the long run it is what a step takes per microbatch.
     """
     seconds = [0.0] * len(cut.devices)
     for stage in held:

@@ -306,7 +306,7 @@ def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
 
 
 def _is_rendered(example: Example) -> bool:
-    """Whether it is a training image whose place in the split is known."""
+    """Whether it is a training image whose index in the split is known."""
     return example.split == "train" and example.sample is not None
 
 

@@ -112,7 +112,7 @@ class MonitorPage(QWidget):
         return self._stack.currentWidget()
 
     def show_view(self, view: int) -> None:
-        """Goes to one of the places in `bar.VIEWS`."""
+        """Goes to one of the indices in `bar.VIEWS`."""
         self.bar.show_view(view)
 
     def show_gpu(self, key: str) -> None:
@@ -231,7 +231,7 @@ class MonitorPage(QWidget):
         self._dialog.name.setFocus()
 
     def _save_csv(self) -> None:
-        low, high = (current + self._history.origin for current in self.group.range)
+        low, high = (x + self._history.origin for x in self.group.range)
         if self._stack.currentIndex() == GRAPHS:
             self.saving.ask_csv(self._history.devices, low, high, self.graphs.chosen)
         else:

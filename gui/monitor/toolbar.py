@@ -17,7 +17,7 @@ SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.
 
 class Bar(QWidget):
     """Signals:
-    view_chosen(int): one of the places in `VIEWS`.
+    view_chosen(int): one of the indices in `VIEWS`.
     span_chosen(float): so many seconds are to be shown.
     compact_toggled(bool), load_toggled(bool): a line for each GPU; those with the most to do first.
 

@@ -55,7 +55,7 @@ class Mark:
 class PlotGroup(QObject):
     """Keeps the newest data in sight until the user zooms or pans, and again after `follow`.
 
-    Horizontal places are in the axis's unit, less `origin`.
+    Positions on the horizontal axis are in the axis's unit, less `origin`.
 
     Signals:
         range_changed(): `range` is another one.

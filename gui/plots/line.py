@@ -1,4 +1,4 @@
-"""One curve: where its numbers come from, how it is drawn, and what it says at a place."""
+"""One curve: where its numbers come from, how it is drawn, and what it says at an x."""
 
 from __future__ import annotations
 

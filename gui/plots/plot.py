@@ -309,7 +309,7 @@ class LinePlot(QWidget):
 
     @property
     def _x_text(self) -> str:
-        """The crosshair's place in words, with the mark that it is on where this plot names the marks."""
+        """The crosshair's position in words, with the mark that it is on where this plot names the marks."""
         cursor = self.group.cursor
         if cursor is None:
             return ""

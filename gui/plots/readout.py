@@ -96,7 +96,7 @@ def _unbroken(text: str) -> str:
 
 
 def x_words(group: PlotGroup, x: float) -> str:
-    """A place on the horizontal axis, as the axis counts."""
+    """A position on the horizontal axis, as the axis counts."""
     if group.axis == "count":
         return f"step {x:,.0f}"
     if group.axis == "epochs":

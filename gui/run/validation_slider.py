@@ -18,7 +18,7 @@ _KEYS = "Left and Right step through the validations; Home and End go to the fir
 class ValidationSlider(QWidget):
     """Signals: moved(int) - another validation is looked at, by its place among those shown.
 
-    Attributes: place - of the one looked at, from 0; -1 while there is none.
+    Attributes: position - of the one looked at, from 0; -1 while there is none.
     """
 
     moved = Signal(int)

@@ -38,7 +38,7 @@ class Checkpoint:
 
     @property
     def weights_alone(self) -> bool:
-        """Whether it holds a model without the place in a training: a fork begins with it, and does not go on from it."""
+        """Whether it holds a model without the progress of a training: a fork begins with it, and does not go on from it."""
         return self.name == BEST
 
     @property
@@ -50,7 +50,7 @@ class Checkpoint:
 
     @property
     def words(self) -> str:
-        """ "epoch 3, step 345 · 14:05 · 44.9 MiB"; without the place where the name tells it."""
+        """ "epoch 3, step 345 · 14:05 · 44.9 MiB"; without the progress where the name tells it."""
         location = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.location
         return " · ".join(filter(None, (location, lately(self.written), size(self.bytes))))
 
@@ -72,7 +72,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 
 
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
-    """The one that a fork begins from where none is named: last.pt, else the newest that holds a place in the training,
+    """The one that a fork begins from where none is named: last.pt, else the newest that holds the progress of a training,
     else the best weights; None where there is none."""
     whole = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in whole if each.name == LAST), None)

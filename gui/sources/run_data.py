@@ -104,7 +104,7 @@ class RunData:
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
     fresh_from: int = 0
-    """The place in `steps` from which on they were made by the workers that are at work now."""
+    """The index in `steps` from which on they were made by the workers that are at work now."""
     cuts: int = 0
     """How often curves have lost their end, since the run went back to a checkpoint."""
     validations: Validations = field(default_factory=Validations)

@@ -41,7 +41,7 @@ class Legend(QWidget):
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
-        """Shows `entries`, of which those at the places `present` are in the images; hides itself without any."""
+        """Shows `entries`, of which those at the indices `present` are in the images; hides itself without any."""
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
@@ -53,7 +53,7 @@ class Legend(QWidget):
         self.update()
 
     def shown(self) -> tuple[list[int], int]:
-        """The places of the entries that there is room for, and how many more there are in the images."""
+        """The indices of the entries that there is room for, and how many more there are in the images."""
         whole = list(range(len(self._entries)))
         if self._rows(whole) <= LINES:
             return whole, 0

@@ -27,7 +27,7 @@ def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """The place of the part that `widget` is or is in."""
+    """The index of the part that `widget` is or is in."""
     while widget is not None and widget not in order:
         widget = widget.parentWidget()
     return None if widget is None else order[widget]

@@ -103,7 +103,7 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: Told
 ) -> list[CutPointCosts]:
-    """The costs at each of the `group` places; a device that is at several is measured once.
+    """The costs of each of the `group` ranks; a device that is at several is measured once.
 
     `shape` is a microbatch's.
     """

@@ -57,14 +57,14 @@ class _Read(NamedTuple):
 
 
 class PointBlocks(SampleSet):
-    """Blocks of `points` points: inputs float32 [3 + f, points] of places and features, targets int64 [points] of classes.
+    """Blocks of `points` points: inputs float32 [3 + f, points] of positions and features, targets int64 [points] of classes.
 
     Each cloud is halved across its longest side until a part has no more than `DRAWN` times as many points, and each part
     is shared out at random among as many samples as it takes: so every point comes once an epoch, by another draw in every
     epoch, of (seed, epoch, part), in training and by always the same in validation. Where a share is smaller than a sample,
     other points of the part fill it up, of no class.
 
-    A sample's places are from their own middle on, in training `turned` where that is wanted; all is normalised by
+    A sample's positions are from their own middle on, in training `turned` where that is wanted; all is normalised by
     `statistics`.
     """
 
@@ -137,7 +137,7 @@ class PointBlocks(SampleSet):
         return counts[:classes].astype(float).tolist()
 
     def surveyed(self) -> Statistics:
-        """Mean and standard deviation of each channel over some of the clouds; those of the places are about the middle of
+        """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the middle of
         a block, and the same along all axes, so that shapes stay as they are. Channels that never differ have 1."""
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):

@@ -42,17 +42,17 @@ def find_idx(folder: str) -> IdxFiles | None:
 
     A file that is there both gzipped and not is taken as it is.
     """
-    for index in _PLACES:
+    for parent in _PLACES:
         found: dict[str, str] = {}
         try:
-            names = sorted(os.listdir(os.path.join(folder, index)), key=lambda name: not name.endswith(".gz"))
+            names = sorted(os.listdir(os.path.join(folder, parent)), key=lambda name: not name.endswith(".gz"))
         except OSError:
             continue
         for name in names:
             match = _NAME.fullmatch(name)
             if match and (match[2].lower() == "images") == (match[3] == "3"):
                 split = "train" if match[1].lower() == "train" else "val"
-                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, index, name)
+                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, parent, name)
         if found:
             return IdxFiles(**found)
     return None

@@ -141,8 +141,8 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
 
 
 def _meaning(folder: str, folders: Sequence[str], there: Values, *, colours: bool) -> Meaning:
-    for index in (folder, *folders):
-        named = _coloured_names(index) if colours else names_by_value(index)
+    for parent in (folder, *folders):
+        named = _coloured_names(parent) if colours else names_by_value(parent)
         if named is not None:
             return named
     if colours:
@@ -195,15 +195,15 @@ def _by_colour(there: Values) -> Meaning:
     return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
 
 
-def names_by_value(index: str) -> Meaning | None:
+def names_by_value(folder: str) -> Meaning | None:
     """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
-    definition = arcgis_classes(index)
+    definition = arcgis_classes(folder)
     if definition is not None:
         values, names = definition
         rest = () if 0 in values else (0,)
         return Meaning((*("background" for _ in rest), *names), MaskCode((*rest, *values), ignored=_none_of(values)))
     for name in _NAME_FILES:
-        lines = _lines(os.path.join(index, name))
+        lines = _lines(os.path.join(folder, name))
         if len(lines) > MOST_CLASSES:
             return Meaning(
                 trouble=f"{name} names {len(lines):,} classes; masks and clouds support at most {MOST_CLASSES}."
@@ -217,11 +217,11 @@ def _none_of(values: Sequence[int]) -> tuple[int, ...]:
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
-def arcgis_classes(index: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there "
     "is none."""
     try:
-        path = os.path.join(index, _DEFINITION)
+        path = os.path.join(folder, _DEFINITION)
         with judged(path):
             content = json.loads(read_text(path))
             classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
@@ -235,11 +235,11 @@ def arcgis_classes(index: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None
     return values, tuple(map(shown, names))
 
 
-def _coloured_names(index: str) -> Meaning | None:
+def _coloured_names(folder: str) -> Meaning | None:
     """Names by colour: a table of name, r, g, b (class_dict.csv), lines of "r g b name" (label_colors.txt), or of
     "name:r,g,b:…" (labelmap.txt)."""
     for name in _COLOUR_FILES:
-        rows = [found for line in _lines(os.path.join(index, name)) if (found := _coloured(line, name)) is not None]
+        rows = [found for line in _lines(os.path.join(folder, name)) if (found := _coloured(line, name)) is not None]
         if len(rows) >= 2:
             names, colours = zip(*rows, strict=True)
             return Meaning(names, MaskCode(colours, colours=True))

@@ -58,7 +58,7 @@ _LAS_LEAST_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 Points = npt.NDArray[np.float32]
 _Part = tuple[npt.NDArray[np.float64], Points, Labels]
-"""Places [n, 3], features [n, f] and labels [n] of some points."""
+"""Positions [n, 3], features [n, f] and labels [n] of some points."""
 
 
 class Head(NamedTuple):
@@ -71,7 +71,7 @@ class Head(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """The points of a file that have a place: float32 [n, 3], in the file's unit from their middle on; the features asked
+    """The points of a file that have a position: float32 [n, 3], in the file's unit from their middle on; the features asked
     for, float32 [n, f]; and their labels, int64 [n]."""
 
     positions: Points
@@ -114,7 +114,7 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def _parts(path: str, features: Sequence[str]) -> Iterator[_Part]:
-    """A file in parts, without the points that have no place. Raises Unfit where none has one."""
+    """A file in parts, without the points that have no position. Raises Unfit where none has one."""
     some = False
     for positions, columns, labels in (_las if is_las(path) else _ply)(path, features):
         whole = np.isfinite(positions).all(1)

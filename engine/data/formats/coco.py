@@ -188,9 +188,9 @@ def _why(error: Exception) -> str:
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
     """JSON files in the places where they lie: in a folder of annotations, or beside the images."""
-    indices = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
-    for index in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in indices)):
-        paths = [os.path.join(index, name) for name in endings(index, ".json")]
+    names = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
+    for parent in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in names)):
+        paths = [os.path.join(parent, name) for name in endings(parent, ".json")]
         yield from sorted(sorted(paths, key=_bytes_of, reverse=True)[:LOOKED_AT])
 
 
@@ -240,8 +240,8 @@ def _is_coco(path: str) -> bool:
 
 def _split_of(path: str) -> str:
     """The split whose name is in that of the file, else in its folder's."""
-    index, name = os.path.split(path.lower())
-    for text in (os.path.splitext(name)[0], os.path.basename(index)):
+    parent, name = os.path.split(path.lower())
+    for text in (os.path.splitext(name)[0], os.path.basename(parent)):
         for split in ("train", "val", "test"):
             if split in text:
                 return split
@@ -267,9 +267,9 @@ class _Finder:
         folder, base = os.path.split(name)
         for within in dict.fromkeys((folder, "")):
             for root in self._roots:
-                index = os.path.join(root, within)
-                if base in self._listed(index):
-                    return os.path.normpath(os.path.join(index, base))
+                parent = os.path.join(root, within)
+                if base in self._listed(parent):
+                    return os.path.normpath(os.path.join(parent, base))
         return None
 
     def _listed(self, folder: str) -> frozenset[str]:

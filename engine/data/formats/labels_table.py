@@ -141,8 +141,8 @@ def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSpl
     files = sorted(labelled)
     rows = {name: row for row, name in enumerate(classes)}
     truth = np.zeros((len(files), len(classes)), np.bool_)
-    for parent, path in enumerate(files):
-        truth[parent, [rows[label] for label in labelled[path]]] = True
+    for row, path in enumerate(files):
+        truth[row, [rows[label] for label in labelled[path]]] = True
     return LabelSplit(files, truth)
 
 
@@ -258,7 +258,7 @@ def _of_lines(text: str, delimiter: str) -> _Table | None:
 
 def _file_column(names: Sequence[str], rows: Sequence[Sequence[str]]) -> int | None:
     """The column of the images' files: by what stands in it, else by its name, where endings are left away."""
-    sample = [rows[parent] for parent in spread_evenly(len(rows), _SAMPLED)]
+    sample = [rows[index] for index in spread_evenly(len(rows), _SAMPLED)]
     for column in range(len(names)):
         if sample and all(is_image(row[column]) for row in sample):
             return column

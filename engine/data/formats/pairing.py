@@ -160,7 +160,7 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The classes that annotations name, fit to print, and the place of each name: in the order of ArcGIS's definition in
+    """The classes that annotations name, fit to print, and the index of each name: in the order of ArcGIS's definition in
     `folder`, where they are its values or its names; else sorted, as torchvision sorts them."""
     there = set(names)
     known = arcgis_classes(folder)
@@ -234,14 +234,14 @@ def _by_split(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair
     """train and val, each with images and labels in it, or with images in it and the files about them beside."""
     found = {}
     for split, name in splits_of(folders).items():
-        number = os.path.join(folder, name)
-        inside = subfolders(number)
-        pair = _inside(number, inside, kind).get("")
+        inner = os.path.join(folder, name)
+        inside = subfolders(inner)
+        pair = _inside(inner, inside, kind).get("")
         about = named(folders, [f"{name.lower()}{suffix}" for suffix in kind.beside])
         if pair is not None:
             found[split] = pair
         elif about is not None and not inside and _holds(os.path.join(folder, about), kind):
-            found[split] = Pair(number, os.path.join(folder, about))
+            found[split] = Pair(inner, os.path.join(folder, about))
     return found
 
 

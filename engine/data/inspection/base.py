@@ -91,7 +91,7 @@ class Tally:
         self._done = 0
 
     def usable(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
-        """The places of those of `files` against which there is no reason, told one after another."""
+        """The indices of those of `files` against which there is no reason, told one after another."""
         usable = []
         for index, reason in enumerate(reasons):
             self._done += 1

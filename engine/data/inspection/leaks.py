@@ -106,7 +106,7 @@ def _name(path: str, folder: str) -> str:
 
 
 def _digests(files: Sequence[str], indices: Sequence[int], digest_of: Callable[[str], bytes]) -> dict[int, bytes]:
-    """By place, of those of the files at `indices` that can be read."""
+    """By index, of those of the files at `indices` that can be read."""
     found = {}
     for index in indices:
         try:

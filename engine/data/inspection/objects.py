@@ -109,7 +109,7 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
 
 
 def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
-    """Some places of `usable`, evenly spread, those first in which there are things, by `images`."""
+    """Some indices of `usable`, evenly spread, those first in which there are things, by `images`."""
     with_things = sorted(set(usable) & set(images.tolist()))
     chosen = [with_things[row] for row in spread_evenly(len(with_things), EXAMPLES)[:EXAMPLES]]
     return chosen or list(usable[:EXAMPLES])

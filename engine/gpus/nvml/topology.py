@@ -37,7 +37,7 @@ class Node:
 
 
 def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
-    """Every pair of `nodes`, and every one's place; None where NVML tells nothing of either, as on Windows.
+    """Every pair of `nodes`, and every one's affinity; None where NVML tells nothing of either, as on Windows.
 
     A few dozen calls for each GPU: to be made once for a set of GPUs.
     """

@@ -184,7 +184,7 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Places int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
+    """Indices int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
     those that there are (section 3.2, for segmentation)."""
     rows = torch.arange(len(points), device=points.device)
     points = points.float()
@@ -199,7 +199,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Places int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far: every
+    """Indices int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far: every
     `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution).
 
     Of fewer points, less dilated; where there are fewer than `count`, they are taken again.
@@ -216,6 +216,6 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 
 
 def take(values: Tensor, positions: Tensor) -> Tensor:
-    """Of [n, m, c] those at places [n, ...], as [n, ..., c]."""
+    """Of [n, m, c] those at indices [n, ...], as [n, ..., c]."""
     rows = torch.arange(len(values), device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
     return values[rows, positions]

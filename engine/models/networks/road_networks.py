@@ -4,7 +4,7 @@ Both have two branches from one encoder: the classes of a mask, and the classes 
 names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Images have a side
 that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
 
-Each gives one tensor [n, classes + directions, places]: the scores of both branches for all pixels of a map, row by row,
+Each gives one tensor [n, classes + directions, pixels]: the scores of both branches for all pixels of a map, row by row,
 and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
 """
 

@@ -34,7 +34,7 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
 
 
 def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
-    """The places of each stage's activations among the layers, in order."""
+    """The indices of each stage's activations among the layers, in order."""
     found: list[list[int]] = [[]]
     for index, layer in enumerate(stages):
         if isinstance(layer, nn.MaxPool2d):

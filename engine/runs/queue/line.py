@@ -23,7 +23,7 @@ _PATIENCE_S = 0.1
 
 
 class Line:
-    """The place in line of one execution of `run`, and then its hold on its job's devices.
+    """The position in line of one execution of `run`, and then its hold on its job's devices.
 
     `step` is to be called about twice a second, until `turn` is true and from then on, since the folder of the line is
     cleared when the user logs out, and the hold is then made anew. A run that starts at once has its turn at the first
@@ -75,7 +75,7 @@ class Line:
             return None
 
     def close(self) -> None:
-        """Gives back the place and the devices."""
+        """Gives back the position and the devices."""
         self._closed = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

@@ -174,7 +174,7 @@ def holders() -> dict[str, tuple[str, ...]]:
 
 
 def move(run_id: str, positions: int) -> bool:
-    """Moves a waiting run so many places back in the whole line, forward where negative, and not beyond its ends.
+    """Moves a waiting run so many positions back in the whole line, forward where negative, and not beyond its ends.
 
     False where the run does not wait. Raises CannotQueue.
     """

@@ -56,7 +56,7 @@ def _one_f_one_b(stage: int, ahead: int, microbatches: int) -> Iterator[Pass]:
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
     """When each pass of `order` begins and ends where all stages cost the same and travelling costs nothing.
 
-    In units of a device's forward pass of one microbatch through all its stages. Each place goes through its
+    In units of a device's forward pass of one microbatch through all its stages. Each rank goes through its
     passes in their order, and each pass begins when what it needs is there: a forward pass that of the stage
     before, a backward pass that of the stage behind and its own forward pass, the weights' the inputs'.
     Raises ValueError where an order waits for itself.
@@ -94,7 +94,7 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """The share of the places' time, from the first begin to the last end, in which they did nothing."""
+    """The share of the ranks' time, from the first begin to the last end, in which they did nothing."""
     every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(begin for begin, _ in every)
     return 1.0 - sum(end - begin for begin, end in every) / (span * len(times))

@@ -33,7 +33,7 @@ MOST_SETS = 120
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """`count` places in a sequence of `length`, evenly spread from its first on; all where it is shorter."""
+    """`count` positions in a sequence of `length`, evenly spread from its first on; all where it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
 

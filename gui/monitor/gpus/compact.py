@@ -255,6 +255,6 @@ class CompactView(QScrollArea):
                 self.rows[key] = CompactRow(key)
                 self.rows[key].opened.connect(self.opened)
         self.rows = {key: self.rows[key] for key in wanted}
-        for span, row in enumerate(self.rows.values()):
-            self._list.insertWidget(1 + span, row)
+        for index, row in enumerate(self.rows.values()):
+            self._list.insertWidget(1 + index, row)
         order_tabs(self._inside, list(self.rows.values()))

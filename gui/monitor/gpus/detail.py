@@ -55,7 +55,7 @@ class _GroupCard(QFrame):
 class GpuDetail(QWidget):
     """One GPU: its graph, all of its figures in groups, and tables of what it has several of.
 
-    Figures read the crosshair's place while there is one. Escape goes back.
+    Figures read the crosshair's time while there is one. Escape goes back.
 
     Signals:
         closed(): all GPUs are wanted again.

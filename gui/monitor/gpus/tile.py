@@ -38,7 +38,7 @@ _MOST_ROWS = 4
 
 
 class Tile(QFrame):
-    """A GPU with its figures, which read the crosshair's place while there is one, and a graph.
+    """A GPU with its figures, which read the crosshair's time while there is one, and a graph.
 
     Enter or a double click opens its detail. The stripe at the left is in the device's colour.
 

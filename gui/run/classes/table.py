@@ -33,7 +33,7 @@ from gui.style import fills, theme
 Index = QModelIndex | QPersistentModelIndex
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""The number behind a cell, or the class's place; what rows are sorted by."""
+"""The number behind a cell, or the class's index; what rows are sorted by."""
 
 _COUNT = "Count"
 _WIDEST_NAME = 240
@@ -165,7 +165,7 @@ class ClassTable(QTableView):
             self._fit()
 
     def chosen(self) -> int | None:
-        """The place of the class that is chosen."""
+        """The index of the class that is chosen."""
         rows = self.selectionModel().selectedRows()
         return self.rows.mapToSource(rows[0]).row() if rows else None
 

@@ -84,7 +84,7 @@ class RunCharts(QWidget):
 
     def _show_measures(self, data: RunData, x: Floats) -> None:
         """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are shares.
-        `x` are the places of the steps."""
+        `x` are the positions of the steps."""
         shares = _shares(data)
         accuracy = data.steps.told_accuracy
         if accuracy:
@@ -211,11 +211,11 @@ def _color_of(device: str) -> Callable[[], str]:
 
 
 def _side_by_side(left: LinePlot, right: LinePlot) -> QWidget:
-    number = QWidget()
-    row = QHBoxLayout(number)
+    holder = QWidget()
+    row = QHBoxLayout(holder)
     row.setContentsMargins(0, 0, 0, 0)
     row.setSpacing(12)
     for plot in (left, right):
         plot.setMinimumHeight(100)
         row.addWidget(plot, 1)
-    return number
+    return holder

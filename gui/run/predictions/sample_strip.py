@@ -29,7 +29,7 @@ _KEPT = 1024
 
 
 class SampleStrip(QListWidget):
-    """Signals: sample_chosen(int) - the sample at that place."""
+    """Signals: sample_chosen(int) - the sample at that index."""
 
     sample_chosen = Signal(int)
 

@@ -55,7 +55,7 @@ def describe_action(action: Action) -> str:
 
 
 class ScheduleDiagram(QWidget):
-    """A row for each place of the pipeline, a lane in it for each stage that the place holds, a block for each action.
+    """A row for each rank of the pipeline, a lane in it for each stage that the rank holds, a block for each action.
 
     Forward blocks are light, backward ones full, those of the weights alone hatched; what is empty is idle time.
     The number of the microbatch stands in each block that has room for it.
@@ -75,7 +75,7 @@ class ScheduleDiagram(QWidget):
         theme.notifier.changed.connect(self._redraw)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Shows `trace`; `devices` and their `titles` are those of the places."""
+        """Shows `trace`; `devices` and their `titles` are those of the ranks."""
         if trace is self._trace and titles == self._titles:
             return
         self._trace, self._devices, self._titles = trace, devices, titles
@@ -110,7 +110,7 @@ class ScheduleDiagram(QWidget):
         return None
 
     def block_of(self, rank: int, action: Action) -> QRectF:
-        """Where that action of that place is drawn."""
+        """Where that action of that rank is drawn."""
         plot = self._plot()
         per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
         left = plot.left() + action.begin_s * per_second
@@ -188,7 +188,7 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """The blocks of one place, all of a kind at once; this is where the time of painting goes."""
+        """The blocks of one rank, all of a kind at once; this is where the time of painting goes."""
         metrics = painter.fontMetrics()
         digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1

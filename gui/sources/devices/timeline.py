@@ -71,7 +71,7 @@ class Timeline:
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
         """Adds a row; a key that is new with a number makes a column. Where the clock was set back, the past moves
-        back with it, so that places always rise."""
+        back with it, so that x always rises."""
         if self._end > self._start:
             self._come_to(x)
         self._ensure_room()
