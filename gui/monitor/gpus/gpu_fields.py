@@ -63,7 +63,7 @@ def now(gpu: Gpu) -> Read:
 
 def at_time(history: DeviceHistory, key: str, time: float) -> Read:
     """Reads what the history holds at the row nearest to `time` (seconds since its origin); NaN where it has a gap."""
-    times = history.times(key)
+    times = history.x(key)
     row = int(np.searchsorted(times, time))
     if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
         row -= 1

@@ -12,7 +12,7 @@ from engine.checks.weights_checks import weights_line, weights_problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.contract.weights import Weights, place
+from engine.contract.weights import Weights, cached_path
 from tests.support.weights_server import WeightsServer
 
 CATALOGUE = load_catalogue()
@@ -32,8 +32,8 @@ def put(given: Job) -> Weights:
     """Has the job's weights on this machine."""
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
-    place(weights).parent.mkdir(parents=True)
-    place(weights).write_bytes(bytes(3 << 20))
+    cached_path(weights).parent.mkdir(parents=True)
+    cached_path(weights).write_bytes(bytes(3 << 20))
     return weights
 
 
@@ -111,7 +111,7 @@ def test_that_a_host_that_cannot_be_reached_is_told_with_the_three_ways_out(tmp_
     assert weights is not None
     assert problem.remedy == (
         "Train from scratch (pretrained weights off), give a weights file, or put model.safetensors of "
-        f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {place(weights)}."
+        f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {cached_path(weights)}."
     )
 
 

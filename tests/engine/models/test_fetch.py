@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching
-from engine.contract.weights import Weights, find, hub_cache, place, torch_cache
+from engine.contract.weights import Weights, cached_path, find, hub_cache, torch_cache
 from tests.support.weights_server import Fault, WeightsServer
 
 CONTENT = bytes(range(256)) * 4096
@@ -115,7 +115,7 @@ def test_that_what_a_hub_does_wrong_is_told_with_the_remedy(
     told = cause(HUB)
     assert words in told
     assert "rain from scratch" in told
-    assert str(place(HUB)) in told
+    assert str(cached_path(HUB)) in told
 
 
 @pytest.mark.long
@@ -159,7 +159,7 @@ def test_that_a_full_disk_is_told_with_the_folder_and_the_way_to_another(
     server = serve()
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
     told = cause(weights, preexec_fn=small)
-    assert f"{place(weights).parent} is full" in told
+    assert f"{cached_path(weights).parent} is full" in told
     assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in told
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import place
+from engine.contract.weights import cached_path
 from engine.models import timm_models
 from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
@@ -58,8 +58,8 @@ def cached(job: Job, **given: object) -> torch.nn.Module:
     model = timm.create_model(job.model.removeprefix("timm:"), **given).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None
-    place(known).parent.mkdir(parents=True)
-    save_file(model.state_dict(), place(known))
+    cached_path(known).parent.mkdir(parents=True)
+    save_file(model.state_dict(), cached_path(known))
     return model
 
 

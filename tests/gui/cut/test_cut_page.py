@@ -21,7 +21,6 @@ from engine.system import paths
 from gui.cut.page import CutPage
 from gui.cut.planner import Planner
 from gui.main_window import MainWindow
-from gui.sources import child
 from tests.gui.cut.example import a_cut
 
 SOON_MS = 90_000
@@ -108,7 +107,7 @@ def test_that_an_answer_that_makes_no_sense_is_told_of(
     qapp: QApplication, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: object
 ) -> None:
     (tmp_path / "odd.py").write_text(f"import sys; sys.stdin.read(); print({json.dumps(answer)!r}, flush=True)\n")
-    monkeypatch.setattr(child, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "PACKAGES", tmp_path)
     planner = Planner(module="odd")
     with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as said:
         planner.start(JOB)

@@ -17,7 +17,7 @@ from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
-from engine.contract.weights import place
+from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
 from gui.form.form import JobForm
 from tests.gui.sources.devices.snapshots import gpu, snapshot
@@ -333,8 +333,8 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert "or put model.safetensors of" in row.problem_label.text()
     weights = timm_weights("tf_efficientnet_lite0", form.catalogue)
     assert weights is not None
-    place(weights).parent.mkdir(parents=True)
-    place(weights).write_bytes(bytes(1 << 20))
+    cached_path(weights).parent.mkdir(parents=True)
+    cached_path(weights).write_bytes(bytes(1 << 20))
     form.judge(afresh=True)
     qtbot.waitUntil(lambda: note.text().endswith("Apache-2.0, 1.0 MiB, on this machine"))
     assert row.problem_label.text() == ""
