@@ -1,8 +1,7 @@
-"""Workers of a trial: started and watched as those of a run, in a temporary folder of which nothing stays."""
+"""Workers of a trial: as those of a run, in a temporary folder of which nothing stays."""
 
 from __future__ import annotations
 
-import selectors
 import sys
 import tempfile
 from collections.abc import Callable
@@ -13,12 +12,8 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
-from engine.supervisor.workers.group import Group
+from engine.supervisor.workers import standalone
 from engine.supervisor.workers.imports import import_all, modules_for
-from engine.supervisor.workers.watchdog import LIMITS
-from engine.supervisor.workers.worker_process import can_fork
-
-_TICK_S = 0.05
 
 
 def import_for(job: Job) -> None:
@@ -28,10 +23,7 @@ def import_for(job: Job) -> None:
 
 
 def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent], object]) -> Failed | None:
-    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; what they failed of, if they did.
-
-    `tell` is given what they say. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
-    """
+    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they did."""
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
     specs = [
@@ -46,19 +38,7 @@ def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent]
         )
         for rank in range(count)
     ]
-    with selectors.DefaultSelector() as selector:
-        group = Group(tell, selector, count, LIMITS)
-        try:
-            group.launch(specs, function, fork=can_fork())
-            while not group.gone:
-                for key, mask in selector.select(_TICK_S):
-                    key.data(mask)
-                group.watch()
-        finally:
-            group.kill()
-            for worker in group.workers:
-                worker.close()
-    return group.failure
+    return standalone.run_workers(specs, function, tell)
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):

@@ -1,5 +1,5 @@
-"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner and the "
-"finders."""
+"""The child processes whose answers the commands need: the sampler, the dataset inspector, the planner, the finders,
+and what works with a trained model."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.system import paths
@@ -98,6 +99,15 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
     """Has a finder try a job on its devices. Raises ChildFailed."""
     for message in _answers("engine.advisor", msgspec.json.encode(order), FINDING):
         if not isinstance(message, FinderProgress):
+            return message
+        on_progress(message)
+    raise AssertionError("_answers ends by raising")
+
+
+def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refused:
+    """Has work done with a run's model, on the order's devices. Raises ChildFailed."""
+    for message in _answers("engine.inference", msgspec.json.encode(order), MESSAGE):
+        if not isinstance(message, Progress):
             return message
         on_progress(message)
     raise AssertionError("_answers ends by raising")

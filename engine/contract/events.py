@@ -16,6 +16,7 @@ from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.job import FIELDS, Job
 from engine.contract.legend import LegendEntry
+from engine.contract.preprocessing import Preprocessing
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
@@ -108,6 +109,8 @@ class Planned(
     """For a strategy that cuts the model: what each stage holds, and what it was measured to cost."""
     shares: tuple[float, ...] = ()
     """Each rank's share of every batch, where they are not equal; together 1."""
+    preprocessing: Preprocessing | None = None
+    """What the model's inputs are made by; None in runs of versions that did not say."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):

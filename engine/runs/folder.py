@@ -32,6 +32,7 @@ from engine.contract.events import (
     Event,
     Outcome,
     PhaseChanged,
+    Planned,
     RunFinished,
     RunStarted,
     StepMetrics,
@@ -218,6 +219,16 @@ class RunFolder:
                     yield EVENT.decode(line)
                 except NOT_DECODED:
                     continue
+
+    def planned(self) -> Planned | None:
+        """What lay ahead of the run's last execution that began to train; None where none did, or the log can't be read."""
+        mark, found = b'{"type":"planned"', None
+        with suppress(OSError), self.events_file.open("rb") as stream:
+            for line in stream:
+                if line.startswith(mark) and line.endswith(b"\n"):
+                    event = _decoded(line)
+                    found = event if isinstance(event, Planned) else found
+        return found
 
     def last_event(self) -> AnyEvent | None:
         """The last whole event, read from the end of the file."""

@@ -11,9 +11,11 @@ from engine.contract import augmentation
 from engine.contract.events import Chosen, Warned
 from engine.contract.image_sizes import side_of_epoch, validation_side
 from engine.contract.job import Job
+from engine.contract.preprocessing import Preprocessing
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
@@ -170,3 +172,14 @@ def image_loader(
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
     """Mean and standard deviation per channel: those that the data tell of, or the task's."""
     return splits.statistics or task.normalisation(job, splits.channels)
+
+
+def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
+    """What the model of `job` is given its samples by."""
+    mean, std = normalisation(job, task, splits)
+    train = splits.train
+    if isinstance(train, SampleSet):
+        features = train.split.features if isinstance(train, PointBlocks) else ()
+        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features)
+    low, high = (train.bands.low, train.bands.high) if train.bands is not None else ((), ())
+    return Preprocessing(framing=train.framing, mean=tuple(mean), std=tuple(std), low=low, high=high)

@@ -35,7 +35,7 @@ from engine.training.autotune import Autotuner
 from engine.training.callbacks.unfreezing import hold, rest
 from engine.training.checkpointing.checkpointer import Checkpointer, TrainProgress
 from engine.training.checkpointing.resume import Checkpoint
-from engine.training.dataloaders import DataLoaders
+from engine.training.dataloaders import DataLoaders, preprocessing
 from engine.training.faults import cause, kind
 from engine.training.finite import not_finite_buffers
 from engine.training.metric_buffer import NotFinite
@@ -242,6 +242,7 @@ def _planned(
         trainable_parameters=counts[1],
         cut=strategy.cut,
         shares=strategy.shares,
+        preprocessing=preprocessing(job, TASKS[job.task], splits),
     )
 
 

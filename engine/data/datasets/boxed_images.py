@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.contract.preprocessing import Framing
 from engine.data.datasets.images import ImageSet, UnreadableImage, is_gone, lost
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
@@ -34,6 +35,7 @@ class _WholeImages(ImageSet):
     """Images as files, whole within a square."""
 
     mirror = True
+    framing: Framing = "whole"
 
     def __init__(self, files: Sequence[str], folder: str) -> None:
         self.folder = folder

@@ -9,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.contract.preprocessing import Framing
 from engine.data.datasets.images import ImageSet, MaskedImages, UnreadableImage, is_gone, lost
 from engine.data.decoding.edges import OUTSIDE, Drawn, lay_edges, read_edges
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
-from engine.data.decoding.letterbox import boxed
+from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.formats.edges import EdgeSplit
@@ -25,6 +26,7 @@ class EdgedImages(ImageSet):
     outermost pixels go on, since black would make edges of its borders."""
 
     mirror = True
+    framing: Framing = "continued"
     planes = 2
     outside = (OUTSIDE, 0)
     continued = True
@@ -47,7 +49,7 @@ class EdgedImages(ImageSet):
                 raise Unfit(
                     f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
                 )
-            return torch.from_numpy(np.concatenate([_continued(image, sides), lay_edges(drawn, size)]))
+            return torch.from_numpy(np.concatenate([continue_around(image, sides), lay_edges(drawn, size)]))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error
@@ -72,15 +74,6 @@ class EdgesOfMasks(EdgedImages):
     def _drawn(self, index: int) -> Drawn:
         plane = self._images.class_plane(index)
         return Drawn((plane == 1 if self._lines else _ends(plane))[None])
-
-
-def _continued(image: Bytes, sides: tuple[int, int]) -> Bytes:
-    """An image [c, size, size] as `decode_whole` lays one of these sides, its outermost pixels going on around it."""
-    size = image.shape[-1]
-    top, left, tall, wide = boxed(*sides, size)
-    inside = image[:, top : top + tall, left : left + wide]
-    around = ((0, 0), (top, size - top - tall), (left, size - left - wide))
-    return np.pad(inside, around, mode="edge")
 
 
 def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.contract.preprocessing import Framing
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_whole, fit
@@ -57,6 +58,8 @@ class ImageSet(ABC):
     """The path of a second file that each image is made of, where there is one: its mask."""
     kind = ""
     """What else than its files decides what becomes of an image."""
+    framing: Framing = "crop"
+    """How an image becomes a square."""
     bands: Bands | None = None
     """How the bands of its TIFFs become channels, where they are of bands."""
     planes = 0
@@ -154,6 +157,7 @@ class MaskedImages(ImageSet):
     """Images with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
 
     mirror = True
+    framing: Framing = "whole"
     planes = 1
     outside = (NO_CLASS,)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.contract.preprocessing import Framing
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.orientation import DIRECTIONS, STEP, VERSION, orientation_plane
 from engine.data.decoding.masks import NO_CLASS
@@ -17,6 +18,7 @@ class OrientedImages(ImageSet):
     """Masked images with a second plane behind the classes: that of `orientation_plane`, made of the mask in the size
     asked for, and kept with the image. Targets are int64 [n, 2, size, size]."""
 
+    framing: Framing = "whole"
     planes = 2
     outside = (NO_CLASS, NO_CLASS)
 
@@ -25,6 +27,7 @@ class OrientedImages(ImageSet):
         self.mirror = images.mirror
         self.folder, self.files, self.beside = images.folder, images.files, images.beside
         self.kind = f"{images.kind} orientation {VERSION}"
+        self.bands = images.bands
         self._images = images
 
     def path(self, index: int) -> str:

@@ -12,8 +12,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
 
+from engine.contract.preprocessing import Framing
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.letterbox import boxed
+from engine.data.decoding.letterbox import boxed, continue_around
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
 from engine.data.decoding.tiff import Bands, is_tiff, read_bands
 
@@ -61,15 +62,35 @@ def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None =
 
     As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for `decode`.
     """
+    pixels = decode_pixels(content, channels, bands)
+    return lay_whole(pixels, size), pixels.shape[:2]
+
+
+def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
+    """The image upright in its own size, uint8 [h, w, channels]. `bands`, and what is raised, are as for `decode`."""
     pixels = _of_any(content, channels) if bands is None else _of_bands(content, channels, bands)
-    height, width = pixels.shape[:2]
-    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def lay_whole(pixels: Bytes, size: int) -> Bytes:
+    """An image uint8 [h, w, C] whole within a square: uint8 [C, size, size], as large as it fits, in the middle, with black
+    around it (`boxed`)."""
+    height, width, channels = pixels.shape
+    image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
     if (tall, wide) != (height, width):
         image = functional.interpolate(image, (tall, wide), mode="bilinear", antialias=True)
     out = np.zeros((channels, size, size), np.uint8)
     out[:, top : top + tall, left : left + wide] = image[0].numpy()
-    return out, (height, width)
+    return out
+
+
+def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
+    """An image uint8 [h, w, C] as a square, uint8 [C, size, size], made as `framing` says."""
+    if framing == "crop":
+        return _fit(pixels, size)
+    image = lay_whole(pixels, size)
+    return continue_around(image, pixels.shape[:2]) if framing == "continued" else image
 
 
 def fit(image: Tensor, size: int) -> Tensor:

@@ -24,3 +24,12 @@ def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
     out = np.full((size, size), around, np.uint8)
     out[top : top + tall, left : left + wide] = plane[rows[:, None], columns]
     return out
+
+
+def continue_around(image: Bytes, sides: tuple[int, int]) -> Bytes:
+    """An image [c, size, size] of these sides, height and width, as it lies whole in its square, its outermost pixels going on
+    around it."""
+    size = image.shape[-1]
+    top, left, tall, wide = boxed(*sides, size)
+    inside = image[:, top : top + tall, left : left + wide]
+    return np.pad(inside, ((0, 0), (top, size - top - tall), (left, size - left - wide)), mode="edge")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.data.loading.prefetch import Filled, Reading, Slots
 from engine.data.loading.sampler import GlobalBatchSampler, Share
+from engine.data.splits import Labels
 
 AHEAD = 3
 """Batches that may wait ready for the consumer."""
@@ -28,13 +29,15 @@ class Batch:
     `inputs` is float32 [n, ...], normalised, of images [n, C, H, W], and `targets` [n, ...], as the task learns it: int64
     [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0.
     `global_size` counts the samples of all workers' shares before any was left out. `wait_s` is how long the
-    consumer waited for this batch to be read.
+    consumer waited for this batch to be read. `samples` are the numbers of its samples in their split, int64 [n], where a
+    loader made it.
     """
 
     inputs: Tensor
     targets: Tensor
     global_size: int
     wait_s: float
+    samples: Labels | None = None
 
 
 Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]

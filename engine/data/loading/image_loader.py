@@ -169,7 +169,7 @@ class BatchLoader(Loader[Slot]):
         return DeviceSlot(self._capacity, self._shape, self._stream, columns)
 
     def _fill(self, slot: Slot, share: Share, epoch: int) -> Filled[Slot]:
-        samples = self._source.take(share.indices, replace=self.sampler.shuffle)
+        taken = samples = self._source.take(share.indices, replace=self.sampler.shuffle)
         drawn = None
         if self._augmentation is not None:
             drawn = self._augmentation.draw(epoch, samples)
@@ -187,7 +187,7 @@ class BatchLoader(Loader[Slot]):
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
         slot.send(0 if stored else count, count, self.images.targets_of(samples))
-        return Filled(slot, count, share.global_size, stored, drawn)
+        return Filled(slot, count, share.global_size, taken, stored, drawn)
 
     def _finish(self, filled: Filled[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Augments and normalises what has arrived."""
@@ -212,7 +212,7 @@ class BatchLoader(Loader[Slot]):
         if self._finishing is not None:
             inputs, targets = self._finishing(inputs, targets, epoch, batch_index)
         self._mark("augment")
-        return Batch(inputs, targets, filled.global_size, wait_s)
+        return Batch(inputs, targets, filled.global_size, wait_s, filled.samples)
 
     def _laid(
         self, pixels: Tensor, numbers: Tensor, drawn: Tensor, how: Drawn | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from engine.data.loading.sampler import Share
+from engine.data.splits import Labels
 from engine.data.transforms.augmentation import Drawn
 
 Room = TypeVar("Room")
@@ -18,11 +19,13 @@ Room = TypeVar("Room")
 @dataclass(frozen=True, eq=False)
 class Filled(Generic[Room]):
     """A slot that holds this worker's share of a batch, `images` of them; `stored` where the slot holds their numbers
-    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them."""
+    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them. `samples` are their
+    numbers in the split, int64 [images]."""
 
     slot: Room
     images: int
     global_size: int
+    samples: Labels
     stored: bool = False
     drawn: Drawn | None = None
 

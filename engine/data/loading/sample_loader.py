@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,7 +76,7 @@ class SampleLoader(Loader["_Arriving"]):
         if not samples:
             inputs, targets = self._nothing(epoch)
         slot.send(inputs, targets)
-        return Filled(slot, len(samples), share.global_size)
+        return Filled(slot, len(samples), share.global_size, np.array(numbers, np.int64))
 
     def _finish(self, filled: Filled[_Arriving], wait_s: float, epoch: int, batch_index: int) -> Batch:
         self._mark("data")
@@ -86,7 +87,7 @@ class SampleLoader(Loader["_Arriving"]):
         if self._finishing is not None:
             inputs, targets = self._finishing(inputs, targets, epoch, batch_index)
             self._mark("augment")
-        return Batch(inputs, targets, filled.global_size, wait_s)
+        return Batch(inputs, targets, filled.global_size, wait_s, filled.samples)
 
     def _close_source(self) -> None:
         if self._pool is not None:

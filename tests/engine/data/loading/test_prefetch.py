@@ -36,7 +36,7 @@ def begin(slots: Slots[list[int]], told: list[str]) -> Iterator[Begin]:
         if share.indices[0] == broken:
             raise ZeroDivisionError("a bug")
         slot[:] = share.indices.tolist()
-        return Filled(slot, 1, 1)
+        return Filled(slot, 1, 1, np.zeros(1, np.int64))
 
     def one(broken: int = -1) -> Reading[list[int]]:
         shares = (Share(np.array([number]), 1) for number in range(SHARES))

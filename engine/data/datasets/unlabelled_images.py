@@ -1,0 +1,55 @@
+"""Image files of which nothing is known but how a model is given them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.contract.preprocessing import Preprocessing
+from engine.data.datasets.images import ImageSet, UnreadableImage
+from engine.data.decoding.images import decode, decode_whole
+from engine.data.decoding.letterbox import continue_around
+from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.decoding.tiff import Bands
+from engine.data.splits import shown
+
+
+class UnlabelledImages(ImageSet):
+    """Images to predict for, made into squares as the training's were. Their targets are zeros.
+
+    `sides` int32 [n, 2] are the height and width of each file's image once it has been loaded; 0 before, and where `framing` is
+    "crop".
+    """
+
+    mirror = False
+
+    def __init__(self, files: Sequence[str], preprocessing: Preprocessing) -> None:
+        self.targets = torch.zeros(len(files), dtype=torch.int64)
+        self.files = files
+        self.framing = preprocessing.framing
+        self.bands = bands_of(preprocessing)
+        self.sides = np.zeros((len(files), 2), np.int32)
+
+    def path(self, index: int) -> str:
+        return shown(self.files[index])
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        try:
+            content = read_image(self.files[index])
+            if self.framing == "crop":
+                return torch.from_numpy(decode(content, size, channels, self.bands))
+            image, sides = decode_whole(content, channels, size, self.bands)
+            self.sides[index] = sides
+            return torch.from_numpy(continue_around(image, sides) if self.framing == "continued" else image)
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
+
+
+def bands_of(preprocessing: Preprocessing) -> Bands | None:
+    """How the bands of TIFFs become channels, where they are of bands."""
+    if not preprocessing.low:
+        return None
+    return Bands(preprocessing.low, preprocessing.high, preprocessing.mean, preprocessing.std)

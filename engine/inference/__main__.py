@@ -1,0 +1,79 @@
+"""``python -m engine.inference``: reads an order as JSON, prints a `Message` a line, the answer last.
+
+Ctrl+C, SIGTERM, the end of its parent and of who reads its lines end it and its workers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+
+import msgspec
+
+from engine.contract.inference.conversion import ConvertOrder
+from engine.contract.inference.evaluation import EvaluateOrder
+from engine.contract.inference.explanation import ExplainOrder
+from engine.contract.inference.messages import Done, Message, Order, Refused
+from engine.contract.inference.prediction import PredictOrder
+from engine.contract.problems import Problem
+from engine.inference.devices import Say
+from engine.inference.trained_model import CannotLoad
+from engine.system import linux
+
+INTERRUPTED = 130
+_ORDER = msgspec.json.Decoder(EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder)
+_WORK: dict[type[Order], str] = {
+    EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
+    PredictOrder: "engine.inference.prediction.predict:predict",
+    ExplainOrder: "engine.inference.explanation.explain:explain",
+    ConvertOrder: "engine.inference.conversion.convert:convert",
+}
+"""What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells what came of
+it. Raises CannotLoad."""
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    linux.signal_at_parents_death(signal.SIGTERM)
+    linux.name_process("footplate-infer")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a model file prints is no answer
+
+    def say(message: Message) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+        answers.flush()
+
+    try:
+        say(_answer(sys.stdin.buffer.read(), say))
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Once, so that what is cleaned up then is not broken off."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _answer(order: bytes, say: Say) -> Done | Refused:
+    try:
+        wanted = _ORDER.decode(order)
+        module, _, name = _WORK[type(wanted)].partition(":")
+        return Done(path=str(getattr(importlib.import_module(module), name)(wanted, say)))
+    except msgspec.DecodeError as error:
+        return Refused(problems=(Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
+    except CannotLoad as error:
+        return Refused(problems=error.problems)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of torch's may hold up an orderly end

@@ -1,0 +1,115 @@
+"""Work with a model on the devices of its order: waited for in the queue like a run's, with a worker on each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.events import AnyEvent, StepMetrics, Warned
+from engine.contract.inference.messages import Order, Progress
+from engine.contract.problems import Problem
+from engine.contract.worker import WorkerSpec
+from engine.inference.trained_model import CannotLoad
+from engine.inference.worker import ORDER_FILE
+from engine.runs.folder import RunFolder
+from engine.runs.queue import CannotQueue, Line
+from engine.supervisor.environment import usable_cores
+from engine.supervisor.workers.imports import LIGHT, import_all
+from engine.supervisor.workers.standalone import run_workers
+from engine.system import paths
+from engine.system.format import counted
+
+LOOK_S = 0.5
+"""Seconds between checks of the queue."""
+
+Say = Callable[[Progress], object]
+
+
+def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: int, what: str) -> None:
+    """Runs `function`, given as MODULE:NAME, as a worker on each of the order's devices, in `folder`, where it finds the order.
+
+    `total` counts the samples of all workers, `what` names the work in the progress that is said. Raises CannotLoad with
+    what the workers failed of, or where there is no queue.
+    """
+    run = RunFolder(order.run)
+    job = run.job()
+    assert job is not None  # whoever gives the order has seen it
+    job = msgspec.structs.replace(job, devices=order.devices, start="when_free", wait_for_others=False)
+    paths.put_into_place(folder / ORDER_FILE, msgspec.json.encode(order))
+    count = len(order.devices)
+    line = Line(run, job)
+    try:
+        _wait(line, say)
+        say(Progress(fraction=0.0, what="Loading PyTorch"))
+        if sys.platform == "linux":
+            import_all(LIGHT)
+        say(Progress(fraction=0.0, what="Loading the model"))
+        specs = [
+            WorkerSpec(
+                run_folder=str(folder),
+                job=job,
+                rank=rank,
+                world_size=count,
+                devices=order.devices,
+                rendezvous="",
+                threads=max(1, usable_cores() // count),
+            )
+            for rank in range(count)
+        ]
+        failed = run_workers(specs, function, _Progress(total, what, say).take)
+    finally:
+        line.close()
+    if failed is not None:
+        raise CannotLoad(Problem("batch_size" if failed.kind == "out_of_memory" else "", failed.cause))
+
+
+def _wait(line: Line, say: Say) -> None:
+    """Until the devices are free."""
+    while True:
+        try:
+            waiting = line.step()
+        except CannotQueue as error:
+            raise CannotLoad(Problem("devices", str(error))) from error
+        if line.turn:
+            return
+        if waiting is not None:
+            behind = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""
+            say(Progress(fraction=0.0, what=f"Waiting for the devices{behind}"))
+        time.sleep(LOOK_S)
+
+
+class _Progress:
+    """Adds up what the workers have done."""
+
+    def __init__(self, total: int, what: str, say: Say) -> None:
+        self._total = total
+        self._what = what
+        self._say = say
+        self._done: dict[int, int] = {}
+        self._begun: float | None = None
+
+    def take(self, event: AnyEvent) -> None:
+        if isinstance(event, Warned):
+            self._tell((event.message,))
+        elif isinstance(event, StepMetrics):
+            self._begun = self._begun or time.monotonic()
+            self._done[event.epoch] = event.step
+            self._tell()
+
+    def _tell(self, warnings: tuple[str, ...] = ()) -> None:
+        done = sum(self._done.values())
+        seconds = time.monotonic() - self._begun if self._begun is not None else 0.0
+        rate = done / seconds if done and seconds else None
+        self._say(
+            Progress(
+                fraction=min(1.0, done / max(1, self._total)),
+                what=self._what,
+                seconds_left=max(0, self._total - done) / rate if rate else None,
+                images_per_second=rate,
+                warnings=warnings,
+            )
+        )

@@ -1,0 +1,93 @@
+"""A model gone over the samples of a split, batch by batch, and over a share of them where several devices do it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from engine.data.datasets.images import ImageSet
+from engine.data.datasets.samples import SampleSet
+from engine.data.loading.base_loader import Loader
+from engine.data.loading.image_loader import BatchLoader
+from engine.data.loading.sample_loader import SampleLoader
+from engine.data.loading.sampler import GlobalBatchSampler
+from engine.data.randomness import RandomStreams
+from engine.data.splits import Labels
+from engine.inference.trained_model import TrainedModel
+from engine.strategies.base import memory_format
+
+
+class Swept(NamedTuple):
+    """A batch that the model has seen: the numbers of its `samples` in their split, int64 [n]; its inputs, targets and outputs, as
+    its objective takes them, on the model's device."""
+
+    samples: Labels
+    inputs: Tensor
+    targets: Tensor
+    outputs: Tensor
+
+
+class Part(NamedTuple):
+    """The share of all samples that the `rank`th of `world` devices has."""
+
+    rank: int = 0
+    world: int = 1
+
+
+ALONE = Part()
+
+
+def sweep(
+    model: TrainedModel,
+    samples: ImageSet | SampleSet,
+    *,
+    batch_size: int,
+    part: Part = ALONE,
+    start: int = 0,
+    on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
+) -> Iterator[Swept]:
+    """The model's part of each batch of `batch_size` a device, but for the first `start` batches.
+
+    Samples are read and made into inputs as in validation, some batches ahead. An unreadable one is left out, after
+    `on_unreadable(path, why)`.
+    """
+    sampler = GlobalBatchSampler(
+        len(samples), batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False
+    )
+    loader = _loader(model, samples, sampler, on_unreadable)
+    try:
+        for batch in loader.epoch(1, start):
+            assert batch.samples is not None
+            if len(batch.samples):
+                yield Swept(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
+    finally:
+        loader.close()
+
+
+def _loader(
+    model: TrainedModel,
+    samples: ImageSet | SampleSet,
+    sampler: GlobalBatchSampler,
+    on_unreadable: Callable[[str, str], None],
+) -> Loader[Any]:
+    job = model.job
+    if isinstance(samples, SampleSet):
+        return SampleLoader(
+            samples, sampler, threads=job.loader_workers, device=model.device, on_unreadable=on_unreadable
+        )
+    return BatchLoader(
+        samples,
+        sampler,
+        size=model.size,
+        channels=model.channels,
+        resized=model.resized,
+        mean=model.preprocessing.mean,
+        std=model.preprocessing.std,
+        threads=job.loader_workers,
+        device=model.device,
+        on_unreadable=on_unreadable,
+        memory_format=memory_format(job),
+        keep="off",
+    )

@@ -1,0 +1,36 @@
+"""A run's model loaded again measures on its validation split what the run's own last validation measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.inference.sweep import Part, sweep
+from engine.inference.trained_model import CannotLoad, checkpoint_path, load
+from tests.support.consent import agreed
+from tests.support.trained_runs import COUNTING, DATASETS, Trained
+
+
+@pytest.mark.parametrize("task", list(DATASETS))
+def test_that_a_loaded_model_measures_what_its_run_measured(task: str, trained: Callable[[str], Trained]) -> None:
+    of = trained(task)
+    agreed(COUNTING)
+    model = load(of.run, "last")
+    metric = model.objective.metric()
+    seen: list[int] = []
+    val = model.task.splits(of.job).val
+    for rank in range(2):
+        for swept in sweep(model, val, batch_size=3, part=Part(rank, 2)):
+            metric.update(swept.outputs, swept.targets)
+            seen += swept.samples.tolist()
+    assert sorted(seen) == list(range(len(val)))
+    assert metric.compute() == pytest.approx(of.measures, abs=1e-5)
+
+
+def test_that_a_checkpoint_that_is_not_there_is_named_with_those_that_are(trained: Callable[[str], Trained]) -> None:
+    with pytest.raises(CannotLoad) as refused:
+        checkpoint_path(trained("classification").run, "7")
+    (problem,) = refused.value.problems
+    assert problem.field == "checkpoint"
+    assert problem.remedy == "It has: best, last."

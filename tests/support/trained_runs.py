@@ -1,0 +1,114 @@
+"""Small runs of every task, trained once and then used by many tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from engine.contract.events import Planned, Validation
+from engine.contract.job import Job, save_job
+from engine.contract.protocol import ENCODE
+from engine.runs.folder import RunFolder
+from tests.support.boxed import SPLITS, voc
+from tests.support.clouds import make_clouds
+from tests.support.consent import agreed
+from tests.support.edges import make_edged
+from tests.support.lines import make_lined
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
+from tests.support.things import make_things
+from tests.support.worker_group import ROOT, Forker, WorkerGroup
+
+COUNTING = ROOT / "resources/examples/counting.py"
+COUNTS = {"train": 8, "val": 5}
+LABELS = ("red", "green", "blue")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that is over, the job that it was made of, and the measures of its last validation."""
+
+    run: RunFolder
+    job: Job
+    measures: dict[str, float]
+
+
+def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
+    """SPLIT/N.png, in which each of three colours is bright or not, and SPLIT/labels.csv, which says so."""
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        (folder / split).mkdir(parents=True)
+        lines = ["filename," + ",".join(LABELS)]
+        for number in range(count):
+            bright = random.integers(0, 2, 3)
+            bright[number % 3] = 1
+            pixels = random.integers(0, 90, (side, side, 3), dtype=np.uint8) + 150 * bright.astype(np.uint8)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / split / f"{number:03}.png")
+            lines.append(f"{number:03}.png," + ",".join(map(str, bright)))
+        (folder / split / "labels.csv").write_text("\n".join(lines))
+    return folder
+
+
+def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
+    """SPLIT/COLOUR/N.png of noise in three colours, wider than high."""
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for channel, name in enumerate(LABELS):
+            place = folder / split / name
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 160, (side, side + 6, 3), dtype=np.uint8)
+                pixels[..., channel] += 60
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return folder
+
+
+Make = Callable[[Path], Path]
+DATASETS: dict[str, Make] = {
+    "classification": lambda folder: make_colours(folder, COUNTS),
+    "multilabel": lambda folder: make_labelled(folder, COUNTS),
+    "segmentation": lambda folder: make_masked(folder, COUNTS),
+    "road_extraction": lambda folder: make_lined(folder, COUNTS),
+    "edge_detection": lambda folder: make_edged(folder, COUNTS),
+    "detection": lambda folder: voc(folder, SPLITS),
+    "instance_segmentation": lambda folder: make_outlined(folder, COUNTS),
+    "point_segmentation": lambda folder: make_clouds(folder, {"train": 2, "val": 1}),
+    "custom": lambda folder: make_things(folder, 20),
+}
+"""What makes a small dataset of each task."""
+
+_FIELDS: dict[str, dict[str, Any]] = {
+    "classification": {"model": "mnist_cnn", "image_size": 16},
+    "multilabel": {"model": "mnist_cnn", "image_size": 16},
+    "segmentation": {"model": "unet", "encoder": "resnet18", "image_size": 32},
+    "road_extraction": {"model": "linknet34_mtl", "image_size": 32},
+    "edge_detection": {"model": "hed_bn", "image_size": 32},
+    "detection": {"model": "fasterrcnn_mobilenet_light", "image_size": 64, "batch_size": 2},
+    "instance_segmentation": {"model": "maskrcnn_mobilenet_light", "image_size": 64, "batch_size": 2},
+    "point_segmentation": {"model": "pointcnn_x1", "points": 256, "batch_size": 2},
+    "custom": {},
+}
+
+
+def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
+    """Trains the task's small model on its small dataset, in `folder`, for an epoch; `fields` replace those of the job."""
+    values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
+    if task == "custom":
+        values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}
+    values |= (
+        {"task": task, "devices": ("cpu",), "loader_workers": 1, "memory_format": "contiguous"} | _FIELDS[task] | fields
+    )
+    if "dataset" not in values:
+        values["dataset"] = str(DATASETS[task](folder / "dataset"))
+    job = Job(**values)
+    run = RunFolder(folder / "run")
+    group = WorkerGroup(forker, job, run.path).completed()
+    save_job(job, run.job_file)
+    (planned,) = group.of(Planned)
+    run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
+    return Trained(run, job, group.of(Validation)[-1].measures)
