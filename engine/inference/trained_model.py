@@ -21,6 +21,7 @@ from engine.contract.problems import Problem
 from engine.data.datasets.images import DatasetError
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import frame
+from engine.data.decoding.view import View
 from engine.data.transforms.device_transforms import Normalisation
 from engine.models.base import TaskError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
@@ -70,6 +71,10 @@ class TrainedModel:
     def resized(self) -> int:
         """The side of the square that an image is made into, of which the middle of `size` is given to the model."""
         return validation_side(self.job, self.task.entry, self.size)
+
+    def view(self, height: int, width: int) -> View:
+        """How an image of that size lies in the square that the model is given."""
+        return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n, channels, size,
