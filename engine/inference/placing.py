@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +39,21 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
         return labels(scores, classes, threshold)
     if isinstance(scores, ObjectScores):
         return objects(scores, view, sides, classes, threshold)
-    if isinstance(scores, PixelScores):
-        halves = [of_band(band) for band in bands(scores.probabilities, view, *sides)]
-        plane, probability = (np.concatenate(parts) for parts in zip(*halves, strict=True))
-        return Mask(classes=classes, plane=plane, probability=probability)
-    if isinstance(scores, LineScores):
-        likelihood = np.concatenate([band[0].numpy() for band in bands(scores.probabilities, view, *sides)])
-        return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
+    if isinstance(scores, PixelScores | LineScores):
+        parts = bands(scores.probabilities, view, *sides)
+        return of_bands(parts, lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
     raise TypeError(f"{type(scores).__name__} are not of an image")
+
+
+def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
+    """What maps of an image say that come in parts from its top to its bottom, as of `bands`: of `lines` [1, rows, width], else of
+    classes [C, rows, width]."""
+    if lines:
+        likelihood = np.concatenate([part[0].numpy() for part in parts])
+        return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
+    halves = [of_band(part) for part in parts]
+    plane, probability = (np.concatenate(each) for each in zip(*halves, strict=True))
+    return Mask(classes=classes, plane=plane, probability=probability)
 
 
 def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:

@@ -3,7 +3,7 @@ joined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -17,7 +17,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.view import View
 from engine.inference.placing import bands, objects
-from engine.inference.trained_model import TrainedModel
+from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
 SAME = 0.5
@@ -28,6 +28,23 @@ LEAST_WEIGHT = 1e-3
 """The weight of a tile's outermost pixels, as a share of that of its middle, before all weights are made to sum up to 1."""
 EDGE_PX = 1.5
 """A box that comes so near to its tile's edge is cut by it."""
+
+
+class ImageModel(Protocol):
+    """A model of images, as `engine.inference.trained_model.TrainedModel` is one."""
+
+    objective: Objective
+    classes: tuple[str, ...]
+    size: int
+
+    def view(self, height: int, width: int) -> View:
+        """How an image of that size lies in the square that the model is given."""
+
+    def inputs(self, images: Sequence[Bytes]) -> Tensor:
+        """What the model is given for images uint8 [h, w, channels]."""
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The model's outputs, on its device."""
 
 
 class Picture(Protocol):
@@ -84,31 +101,30 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
     return [round(number * (length - side) / (count - 1)) for number in range(count)]
 
 
-def tiled_maps(model: TrainedModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
+def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
     """The probabilities of a model of pixels, float32 [k, rows, width] from the top of the image to its bottom: the weighted mean
     of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges."""
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
     sums = weights = torch.empty(0)
-    for top, tiles in zip(tops, _rows_of_tiles(model, picture, tiling), strict=True):
+    for (top, following), tiles in zip(pairwise((*tops, height)), _rows_of_tiles(model, picture, tiling), strict=True):
         for tile in tiles:
             assert isinstance(tile.scores, PixelScores | LineScores)
             values = torch.cat(list(bands(tile.scores.probabilities, tile.view, *tile.sides)), 1)
-            if not len(sums):
-                sums, weights = values.new_zeros((len(values), tile.sides[0], width)), values.new_zeros((tile.sides[0], width))
             tall, wide = tile.sides
+            if not len(sums):
+                sums, weights = values.new_zeros((len(values), tall, width)), values.new_zeros((tall, width))
             weight = _window(tall)[:, None] * _window(wide)
             sums[:, :, tile.left : tile.left + wide] += values * weight
             weights[:, tile.left : tile.left + wide] += weight
-        following = next((each for each in tops if each > top), height)
-        done = following - top if following < height else height - top
+        done = following - top
         yield sums[:, :done] / weights[:done]
         kept = len(weights) - done
         sums[:, :kept], weights[:kept] = sums[:, done:].clone(), weights[done:].clone()
         sums[:, kept:], weights[kept:] = 0, 0
 
 
-def tiled_objects(model: TrainedModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
+def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
     """The objects in all tiles, each once: of those of one class with much the same box the one with the highest score stays
     (NMS), and what an edge of a tile cut off gives way to the whole object."""
     height, width = picture.sides
@@ -141,7 +157,7 @@ def tiled_objects(model: TrainedModel, picture: Picture, tiling: Tiling, thresho
     )
 
 
-def _rows_of_tiles(model: TrainedModel, picture: Picture, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
+def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
     """The tiles of each row of them. The next row is read meanwhile."""
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
@@ -178,8 +194,7 @@ def _cut(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
     inner = np.array([tile.left + wide < width, tile.top + tall < height])
     high = np.where(inner, np.array([wide, tall]) - EDGE_PX, np.inf)
-    cut: np.ndarray = (found.boxes[:, :2] < low).any(1) | (found.boxes[:, 2:] > high).any(1)
-    return cut
+    return np.asarray((found.boxes[:, :2] < low).any(1) | (found.boxes[:, 2:] > high).any(1))
 
 
 def _once(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
