@@ -18,6 +18,7 @@ from engine.cli import (
     export,
     finders,
     listing,
+    predict,
     queue,
     recipes,
     resume,
@@ -122,6 +123,10 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
     export.add_export(command)
     command.set_defaults(command=export.export)
+
+    command = commands.add_parser("predict", help="predict with a run's model for images, videos or point clouds")
+    predict.add_predict(command)
+    command.set_defaults(command=predict.predict)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,15 +19,14 @@ _PATTERN = "journal-*.jsonl"
 
 
 class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
-    """An object: its class, its score, its box (x1, y1, x2, y2 in pixels), its pixels as COCO's packed run lengths ("" of a box
-    alone) with their number, and its outlines as x and y in turn."""
+    """An object: its class, its score, its box (x1, y1, x2, y2 in pixels), its area in pixels, and which they are as COCO's packed run
+    lengths, "" of a box alone."""
 
     number: int
     score: float
     box: tuple[float, float, float, float]
+    area: float
     runs: str = ""
-    area: float = 0.0
-    outlines: tuple[tuple[float, ...], ...] = ()
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -135,9 +133,3 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         if line.endswith(b"\n"):
             yield offset, line
         offset += len(line)
-
-
-def clear(folder: Path) -> None:
-    """Deletes the journals, when they are no longer needed."""
-    for file in folder.glob(_PATTERN):
-        os.unlink(file)

@@ -12,7 +12,7 @@ Outlines = tuple[tuple[float, ...], ...]
 def packed_runs(window: Window, height: int, width: int) -> str:
     """The pixels in an image of that size as COCO's compressed RLE: run lengths down one column after another, first those out of the
     mask, in the text of cocoapi's `rleToString` (maskApi.c)."""
-    tall, wide = window.pixels.shape
+    tall = len(window.pixels)
     column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
     # Each row of the padded array has the ends of the runs of a column, which are moved to where they lie in the image.
     which, where = np.divmod(column, tall + 2)
