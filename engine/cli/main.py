@@ -124,9 +124,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_export(command)
     command.set_defaults(command=export.export)
 
-    command = commands.add_parser("predict", help="predict with a run's model for images, videos or point clouds")
-    predict.add_predict(command)
-    command.set_defaults(command=predict.predict)
+    predict.add_predict(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.inference import add_model, done, model_values
@@ -19,7 +19,10 @@ TOLD_ROWS, TOLD_SKIPS = 10, 5
 """Results, and files that were left out, that are shown."""
 
 
-def add_predict(parser: argparse.ArgumentParser) -> None:
+def add_predict(commands: Any) -> None:
+    """Adds the command to the subparsers of the whole command line."""
+    parser = commands.add_parser("predict", help="predict with a run's model for images, videos or point clouds")
+    parser.set_defaults(command=predict)
     add_model(parser)
     parser.add_argument(
         "paths",

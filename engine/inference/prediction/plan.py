@@ -70,9 +70,7 @@ class PlanFolder:
         return msgspec.json.decode((self.folder / _PLAN).read_bytes(), type=Plan)
 
     def sources(self) -> Sources:
-        return Sources(self.plan().kind, *(self._names(name) for name in (LOCK = "lock"
-"""What the process holds that writes into the folder."""
-_FILES, _NAMES)))
+        return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def todo(self) -> Labels:
         """The numbers of the samples that are not done, int64 [n]."""
