@@ -13,9 +13,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from msgspec import structs
 from PIL import Image
 
 from engine.contract.inference.prediction import PREDICTED
+from engine.inference.prediction.predict import predict
+from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import ROOT, command
 from tests.engine.supervisor.supervised import wait_until
 from tests.support.trained_runs import Trained
@@ -97,15 +100,13 @@ def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     assert sorted(path.name for path in (out / ".footplate").iterdir()) == ["lock", "state.json"]
 
     before = (out / "predictions.json").stat()
-    process = start()
-    assert process.communicate(timeout=60)[0].startswith(f"{files[0]}: ")
-    assert (out / "predictions.json").stat() == before
-
-    words = (*words, "--threshold", "0.3")
-    process = start()
-    told = process.communicate(timeout=60)[1]
-    assert process.returncode == 2
-    assert "holds the results of other predictions: they differ in threshold." in told
+    order = structs.replace(found.order, devices=("cpu", "cpu"))
+    assert predict(order, print) == out / "predictions.json"
+    with pytest.raises(CannotLoad, match="holds the results of other predictions: they differ in overlays, threshold"):
+        predict(structs.replace(order, threshold=0.3, overlays=True), print)
+    Path(files[8]).unlink()
+    with pytest.raises(CannotLoad, match="holds the results of other predictions: other files are there now"):
+        predict(order, print)
     assert (out / "predictions.json").stat() == before
 
 
