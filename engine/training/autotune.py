@@ -23,6 +23,7 @@ from engine.contract.job import Job, deciding
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
+from engine.system.format import counted
 from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
@@ -207,7 +208,7 @@ class Autotuner:
 
     @property
     def _too_short(self) -> str:
-        return f"a run of {self._steps} steps is too short for a trial to pay off"
+        return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
 
     @property
     def _failed(self) -> str:
