@@ -49,7 +49,7 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Trains as `spec` says, telling the supervisor through `channel`; returns the exit code.
+    """Trains as `spec` says, reporting to the supervisor through `channel`; returns the exit code.
 
     0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
     `every_step`, the metrics of every step are told, as measurements need.
@@ -135,7 +135,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     trials = Autotuner(
-        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send
+        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), emit=reporter.send
     )
     resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)
