@@ -54,7 +54,8 @@ class OptimizerStep:
     `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which only the
     schedule moved. `updates` counts those that were made.
 
-    The parameters named in `held` stay as they are, whatever their gradients, until `release`.
+    The parameters named in `held` stay as they are, whatever their gradients, until `release`. Whenever parameters have been
+    changed, `share_updates` (`Strategy.share_updates`) is called.
 
     Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
     DTensor's dispatch, and its fused form serves all strategies alike.
@@ -69,6 +70,7 @@ class OptimizerStep:
         sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value,
         *,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
+        share_updates: Callable[[], None] = lambda: None,
         held: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
@@ -78,6 +80,7 @@ class OptimizerStep:
         self._device = device
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
+        self._share_updates = share_updates
         self._skips = job.on_not_finite == "skip"
         self._clip_norm = job.clip_norm
         # The optimizer numbers them group by group.
@@ -161,6 +164,7 @@ class OptimizerStep:
         self._scaler.update()
         if self._averages is not None:
             self._averages.update(self.updates)
+        self._share_updates()
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
@@ -198,7 +202,9 @@ class OptimizerStep:
             return
         self._follow_shards()
         with self._averages.in_place():
+            self._share_updates()
             yield
+        self._share_updates()
 
     def go_to(self, steps: int) -> None:
         """Sets the schedule to where it is after so many steps."""

@@ -11,6 +11,7 @@ from engine.strategies.hybrid import PipelineReplicas
 from engine.strategies.model_parallel import ModelParallel
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.single import SingleDevice
+from engine.strategies.zero1 import ShardedOptimizer
 from engine.system.plugins import Registry, Unusable
 
 
@@ -28,6 +29,7 @@ _OWN: dict[str, type[Strategy]] = {
         SingleDevice,
         DataParallel,
         DataParallelProcesses,
+        ShardedOptimizer,
         FullySharded,
         ModelParallel,
         Pipeline,

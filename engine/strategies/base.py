@@ -150,12 +150,13 @@ class Strategy(ABC):
         """
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """This rank's trainable parameters, by their names in the plain model."""
+        """The trainable parameters that this rank updates, by their names in the plain model."""
         named = (each for part in self.parts for each in part.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
-        """This rank's floating-point buffers, as BatchNorm's statistics, by their names in the plain model."""
+        """The floating-point buffers, as BatchNorm's statistics, that this rank averages with its parameters, by their
+        names in the plain model."""
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
@@ -177,6 +178,17 @@ class Strategy(ABC):
         All ranks call it together; where every rank holds all parameters it is `value` itself.
         """
         return value
+
+    @property
+    def state_ranks(self) -> int:
+        """How many ranks, from 0 on, update each a part of the parameters, and all of them together."""
+        return self.dims.pipeline
+
+    def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
+        """Gives what this rank has changed of `parameters` to the ranks that hold them, too, and takes over theirs.
+
+        All ranks call it together.
+        """
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""

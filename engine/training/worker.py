@@ -110,6 +110,7 @@ class Prepared(NamedTuple):
             strategy.device,
             strategy.sum_over_shards,
             all_reduce_max=strategy.collectives.all_reduce_max,
+            share_updates=strategy.share_updates,
             held=self.held,
             groups=self.groups,
             buffers=strategy.buffers(),

@@ -115,6 +115,7 @@ SETTINGS = {
     "accumulation": Setting(1, {"strategy": "single", "accumulation": 4}, (4,) * 4),
     "ddp": Setting(2, {"strategy": "ddp"}, (8, 8), (0,), "rank"),
     "ddp-accumulation": Setting(2, {"strategy": "ddp", "accumulation": 2}, (4,) * 4, (0, 1), "half"),
+    "zero1": Setting(2, {"strategy": "zero1"}, (8, 8), (0,), "rank"),
     "fsdp": Setting(2, {"strategy": "fsdp"}, (8, 8), (0,), "rank"),
     "model_parallel": Setting(2, {"strategy": "model_parallel"}, (16,), streams="stage"),
     "gpipe": _pipeline("gpipe"),
@@ -142,7 +143,7 @@ SETTINGS = {
 
 EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "ddp", "model_parallel", "1f1b")),
-    *(("cnn", "zbv"), ("dropout", "ddp"), ("tied", "fsdp")),
+    *(("cnn", "zbv"), ("dropout", "ddp"), ("batchnorm", "zero1"), ("tied", "fsdp")),
 }
 """A few seconds each; the others take as long again."""
 

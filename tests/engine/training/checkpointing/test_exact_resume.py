@@ -43,6 +43,7 @@ STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {}),
     "ddp": (2, {"bucket_mib": 0.5}),
     "ddp of four": (4, {"strategy": "ddp", "bucket_mib": 0.5}),
+    "zero1": (2, {"bucket_mib": 0.5}),
     "pipeline": (2, {"pipeline_schedule": "1f1b", "microbatches": 2}),
     "fsdp": (2, {}),
     "fsdp of four": (4, {"strategy": "fsdp"}),
