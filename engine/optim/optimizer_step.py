@@ -47,6 +47,8 @@ class OptimizerStep:
     them, and the schedule counts steps alone. fp16 scales the loss and leaves a step out where gradients overflow on any
     rank.
 
+    Parameters named in `repeated` (`Strategy.repeated`) are left to another rank where values are added up over the ranks.
+
     `buffers` are those that are averaged with the parameters, by name.
 
     Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
@@ -72,6 +74,7 @@ class OptimizerStep:
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
         share_updates: Callable[[], None] = lambda: None,
         held: Collection[str] = (),
+        repeated: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
     ) -> None:
@@ -89,6 +92,7 @@ class OptimizerStep:
         self._own: list[Tensor] = [
             own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
         ]
+        self._counted = [own for name, own in zip(self._parameters, self._own, strict=True) if name not in repeated]
         self._holds = bool(held)
         self._held = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in held]
         self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
@@ -176,8 +180,8 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not own)])[0]
 
     def _norm(self) -> Tensor:
-        """Of the gradients that this rank holds."""
-        return get_total_norm([own.grad for own in self._own if own.grad is not None]).to(self._device)
+        """Of the gradients that this rank holds and no other counts."""
+        return get_total_norm([own.grad for own in self._counted if own.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:

@@ -11,6 +11,7 @@ from engine.strategies.hybrid import PipelineReplicas
 from engine.strategies.model_parallel import ModelParallel
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.single import SingleDevice
+from engine.strategies.tensor_parallel import ReplicatedTensorParallel, ShardedTensorParallel, TensorParallel
 from engine.strategies.zero1 import ShardedOptimizer
 from engine.system.plugins import Registry, Unusable
 
@@ -35,6 +36,9 @@ _OWN: dict[str, type[Strategy]] = {
         Pipeline,
         PipelineReplicas,
         HybridSharded,
+        TensorParallel,
+        ReplicatedTensorParallel,
+        ShardedTensorParallel,
     )
 }
 STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", _OWN, _accept)

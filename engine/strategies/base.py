@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
-from engine.contract.events import Warned
+from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.parallel.layout import Layout, layout
@@ -110,9 +110,13 @@ class Strategy(ABC):
         self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
+        self.stream_rank = spec.rank // self.dims.tensor
+        """Which of the ranks that draw random numbers of their own this rank draws as."""
+        self.counts = self.coordinate.tensor == 0
+        """Whether this rank's results are the run's, and not those that another rank has, too."""
         self.profiler = self.profiles(self.device)
         """`step` marks its parts here."""
-        self.remarks: list[Warned] = []
+        self.remarks: list[Warned | LogLine] = []
         """Messages to the user about how the model was laid out, on rank 0 after `wrap`."""
 
     def setup(self) -> None:
@@ -178,6 +182,11 @@ class Strategy(ABC):
         All ranks call it together; where every rank holds all parameters it is `value` itself.
         """
         return value
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The names of `parameters` that another rank holds, too, of those whose values `sum_over_shards` adds up."""
+        return frozenset()
 
     @property
     def state_ranks(self) -> int:

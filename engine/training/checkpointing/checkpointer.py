@@ -417,7 +417,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     """
     rank, ranks = strategy.spec.rank, strategy.state_ranks
     # Ranks that hold shards put the state together; where each holds all of its part, the first replica's is enough.
-    state = optimizer_step.state_dict() if strategy.dims.shard > 1 or rank < ranks else None
+    state = optimizer_step.state_dict() if strategy.dims.shard * strategy.dims.tensor > 1 or rank < ranks else None
     if ranks == 1:
         return state if rank == 0 else None
     synchronize(strategy.device)
