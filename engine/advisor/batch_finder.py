@@ -95,7 +95,7 @@ def _unit(job: Job) -> int:
     if strategy is None:
         return 1
     laid = layout(job, strategy)
-    sharing = laid.replicas if strategy.cuts_model else len(job.devices)
+    sharing = laid.replicas if strategy.cuts_model or strategy.splits_layers else len(job.devices)
     return sharing * job.accumulation * (laid.microbatches or 1)
 
 

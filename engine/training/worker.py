@@ -110,7 +110,9 @@ class Prepared(NamedTuple):
             strategy.device,
             strategy.sum_over_shards,
             all_reduce_max=strategy.collectives.all_reduce_max,
+            share_updates=strategy.share_updates,
             held=self.held,
+            repeated=strategy.repeated,
             groups=self.groups,
             buffers=strategy.buffers(),
         )
@@ -167,7 +169,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
-        seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
+        seed(streams.number(Purpose.MODEL, rank=strategy.stream_rank))  # dropout draws differently on every rank
         if checkpoint is not None:
             checkpoint.take_over(strategy, optimizer_step, checkpointer, begin)
             del checkpoint, prepared  # which hold what has been taken over
