@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -106,10 +105,9 @@ class EdgeDetection(Task):
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Of masks the edges that are in them."""
-        if not isinstance(splits.train, MaskedImages) or not isinstance(splits.val, MaskedImages):
+        if not isinstance(splits.train, MaskedImages):
             return splits
-        train, val = (EdgesOfMasks(split, len(splits.classes)) for split in (splits.train, splits.val))
-        return replace(splits, classes=CLASSES, train=train, val=val)
+        return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if job.model in ("bdcn", "bdcn_bn"):

@@ -65,12 +65,13 @@ class ClassMapping(_Kept, frozen=True):
     """How the classes of the folder, by name, are those of the model.
 
     `missing` are classes of the model that the folder does not name, `unknown` those of the folder that the model does not know, and
-    `ignored` how many samples, objects, or files that hold pixels or points of these were left out of the measures.
+    `ignored` how many images, labels or boxes of these were left out of the measures; None of pixels, points and outlines, which
+    are left out uncounted.
     """
 
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    ignored: int = 0
+    ignored: int | None = 0
 
 
 class ReliabilityBin(_Kept, frozen=True):
