@@ -114,6 +114,7 @@ class ThresholdRow(_Kept, frozen=True):
 
 
 ErrorKind = Literal["classification", "localisation", "both", "duplicate", "background", "missed"]
+SizeName = Literal["small", "medium", "large"]
 
 
 class BoxErrors(_Kept, frozen=True):
@@ -129,7 +130,7 @@ class SizePrecision(_Kept, frozen=True):
     """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on disk: "small" up
     to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there are none."""
 
-    size: Literal["small", "medium", "large"]
+    size: SizeName
     objects: int
     ap: Interval | None = None
     ap50: Interval | None = None
