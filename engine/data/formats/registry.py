@@ -35,9 +35,9 @@ IMAGES_BY_CLASS = ("imagefolder", "idx")
 
 class Format(NamedTuple):
     """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders
-    are `folders`, is not of that kind, judged by names alone. `holds` and `layout` say what such a folder holds and
-    how it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class
-    besides.
+    are `folders`, is not of that kind, judged by names alone; a `val_fraction` of 0 leaves a folder without splits
+    whole. `holds` and `layout` say what such a folder holds and how it is laid out, `task` what is learnt of it; where
+    it `claims` a folder, that is none of images by class besides.
 
     Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own, `open`
     opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
