@@ -19,6 +19,7 @@ from engine.cli import (
     export,
     finders,
     listing,
+    predict,
     queue,
     recipes,
     resume,
@@ -127,6 +128,8 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
     evaluate.add_evaluate(command)
     command.set_defaults(command=evaluate.evaluate)
+
+    predict.add_predict(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)

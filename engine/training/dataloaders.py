@@ -179,7 +179,7 @@ def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):
-        features = train.split.features if isinstance(train, PointBlocks) else ()
-        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features)
+        features, values = (train.split.features, train.code.values) if isinstance(train, PointBlocks) else ((), ())
+        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features, values=values)
     low, high = (train.bands.low, train.bands.high) if train.bands is not None else ((), ())
     return Preprocessing(framing=train.framing, mean=tuple(mean), std=tuple(std), low=low, high=high)

@@ -82,7 +82,7 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         try:
-            positions, _, labels = read_cloud(split.files[usable[row]], ())
+            positions, _, labels, _ = read_cloud(split.files[usable[row]], ())
             rows = spread_evenly(len(positions), DRAWN_POINTS)
             drawn = draw_points(positions[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
         except Exception:
