@@ -39,7 +39,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Fields that a later version adds are passed over by this one."""
 
 
-class ReviewedSample(_Kept, frozen=True):
+class ReviewedSample(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample and how the model did on it; what the task does not have is None.
 
     `path` is as in the evaluation, fit to print; `file` is the path of its own file, "" where it has none. `true` and `predicted` are
@@ -56,7 +56,7 @@ class ReviewedSample(_Kept, frozen=True):
     confidence: float | None = None
 
 
-class LabelIssue(_Kept, frozen=True):
+class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A label that is probably wrong.
 
     `given` is what the dataset says and `suggested` what the model finds; of samples with several labels, "" stands for "not that
@@ -71,9 +71,9 @@ class LabelIssue(_Kept, frozen=True):
     suggested_probability: float
 
 
-class DuplicatePair(_Kept, frozen=True):
+class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """Two images that are the same, or nearly. `distance` is in how many of the 64 bits of their perceptual hashes they differ;
-    `exact` says that their files are equal byte by byte. `label` and `other_label` are empty where the task has no classes of images."""
+    `exact` says that their files are equal byte by byte, `labels_differ` that their classes are not the same."""
 
     first: ReviewedSample
     second: ReviewedSample
@@ -82,7 +82,7 @@ class DuplicatePair(_Kept, frozen=True):
     labels_differ: bool = False
 
 
-class Review(_Kept, frozen=True):
+class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """What was found. `id` names its file, `date` is in UTC as 2026-11-24T13:33:49Z.
 
     `held_out` says whether no sample was in the training of the model that predicted it, and `origin` in a sentence which samples the
@@ -110,7 +110,7 @@ class Review(_Kept, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-class Mark(_Kept, frozen=True):
+class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample that a user has marked. `reason` is in words; `label` and `prediction` are for the table. With a `new_label` its label
     is to be that, else the sample is to go."""
 
@@ -132,7 +132,7 @@ class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
     undo: str = ""
 
 
-class Change(_Kept, frozen=True):
+class Change(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample that differs in a copy. `original` is its file in the dataset, `path` where an unchanged copy has it, and
     `moved_to` where it lies now, "" where it was left out; both are relative to the copy."""
 
@@ -142,14 +142,14 @@ class Change(_Kept, frozen=True):
     reason: str = ""
 
 
-class Changes(_Kept, frozen=True):
+class Changes(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """All that makes a copy differ from the folder `dataset`."""
 
     dataset: str
     changes: tuple[Change, ...] = ()
 
 
-class Marked(_Kept, frozen=True):
+class Marked(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a `MarkOrder`: what was written, and how many samples were left out, relabelled, or put back."""
 
     csv: str = ""
