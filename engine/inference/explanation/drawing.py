@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,8 +10,7 @@ from torch.nn import functional
 
 from engine.contract.inference.explanation import Box
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.letterbox import boxed
-from engine.inference.trained_model import TrainedModel
+from engine.data.decoding.view import View
 
 MOST = 1600
 """The long side of what is drawn, in pixels at most: maps are coarse, and a photograph of 50 megapixels takes seconds to write."""
@@ -27,38 +24,10 @@ _COLOURS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 5
 Floats = npt.NDArray[np.float32]
 
 
-class Frame(NamedTuple):
-    """Where a whole image lies in the square that the model is given, in its pixels; partly outside, where only its middle is given."""
-
-    top: float
-    left: float
-    height: float
-    width: float
-
-    def in_image(self, box: Box, size: tuple[int, int]) -> Box:
-        """A box x1, y1, x2, y2 of the square in pixels of the image of `size`, height and width."""
-        across, down = size[1] / self.width, size[0] / self.height
-        x1, y1, x2, y2 = box
-        return (x1 - self.left) * across, (y1 - self.top) * down, (x2 - self.left) * across, (y2 - self.top) * down
-
-
-def frame_of(height: int, width: int, model: TrainedModel) -> Frame:
-    """Where an image of these sides lies, as `TrainedModel.inputs` lays it."""
-    resized = model.resized
-    margin = (resized - model.size) // 2
-    if model.preprocessing.framing != "crop":
-        top, left, tall, wide = boxed(height, width, resized)
-    else:
-        scale = resized / min(height, width)
-        tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
-        top, left = -((tall - resized) // 2), -((wide - resized) // 2)
-    return Frame(top - margin, left - margin, tall, wide)
-
-
-def seen_part(frame: Frame, size: tuple[int, int], side: int) -> Box:
-    """The part of an image of `size`, height and width, that the model was given, in its pixels."""
-    x1, y1, x2, y2 = frame.in_image((0, 0, side, side), size)
-    return max(0.0, x1), max(0.0, y1), min(float(size[1]), x2), min(float(size[0]), y2)
+def seen_part(view: View, size: tuple[int, int], side: int) -> Box:
+    """The part of an image of `size`, height and width, that the model was given in its square of `side`, in the image's pixels."""
+    left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
+    return left, top, right, bottom
 
 
 def shown(pixels: Bytes) -> Bytes:
@@ -74,14 +43,16 @@ def shown(pixels: Bytes) -> Bytes:
     return np.ascontiguousarray(small.numpy())
 
 
-def unframed(heat: Tensor, frame: Frame, size: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """A map [s, s] of the square laid back on an image that is drawn in `size`, height and width: float32 of that size, and which of
-    its pixels the model was given. Each pixel takes what is at its middle."""
+def laid_back(
+    heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """A map [s, s] of the square laid back on its image of `size`, height and width, that is drawn in another: float32 of the size
+    `drawn`, and which of its pixels the model was given. Each pixel takes what is at its middle."""
     side = heat.shape[-1]
-    rows = frame.top + (torch.arange(size[0]) + 0.5) * frame.height / size[0]
-    columns = frame.left + (torch.arange(size[1]) + 0.5) * frame.width / size[1]
+    rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
+    columns = (torch.arange(drawn[1]) + 0.5) * size[1] / drawn[1] * view.scale_x + view.left
     seen = ((rows >= 0) & (rows <= side))[:, None] & ((columns >= 0) & (columns <= side))
-    grid = torch.stack(torch.meshgrid(2 * columns / side - 1, 2 * rows / side - 1, indexing="xy"), -1)
+    grid = torch.stack(torch.meshgrid(2 * columns / side - 1, 2 * rows / side - 1, indexing="xy"), -1).float()
     laid = functional.grid_sample(heat.cpu()[None, None], grid[None], padding_mode="border", align_corners=False)[0, 0]
     return (laid * seen).numpy(), seen.numpy()
 

@@ -109,7 +109,9 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
             seen = _deepest(seen, made.shape[1], side)
         seen = _depended_on(seen, score(made), side) or seen
     if not seen:
-        raise NoFeatureMap("The model has no layer with a map of features: none gives values for the parts of an image.")
+        raise NoFeatureMap(
+            "The model has no layer with a map of features: none gives values for the parts of an image."
+        )
     fine = [each for each in seen if min(each.grid) >= LEAST] or [max(seen, key=lambda each: each.grid)]
     return Layer(fine[-1].name, fine[-1].grid)
 
