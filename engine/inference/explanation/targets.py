@@ -42,12 +42,12 @@ class Kind(NamedTuple):
 
 
 def _of_class(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> list[Target]:
-    likely = outputs[0].softmax(0)
+    likely = outputs[0].detach().softmax(0)
     return _logits(model, outputs, likely, wanted or [int(likely.argmax())])
 
 
 def _of_labels(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> list[Target]:
-    likely = outputs[0].sigmoid()
+    likely = outputs[0].detach().sigmoid()
     found = [number for number in likely.argsort(descending=True).tolist() if likely[number] >= THRESHOLD]
     return _logits(model, outputs, likely, wanted or found[:1] or [int(likely.argmax())])
 
@@ -64,7 +64,7 @@ def _of_pixels(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> l
     if not wanted:
         counts = torch.bincount(found.flatten(), minlength=len(logits))
         wanted = [int(counts[1:].argmax()) + 1 if counts[1:].any() else 0]
-    likely = logits.softmax(0)
+    likely = logits.detach().softmax(0)
     return [_over(model.classes[number], logits[number], likely[number], found == number) for number in wanted]
 
 
@@ -83,14 +83,14 @@ def _of_roads(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> li
 
 def _of_edges(model: TrainedModel, outputs: Tensor, wanted: Sequence[int]) -> list[Target]:
     logits = outputs[0, -1]
-    likely = logits.sigmoid()
+    likely = logits.detach().sigmoid()
     return [_over(model.classes[0], logits, likely, likely >= 0.5)]
 
 
 def _of_boxes(model: TrainedModel, outputs: Sequence[dict[str, Tensor]], wanted: Sequence[int]) -> list[Target]:
     """The surest detection of each class that is wanted; without any, the surest ones that would be shown, or the surest."""
     (found,) = outputs
-    scores, labels = found["scores"], found["labels"] - 1
+    scores, labels = found["scores"].detach(), found["labels"] - 1
     order = scores.argsort(descending=True, stable=True).tolist()
     if wanted:
         chosen = [next((row for row in order if labels[row] == number), None) for number in wanted]
@@ -98,7 +98,7 @@ def _of_boxes(model: TrainedModel, outputs: Sequence[dict[str, Tensor]], wanted:
         chosen = [row for row in order if scores[row] >= SHOWN][:BOXES] or order[:1]
     return [
         Target(
-            model.classes[int(labels[row])], scores[row], float(scores[row]), tuple(found["boxes"][row].tolist())
+            model.classes[int(labels[row])], found["scores"][row], float(scores[row]), tuple(found["boxes"][row].detach().tolist())
         )
         for row in chosen
         if row is not None
