@@ -16,6 +16,7 @@ from engine.cli import (
     cut,
     doctor,
     evaluate,
+    explain,
     export,
     finders,
     listing,
@@ -130,6 +131,10 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=evaluate.evaluate)
 
     predict.add_predict(commands)
+
+    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
+    explain.add_explain(command)
+    command.set_defaults(command=explain.explain)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
