@@ -6,11 +6,11 @@ dropped stay where they are, with a score of -1, and the best of them are taken 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from onnxscript import FLOAT
-from onnxscript import opset18 as op
+from onnxscript import opset18
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models.detection import FCOS, FasterRCNN, RetinaNet
@@ -19,6 +19,8 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.ops import nms, roi_align
 
 from engine.models.torchvision_detectors import NONE
+
+op: Any = opset18
 
 
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
@@ -37,7 +39,7 @@ def _(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     return torch.empty_like(scores, dtype=torch.bool)
 
 
-def _nms_mask_in_onnx(boxes: FLOAT, scores: FLOAT, threshold: float) -> Any:
+def _nms_mask_in_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
     most = op.Slice(op.Shape(scores), [1], [2])
     selected = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), most, [threshold], [0.0])
     places = op.Gather(selected, [0, 2], axis=1)
@@ -45,7 +47,7 @@ def _nms_mask_in_onnx(boxes: FLOAT, scores: FLOAT, threshold: float) -> Any:
     return op.Cast(op.ScatterND(op.ConstantOfShape(op.Shape(scores)), places, ones), to=9)  # to bool
 
 
-TRANSLATIONS = {torch.ops.footplate.nms_mask.default: _nms_mask_in_onnx}
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.footplate.nms_mask.default: _nms_mask_in_onnx}
 """What the exporter puts for the operations defined here."""
 
 
