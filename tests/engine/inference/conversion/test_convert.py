@@ -16,8 +16,22 @@ def test_each(task, trained, tmp_path):
     agreed(COUNTING)
     said = []
     opts = OnnxOptions(int8=task in ("classification", "segmentation"))
-    made = read_converted(convert(ConvertOrder(run=str(of.run.path), checkpoint="last", to=("onnx", "safetensors"), out=str(tmp_path / "out.zip"), packed=True, onnx=opts), said.append))
+    made = read_converted(
+        convert(
+            ConvertOrder(
+                run=str(of.run.path),
+                checkpoint="last",
+                to=("onnx", "safetensors"),
+                out=str(tmp_path / "out.zip"),
+                packed=True,
+                onnx=opts,
+            ),
+            said.append,
+        )
+    )
     import msgspec
+
     print(msgspec.json.format(msgspec.json.encode(made)).decode())
     import zipfile
+
     zipfile.ZipFile(tmp_path / "out.zip").extractall("/tmp/out_" + task)
