@@ -9,12 +9,16 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from engine.cli import (
     arguments,
     cache,
+    convert,
     cut,
     doctor,
+    evaluate,
+    explain,
     export,
     finders,
     listing,
@@ -124,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_export(command)
     command.set_defaults(command=export.export)
 
-    predict.add_predict(commands)
+    _add_model_commands(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
@@ -140,9 +144,25 @@ def parser() -> argparse.ArgumentParser:
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
-    command.set_defaults(command=doctor.doctor)
+    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
+        command=doctor.doctor
+    )
     return root
+
+
+def _add_model_commands(commands: Any) -> None:
+    """Adds what is done with the model of a run."""
+    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    evaluate.add_evaluate(command)
+    command.set_defaults(command=evaluate.evaluate)
+
+    predict.add_predict(commands)
+
+    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
+    explain.add_explain(command)
+    command.set_defaults(command=explain.explain)
+
+    convert.add_commands(commands)
 
 
 def _version() -> str:
