@@ -53,7 +53,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
         folder.put_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
         with Journal(folder.folder, plan.start, share.rank) as journal:
-            worker = _Worker(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
+            worker = Predicting(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
             {"images": worker.images, "clouds": worker.clouds, "folder": worker.own}[plan.kind]()
     except (OSError, NoVideo) as error:
         raise TaskError.of(cannot_write(Path(order.out), error)) from error
@@ -68,7 +68,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
     return Problem("out", f"The results can't be written into {shown(str(out))}: {reason}.", "Choose another folder.")
 
 
-class _Worker:
+class Predicting:
     def __init__(
         self,
         order: PredictOrder,

@@ -16,6 +16,7 @@ from PIL import Image
 from engine.contract.inference.prediction import PREDICTED, PredictOrder
 from engine.inference import Run, frames
 from engine.inference.prediction.predict import predict
+from engine.inference.prediction.sources import list_sources
 from engine.inference.trained_model import CannotLoad
 from engine.inference.video import NoVideo, VideoWriter
 from engine.tasks.predictions import Labels
@@ -32,6 +33,13 @@ def images(tmp_path: Path) -> Path:
     for number, name in enumerate(("a.png", "a.bmp", "A.jpg")):
         Image.fromarray(np.full((30, 20, 3), 80 * number, np.uint8)).save(folder / name)
     return folder
+
+
+def test_that_the_files_of_no_two_results_have_one_name(images: Path) -> None:
+    for _ in range(2):
+        sources = list_sources((str(images), str(images / "a.png")), "images", str(images / "out"))
+        assert [Path(file).name for file in sources.files] == ["A.jpg", "a.bmp", "a.png", "a.png"]
+        assert list(sources.names) == ["A", "a-bmp", "a-png", "a-png-2"]
 
 
 def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
