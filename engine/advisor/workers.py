@@ -27,10 +27,10 @@ def import_for(job: Job) -> None:
         import_all(modules_for(world_size(job)))
 
 
-def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent], object]) -> Failed | None:
+def run_workers(job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object]) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; what they failed of, if they did.
 
-    `tell` is given what they say. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
+    `emit` is given what they say. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
     """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent]
         for rank in range(count)
     ]
     with selectors.DefaultSelector() as selector:
-        group = Group(tell, selector, count, LIMITS)
+        group = Group(emit, selector, count, LIMITS)
         try:
             group.launch(specs, function, fork=can_fork())
             while not group.gone:

@@ -19,6 +19,7 @@ from engine.contract.weights import Weights, cached_path, find
 from engine.models import torchvision_models
 from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
+from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 State = dict[str, Tensor]
@@ -130,8 +131,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
         name for name in own if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
     ]
     if lacking:
-        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        message = f"{source} does not fit the model: {named} missing or of a different shape."
+        message = f"{source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
         raise TaskError(field, message, "Choose weights of this model.")
     model.load_state_dict(fitting, strict=False)
 

@@ -64,14 +64,14 @@ class Autotuner:
         example_shape: tuple[int, ...],
         *,
         steps: int,
-        tell: Callable[[Chosen], None],
+        emit: Callable[[Chosen], None],
     ) -> None:
         self._strategy = strategy
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
         self._passes = int(SHARE * steps)
-        self._tell = tell
+        self._emit = emit
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
@@ -134,7 +134,7 @@ class Autotuner:
     def _decide(self, field: str, choice: Any, why: str) -> None:
         self.job = structs.replace(self.job, **{field: choice})
         if self._strategy.spec.rank == 0:
-            self._tell(Chosen(field=field, choice=str(choice), why=why))
+            self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _settle_precision(self) -> None:
         precision = settled_precision(self.job)

@@ -135,7 +135,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     trials = Autotuner(
-        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send
+        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), emit=reporter.send
     )
     resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)

@@ -184,10 +184,10 @@ class ComparePage(QWidget):
         order_tabs(self, (*parts, *self.curves.in_order, self.table))
 
     def _connect(self) -> None:
-        self.leave.does(self.closed.emit)
-        self.controls.acts["curves"].does(lambda: self._ask("curves.csv", self.save_curves))
-        self.controls.acts["table"].does(lambda: self._ask("table.csv", self.save_table))
-        self.controls.acts["image"].does(lambda: self._ask("curves.png", self.save_image))
+        self.leave.on_trigger(self.closed.emit)
+        self.controls.acts["curves"].on_trigger(lambda: self._ask("curves.csv", self.save_curves))
+        self.controls.acts["table"].on_trigger(lambda: self._ask("table.csv", self.save_table))
+        self.controls.acts["image"].on_trigger(lambda: self._ask("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
         self._reading.read.connect(self._take)

@@ -49,17 +49,18 @@ class JobForm(QWidget):
     """The job on screen.
 
     Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
-    to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
+    to run; resume_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
     folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
     none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the image of the cut;
     finder_wanted(str) - a value for this field, by trying the job.
+
     Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
     this moment was asked for here.
     """
 
     changed = Signal()
     train_requested = Signal(object)
-    go_on_requested = Signal(object, object)
+    resume_requested = Signal(object, object)
     folder_chosen = Signal(object)
     touched = Signal()
     cut_wanted = Signal()
@@ -291,9 +292,9 @@ class JobForm(QWidget):
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.disk.changed.connect(self._seen)
-        self.acts.train.does(self.start)
-        self.acts.start_at_once.does(self.start_at_once)
-        self.acts.copy_command.does(self.copy_command)
+        self.acts.train.on_trigger(self.start)
+        self.acts.start_at_once.on_trigger(self.start_at_once)
+        self.acts.copy_command.on_trigger(self.copy_command)
 
     # What the user does
 
@@ -316,7 +317,7 @@ class JobForm(QWidget):
         self.asked = True
         prefill = self.prefill_mode.prefill
         if prefill is not None and prefill.run is not None:
-            self.go_on_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
+            self.resume_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
         else:
             self.train_requested.emit(msgspec.structs.replace(self.job, **besides))
 
@@ -448,7 +449,7 @@ class JobForm(QWidget):
     def _show_ahead(self) -> None:
         """Says who is on the devices before this run, and what that means for it."""
         at_once = self.rows["start"].value() == "at_once"
-        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once, self.prefill_mode.action)
+        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once)
         self.foot.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:

@@ -68,10 +68,11 @@ class _Own:
 
 
 class PrefillMode(QObject):
-    """Puts guests into a form, one at a time, and brings the form's own job back as it was.
+    """Shows another run's job in the form, one at a time, and restores the form's own job after it.
 
     Signals: devices_wanted(object) - these devices (a tuple) are to be chosen in the devices panel.
-    Attributes: guest - None while the form's own job is on screen; band - what stands above the form.
+
+    Attributes: prefill - None while the form's own job is on screen; band - what stands above the form.
     """
 
     devices_wanted = Signal(object)
@@ -99,7 +100,7 @@ class PrefillMode(QObject):
         return self._own.job if self._own is not None else self._form.job
 
     def begin(self, prefill: Prefill) -> None:
-        """Shows `prefill`, in place of the form's own job or of another guest."""
+        """Shows `prefill`, in place of the form's own job or of another prefill."""
         form = self._form
         if self._own is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}

@@ -93,7 +93,7 @@ def went_on(run: RealRun) -> bool:
         long_ago = time.time() - START_GRACE_S
         os.utime(run.folder.job_file, (long_ago, long_ago))
     assert run.folder.state() == outcome in ("interrupted", "stopped")
-    run.go_on()
+    run.resume()
     return True
 
 

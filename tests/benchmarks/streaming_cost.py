@@ -76,7 +76,7 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
 
         replace(owner, **{name: call})
 
-    timed(trainer.Trainer, "_tell", "telling")
+    timed(trainer.Trainer, "_emit", "telling")
     for callback in (StepReport, StepProfile):
         timed(callback, "on_step_end", "telling")
     for name in ("add", "take"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.splits import warn
+from engine.system.format import listed
 
 STRONG = 10
 """From so many samples of the largest class for each one of another on, that is told: of two such classes, a model that
@@ -21,10 +22,9 @@ def imbalance(train: SplitReport) -> list[Problem]:
     rare = sorted((name for name in counts if counts[largest] >= STRONG * counts[name]), key=lambda name: counts[name])
     if not rare:
         return []
-    listed = ", ".join(f"{name} ({counts[name]:,})" for name in rare[:5])
-    listed += f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+    named = listed([f"{name} ({counts[name]:,})" for name in rare], most=5)
     message = (
-        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG} times as many as {listed}: "
+        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG} times as many as {named}: "
         f"a model that ignores the rare classes still looks accurate."
     )
     remedy = (

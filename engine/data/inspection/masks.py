@@ -27,6 +27,7 @@ from engine.data.inspection.base import (
     splits_of,
 )
 from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.system.format import listed
 
 DECODED = 512
 """About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the "
@@ -78,19 +79,15 @@ def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     found = []
     if never:
         what = "never learned" if name == "train" else "never validated"
-        found.append(warn(f"{_listed(never)} do not occur in the {title} masks, so they are {what}."))
+        found.append(warn(f"{listed(never, most=5)} do not occur in the {title} masks, so they are {what}."))
     if rare and name == "train":
         found.append(
             warn(
-                f"{_listed(rare)} cover less than {100 * RARE:.1f} % of the pixels.",
+                f"{listed(rare, most=5)} cover less than {100 * RARE:.1f} % of the pixels.",
                 "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
             )
         )
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:

@@ -18,6 +18,7 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.formats.boxes import size_upright
 from engine.data.inspection.base import EXAMPLES
 from engine.data.splits import spread_evenly, warn, wrong
+from engine.system.format import listed
 
 DECODED = 512
 """About so many images of a split are decoded though they seem whole, evenly spread over it."""
@@ -94,8 +95,7 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
         what = "never learned" if name == "train" else "never validated"
-        names = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-        found.append(warn(f"The {title} images have no {noun} of {names}; this is {what}."))
+        found.append(warn(f"The {title} images have no {noun} of {listed(never, most=5)}; this is {what}."))
     empty = looked_into - len(np.unique(objects.images))
     if empty:
         of = f"{empty:,} of the {looked_into:,} {title} images" + (" inspected" if looked_into < split.images else "")

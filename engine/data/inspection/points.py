@@ -26,6 +26,7 @@ from engine.data.inspection.base import (
 )
 from engine.data.point_drawing import draw_points
 from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
+from engine.system.format import listed
 
 READ = 64
 """About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others "
@@ -73,8 +74,7 @@ def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Pr
     if not never:
         return []
     what = "never learned" if name == "train" else "never validated"
-    named = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-    return [warn(f"The {title} clouds have no points of {named}; this is {what}.")]
+    return [warn(f"The {title} clouds have no points of {listed(never, most=5)}; this is {what}.")]
 
 
 def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:

@@ -24,9 +24,9 @@ class StepReport(Callback):
     copy. Raises NotFinite on all ranks alike where a loss is no number; `saved` says whether there is a checkpoint.
     """
 
-    def __init__(self, strategy: Strategy, tell: Callable[[Event], None], saved: Callable[[], bool]) -> None:
+    def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:
         self._strategy = strategy
-        self._tell = tell
+        self._emit = emit
         self._saved = saved
         self._metric_buffer = MetricBuffer()
         self._pending: tuple[StepEnd, BufferedMetrics] | None = None
@@ -66,7 +66,7 @@ class StepReport(Callback):
         summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
         loss, correct, judged, images, wait_s, loaders = summed
         wait_s /= loaders
-        self._tell(
+        self._emit(
             StepMetrics(
                 epoch=end.epoch,
                 step=end.step,

@@ -32,7 +32,7 @@ class StepProfile(Callback):
         self,
         strategy: Strategy,
         split_loader: SplitLoader,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         *,
         first_epoch: int,
         first_step: int,
@@ -40,7 +40,7 @@ class StepProfile(Callback):
         self._strategy = strategy
         self._profiler, self._watch = strategy.profiler, strategy.profiler.watch
         self._split_loader = split_loader
-        self._tell = tell
+        self._emit = emit
         self._first_epoch = first_epoch
         self._first_step = first_step
         self._started = False
@@ -64,7 +64,7 @@ class StepProfile(Callback):
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
         event = self._profiler.end(step, self._strategy.collectives)
         if event is not None:
-            self._tell(event)
+            self._emit(event)
             self.learn(event)
 
     def on_step_end(self, end: StepEnd) -> None:
@@ -75,7 +75,7 @@ class StepProfile(Callback):
             return
         self._watch.step_done()
         if end.report and self._strategy.spec.rank == 0:
-            self.tell(end)
+            self.emit(end)
 
     def on_steps_end(self) -> None:
         self._watch.pause()
@@ -88,7 +88,7 @@ class StepProfile(Callback):
         else:
             self._trace = event
 
-    def tell(self, end: StepEnd) -> None:
+    def emit(self, end: StepEnd) -> None:
         """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last
         step of its first epoch."""
         now = time.monotonic()
@@ -99,7 +99,7 @@ class StepProfile(Callback):
             return
         since, self._told, self._told_at = now - self._told_at, True, now
         advice = advise(self._situation(times, end.epoch - self._first_epoch, since))
-        self._tell(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
+        self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
         strategy = self._strategy

@@ -33,7 +33,7 @@ from engine.training.checkpointing.checkpoint_files import (
     older_name,
     write_checkpoint,
 )
-from engine.training.checkpointing.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
+from engine.training.checkpointing.elsewhere import NotSavedElsewhere, how_to_resume, save_elsewhere
 from engine.training.finite import not_finite
 from engine.training.randomness import random_state
 from engine.training.report import Reporter
@@ -280,7 +280,7 @@ class Checkpointer:
             return ""
         step = self._unwritten[0].progress.step
         if elsewhere is not None:
-            onward = how_to_go_on(RunFolder(self._folder), elsewhere, finished=not stopped)
+            onward = how_to_resume(RunFolder(self._folder), elsewhere, finished=not stopped)
             return f"{self._refusal} The state after step {step:,} was saved to {elsewhere.path}. {onward}"
         what = f"the state after step {step:,} is lost"
         held = (

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
-from gui.titles import gpu_names, listed, strategy_title
+from engine.system.format import listed
+from gui.titles import gpu_names, strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
 """Kinds of connections between two GPUs, the closest first."""

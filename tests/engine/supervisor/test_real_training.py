@@ -20,7 +20,7 @@ from engine.contract.protocol import Pause, Stop
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
-from engine.runs.resume import go_on, job_to_go_on, last_execution
+from engine.runs.resume import job_to_resume, last_execution, save_next_job
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_images, wait_until
 
 LONG = 100_000
@@ -129,9 +129,9 @@ def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_a
     assert run.state() == "paused"
     last = next(event for event in reversed(rest) if isinstance(event, CheckpointSaved) and event.kind == "last")
 
-    changed, problems = job_to_go_on(run, {"devices": ["cpu"], "strategy": "single"})
+    changed, problems = job_to_resume(run, {"devices": ["cpu"], "strategy": "single"})
     assert changed is not None, problems
-    go_on(run, changed)
+    save_next_job(run, changed)
     preloader.start_run(run)
     wait_until(lambda: last_execution(run) == 2, "the next execution")
     with RunConnection(run, rest[-1].n + 1) as connection:
