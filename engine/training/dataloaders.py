@@ -1,4 +1,4 @@
-"""What a worker's share of each split is read by."""
+"""The data loaders of a worker's share of each split."""
 
 from __future__ import annotations
 
@@ -168,5 +168,5 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Mean and standard deviation per channel: those that the data tell of, or the task's."""
+    """Mean and standard deviation per channel: the dataset's own, or else the task's."""
     return splits.statistics or task.normalisation(job, splits.channels)

@@ -61,7 +61,7 @@ class Stepper:
             self._buffers = KeptBuffers(self._strategy.model)
 
     def do_without_compiling(self, why: str) -> None:
-        """Has the model compute eagerly from now on, where it was compiled, and tells `why`."""
+        """Runs a compiled model eagerly from now on, and reports `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)

@@ -25,10 +25,9 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others, and rank 0 tells
-    for all.
-    Steps up to the `skip_to` of the spec are skipped: their images, their part of the schedule and the validations at
-    the ends of epochs count as done, but the weights do not change.
+    """Trains from `begin` to the last epoch or to a stop. All ranks run it in step, and rank 0 reports for all. Steps
+    up to the `skip_to` of the spec are skipped: their images, their part of the schedule and the validations at the
+    ends of epochs count as done, but the weights do not change.
 
     With `every_step`, each step's metrics are reported.
     """
@@ -202,8 +201,7 @@ class Trainer:
             self._emit(LogLine(text=f"Each process now uses {workers} loader workers"))
 
     def _agree(self, *, checkpoint: bool = False, report: bool = False, record: bool = False) -> list[bool]:
-        """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
-        same on all ranks."""
+        """Whether to stop, checkpoint, report and record: each is true on all ranks if it is on any."""
         own = self.reporter.stop_requested, self.reporter.checkpoint_requested or checkpoint, report, record
         agreed = self.strategy.collectives.all_reduce_max([int(flag) for flag in own])
         self.strategy.profiler.mark(self._agreeing)

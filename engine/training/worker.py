@@ -49,7 +49,7 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Trains as `spec` says, telling the supervisor through `channel`; returns the exit code.
+    """Trains as `spec` says, reporting to the supervisor through `channel`; returns the exit code.
 
     0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
     `every_step`, the metrics of every step are told, as measurements need.

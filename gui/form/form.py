@@ -48,14 +48,12 @@ from gui.widgets.problem_label import ProblemLabel
 class JobForm(QWidget):
     """The job on screen.
 
-    Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
-    to run; resume_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
-    folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
-    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the image of the cut;
-    finder_wanted(str) - a value for this field, by trying the job.
+    Signals: changed() - the job or its problems have changed; train_requested(object) - the Job
+    to run; resume_requested(object, object) - the RunFolder to resume, and the changes of its job (a dict);
+    folder_chosen(object) - the folder of this Job is to be inspected, None for none; touched() - the user is editing, so a run may follow soon; cut_wanted() - the page of the cut is to be shown; finder_wanted(str) - a value for this field is to be found by trials.
 
-    Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
-    this moment was asked for here.
+    Attributes: prefill_mode - shows another run's job in the form, and restores the form's own; asked - whether the
+    run that is being started was requested here.
     """
 
     changed = Signal()

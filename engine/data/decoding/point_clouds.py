@@ -62,8 +62,7 @@ _Part = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Head(NamedTuple):
-    """What the beginning of a file tells: how many points, which of `FEATURES` they have, and whether they are "
-    "labelled."""
+    """A file's header: the number of points, which of `FEATURES` they have, and whether they are labelled."""
 
     points: int
     features: tuple[str, ...]

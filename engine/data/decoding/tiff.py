@@ -80,8 +80,8 @@ def is_tiff(content: bytes) -> bool:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that need
-    it. By what ArcGIS tells of its bands, else by some of the files."""
+    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that
+    need it. Read from ArcGIS's statistics of the bands, else from some of the files."""
     tiffs = [path for row in spread_evenly(len(files), HEADERS) if (path := files[row]).lower().endswith(ENDINGS)]
     counts = {path: count for path in tiffs if (count := _special_bands(path)) is not None}
     if not counts:
@@ -167,8 +167,9 @@ class _ShownTiff(ImageFile.ImageFile):
 
 
 def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """What of a file is the image, and the order of its axes: its first page, or all of a stack's. Raises Unfit for one of
-    more pages than a stack may have: tifffile would read all of them, which may overlap, by the hour."""
+    """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
+    Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
+    hour."""
     page = file.pages.first
     if len(file.pages) > MOST_BANDS:
         raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")

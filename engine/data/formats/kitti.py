@@ -1,5 +1,6 @@
-"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles after it: a
-line for each box with its class, its left, top, right and bottom in the fifth to the eighth place. Torch-free."""
+"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles
+after it: a line for each box with its class, its left, top, right and bottom in the fifth to the eighth field.
+Torch-free."""
 
 from __future__ import annotations
 

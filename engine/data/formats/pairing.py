@@ -132,7 +132,7 @@ def join(pair: Pair, kind: Kind) -> Joined:
 
 
 def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> list[Problem]:
-    """What is to be told of images and files that have no counterpart."""
+    """The problems of images and files that have no counterpart."""
     alone: list[str] = []
     spare: list[str] = []
     missing: list[str] = []
@@ -154,7 +154,7 @@ def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> li
 
 
 def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
-    """What is to be told of annotations that cannot be read: each a path and why."""
+    """The problem of annotations that cannot be read; `faults` are their paths and the reasons."""
     if not faults:
         return []
     path, why = faults[0]

@@ -36,8 +36,8 @@ def train_and_val(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> tuple[Split, Split] | None:
-    """What to train on and what to validate with, of the splits "train", "val" and "test", or "" where there are none; None
-    where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`."""
+    """The training and the validation split of `splits` ("train", "val" and "test", or "" if there are none); None if
+    there is nothing to train on, which is then reported as `nothing`. Adds to `problems`."""
     there = {name: split for name, split in splits.items() if len(split.files)}
     if "val" not in there and "test" in there and "train" in there:
         problems.append(

@@ -94,7 +94,7 @@ def _is_voc(path: str) -> bool | None:
 
 
 def _parse(path: str) -> _Parsed:
-    """What a file tells. Raises as `read_xml`, and Unfit for numbers that are none."""
+    """The contents of a file. Raises as `read_xml`, and Unfit for invalid numbers."""
     root = read_xml(path)
     height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
     objects = []

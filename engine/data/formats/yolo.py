@@ -64,7 +64,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class YoloFiles:
-    """What a folder's files hold: classes, the rows of each image by split, and what is to be told."""
+    """The contents of a folder's files: classes, the rows of each image by split, and problems."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[tuple[str, list[Row]]]]
@@ -188,8 +188,8 @@ def _definition(folder: str) -> dict[str, Any]:
 
 
 def _read_yaml(path: str) -> Any:
-    """What a YAML file says, None for one that is none. Raises UnusableFile for one in which aliases stand for more than
-    single words: by a few lines of such a billion words can be meant."""
+    """The contents of a YAML file, None if it is not one. Raises UnusableFile for one in which aliases stand for more
+    than single words: by a few lines of such a billion words can be meant."""
     import yaml
 
     text = read_text(path, MOST_YAML_BYTES)

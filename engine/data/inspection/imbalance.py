@@ -13,8 +13,8 @@ never finds the smaller one is right in 10 of 11 cases."""
 
 
 def imbalance(train: SplitReport) -> list[Problem]:
-    """Says which classes are rare beside the largest. Classes of which there is nothing are not told of, and neither are
-    those of pixels, of which the background always has most."""
+    """The problem of classes that are rare compared with the largest. Empty classes are reported elsewhere, and
+    classes of pixels are not judged, since the background always dominates."""
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
         return []

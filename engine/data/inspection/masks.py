@@ -37,8 +37,8 @@ RARE = 0.001
 
 
 def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
-    cannot be used."""
+    """Inspects every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is called for
+    each unusable one."""
     splits = splits_of(found, MaskSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)

@@ -36,8 +36,8 @@ DRAWN_POINTS = 20_000
 
 
 def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is told of those that cannot be
-    used."""
+    """Inspects every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is called for each
+    unusable one."""
     splits = splits_of(found, PointSplit)
     looked = Looked(channels=max(3 + len(split.features) for _, split in splits))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)

@@ -1,4 +1,4 @@
-"""Tells where the time of the steps goes, with what holds them back."""
+"""Reports where the time of the steps goes, and what limits it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from engine.training.advice import Situation, advise
 from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
-TELL_S = 1.0
+EMIT_S = 1.0
 """The least seconds between two events."""
 NEWEST = 0.5
 """The weight of the newest figures in the moving averages behind the advice, so that it does not jump."""
 
 
 class StepProfile(Callback):
-    """Runs the strategy's profiler; rank 0 tells what its stopwatch measured, every `TELL_S` seconds at most.
+    """Runs the strategy's profiler; rank 0 reports its stopwatch's times, at most every `EMIT_S` seconds.
 
-    The run's `first_step` carries much that the others do not, and is left out.
+    The run's `first_step` includes one-time work and is left out.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Takes in a step that was looked into on all ranks. A rank that is slow but once is not spoken of."""
+        """Takes in the trace of a step on all ranks. A straggler is reported only if it is one twice in a row."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
@@ -89,10 +89,10 @@ class StepProfile(Callback):
             self._trace = event
 
     def emit(self, end: StepEnd) -> None:
-        """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last
-        step of its first epoch."""
+        """Reports the steps since the last report if `EMIT_S` have passed, or at the end of the first epoch of a run
+        too short for that."""
         now = time.monotonic()
-        if now - self._told_at < TELL_S and (self._told or not end.last):
+        if now - self._told_at < EMIT_S and (self._told or not end.last):
             return
         times = self._watch.take()
         if times is None:
