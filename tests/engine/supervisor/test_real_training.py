@@ -207,9 +207,19 @@ def test_that_a_preloaded_run_starts_without_waiting_for_imports(
         wait_until(lambda pid=pid: gone(pid), "the supervisor to go")  # type: ignore[misc]
 
 
-def test_that_a_run_outlives_the_preloader_that_forked_it(images: Path) -> None:
+def test_that_a_run_is_started_the_usual_way_until_the_preloader_is_ready_and_outlives_the_one_that_forked_it(
+    images: Path,
+) -> None:
     preloader = Preloader()
     preloader.start()
+    run = create_run(job(images, epochs=LONG))
+    with preloaded(preloader, run) as connection:
+        pid = preloader.pids[str(run.path)]
+        assert not preloader.ready
+        connection.send(Stop())
+        list(events(connection))
+    assert run.state() == "stopped"
+    wait_until(lambda: gone(pid), "the supervisor to go")
     wait_until(lambda: preloader.poll() or preloader.ready, "the preloader")  # type: ignore[func-returns-value]
     run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
@@ -221,19 +231,6 @@ def test_that_a_run_outlives_the_preloader_that_forked_it(images: Path) -> None:
         assert len([event for event, _ in zip(stream, range(5), strict=False)]) == 5
         connection.send(Stop())
         list(stream)
-    assert run.state() == "stopped"
-    wait_until(lambda: gone(pid), "the supervisor to go")
-
-
-def test_that_a_run_is_started_the_usual_way_while_the_preloader_is_not_ready(images: Path) -> None:
-    preloader = Preloader()
-    preloader.start()
-    run = create_run(job(images, epochs=LONG))
-    with preloaded(preloader, run) as connection:
-        pid = preloader.pids[str(run.path)]
-        connection.send(Stop())
-        list(events(connection))
-    preloader.close()
     assert run.state() == "stopped"
     wait_until(lambda: gone(pid), "the supervisor to go")
 
