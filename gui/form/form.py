@@ -30,7 +30,7 @@ from gui.form.consent import ConsentBar
 from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_factory import choices_of, make_row, measure_choices
-from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
+from gui.form.field_groups import SECTIONS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
 from gui.form.inspection import Inspection
@@ -88,11 +88,13 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.foot = SubmitBar(self.acts)
-        self.reason, self.train, self.copy = self.foot.reason, self.foot.train, self.foot.copy
+        self.submit_bar = SubmitBar(self.acts)
+        self.reason, self.train, self.copy = self.submit_bar.reason, self.submit_bar.train, self.submit_bar.copy
         self.disk = CachedDisk(self)
         self._make_rows()
-        self.folds = [CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
+        self.sections = [
+            CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in SECTIONS.items()
+        ]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.recipes = RecipeFollower(self.rows, self.catalogue, self)
         self.recognition = TaskDetection(self.rows, self.catalogue, self.recipes, self)
@@ -246,8 +248,8 @@ class JobForm(QWidget):
         layout.addLayout(triple)
         for name in TRIPLE:
             layout.addWidget(self.rows[name].problem_label)
-        for fold in self.folds:
-            layout.addWidget(fold)
+        for section in self.sections:
+            layout.addWidget(section)
         layout.addStretch(1)
         area = QScrollArea()
         area.setObjectName("panel")
@@ -260,7 +262,7 @@ class JobForm(QWidget):
         outer.setSpacing(0)
         outer.addWidget(self.prefill_mode.band)
         outer.addWidget(area, 1)
-        outer.addWidget(self.foot)
+        outer.addWidget(self.submit_bar)
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel("Devices")
@@ -390,8 +392,8 @@ class JobForm(QWidget):
         self.devices_label.setText(devices_in_words(self.devices, self.device_names()))
         self._offer_strategies()
         self._show_ahead()
-        for fold in self.folds:
-            fold.reveal_problem()
+        for section in self.sections:
+            section.reveal_problem()
         elsewhere = [p for p in self.problems if p.field not in shown and p.field != "devices"]
         self._show_whether_ready(elsewhere)
         self.changed.emit()
@@ -448,7 +450,7 @@ class JobForm(QWidget):
         """Says who is on the devices before this run, and what that means for it."""
         at_once = self.rows["start"].value() == "at_once"
         text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once)
-        self.foot.show_ahead(text, bool(text) and not at_once)
+        self.submit_bar.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:
         """Offers the models of the task; one of another task's gives way to that which this one begins with."""
@@ -519,8 +521,8 @@ class JobForm(QWidget):
         shown = list(elsewhere)
         if wrong and not elsewhere:
             shown.append(Problem("", why, "", "error"))
-        self.foot.show_action(action)
-        self.foot.show_ready(why, tuple(shown))
+        self.submit_bar.show_action(action)
+        self.submit_bar.show_ready(why, tuple(shown))
         self.acts.copy_command.allow("" if self.job is not None else "The form is not complete yet.")
 
 

@@ -111,9 +111,9 @@ class PrefillMode(QObject):
         self._bind_rows(prefill)
         for name, value in prefill.preset.items():
             form.rows[name].set_value(value)
-        for fold in form.folds:
-            if any(row.field.name in prefill.preset for row in fold.rows):
-                fold.set_open(True)
+        for section in form.sections:
+            if any(row.field.name in prefill.preset for row in section.rows):
+                section.set_open(True)
         self.devices_wanted.emit(prefill.job.devices)
         self._say(prefill.said)
         _go_to(form.rows[prefill.focus].editor.control)
@@ -135,7 +135,7 @@ class PrefillMode(QObject):
         self.devices_wanted.emit(own.devices)
         self._say("")
         if inside:
-            form.foot.focus_train()
+            form.submit_bar.focus_train()
 
     def _bind_rows(self, prefill: Prefill | None) -> None:
         self._form.options.setEnabled(prefill is None or "options" in prefill.open_fields)

@@ -1,4 +1,4 @@
-"""The foot of the form: the button that trains, what stands in its way, and who is on the devices before it."""
+"""The bar below the form: the button that trains, what stands in its way, and who is on the devices before it."""
 
 from __future__ import annotations
 

@@ -105,10 +105,10 @@ def test_that_the_forms_own_job_comes_back_as_it_was(ready: JobForm, run: RunFol
 
 def test_that_the_way_back_leads_to_what_the_run_had(ready: JobForm, run: RunFolder) -> None:
     ready.prefill_mode.begin(going_on(run))
-    fold = next(fold for fold in ready.folds if fold.title == "Strategy")
-    assert fold.mark.text() == ""  # although the run's buckets are not the default
+    section = next(section for section in ready.sections if section.title == "Strategy")
+    assert section.mark.text() == ""  # although the run's buckets are not the default
     ready.rows["bucket_mib"].set_value(16)
-    assert fold.mark.text() == "● 1 changed"
+    assert section.mark.text() == "● 1 changed"
     ready.rows["bucket_mib"].reset.click()
     assert ready.rows["bucket_mib"].value() == 8.0
     ready.prefill_mode.end()
