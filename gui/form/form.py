@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 import msgspec
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from engine.checks import job_checks
 from engine.checks.disk import ModelFile
@@ -43,6 +43,7 @@ from gui.form.task_detection import TaskDetection
 from gui.titles import CHOICES
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 
 class JobForm(QWidget):
@@ -251,12 +252,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = QScrollArea()
-        area.setObjectName("panel")
-        area.setWidget(column)
-        area.setWidgetResizable(True)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area = scroll_panel(column)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
