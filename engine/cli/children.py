@@ -19,8 +19,8 @@ from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
-from engine.runs.interruptions import exit_words
 from engine.system import paths
+from engine.system.format import exit_words
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
