@@ -16,6 +16,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.interruptions import exit_words
 from engine.runs.resume import checkpoint_of
 from engine.supervisor.line_child import LineChild
+from engine.system.format import exit_words
 
 
 class WeightsFetch:

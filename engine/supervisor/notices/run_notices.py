@@ -32,7 +32,7 @@ from engine.supervisor.event_log import EventLog
 from engine.supervisor.notices import desktop
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import duration
+from engine.system.format import duration, exit_words
 
 STALL_S = 120.0
 STALL_STEPS = 20.0
