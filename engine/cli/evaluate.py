@@ -36,6 +36,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--against", metavar="RUN", help="also evaluate the model of another run, and compare the two")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the measures as a table")
+    parser.set_defaults(command=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -43,17 +44,22 @@ def evaluate(options: argparse.Namespace) -> int:
     kept = _evaluated(options)
     if isinstance(kept, int):
         return kept
-    if options.against is None:
-        if not _wrote_csv(options.csv, _rows(kept.evaluation)):
-            return FAILED
-        if options.json:
-            told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
-            print(msgspec.json.encode(told).decode())
-        else:
-            say(*_told(kept))
-        return COMPLETED
+    if options.against is not None:
+        return _beside(kept, options)
+    if not _wrote_csv(options.csv, _rows(kept.evaluation)):
+        return FAILED
+    if options.json:
+        told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
+        print(msgspec.json.encode(told).decode())
+    else:
+        say(*_told(kept))
+    return COMPLETED
+
+
+def _beside(kept: KeptEvaluation, options: argparse.Namespace) -> int:
+    """Evaluates the other run's model on the same samples, and prints both."""
     options.run, options.checkpoint = options.against, "best"
-    options.split = kept.evaluation.split
+    options.folder, options.split = kept.evaluation.dataset, kept.evaluation.split
     other = _evaluated(options)
     if isinstance(other, int):
         return other

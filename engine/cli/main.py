@@ -124,9 +124,9 @@ def parser() -> argparse.ArgumentParser:
     export.add_export(command)
     command.set_defaults(command=export.export)
 
-    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
-    evaluate.add_evaluate(command)
-    command.set_defaults(command=evaluate.evaluate)
+    evaluate.add_evaluate(
+        commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    )
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
@@ -143,8 +143,9 @@ def parser() -> argparse.ArgumentParser:
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
-    command.set_defaults(command=doctor.doctor)
+    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
+        command=doctor.doctor
+    )
     return root
 
 
