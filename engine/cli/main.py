@@ -153,9 +153,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_model_commands(commands: Any) -> None:
     """Adds what is done with the model of a run."""
-    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
-    evaluate.add_evaluate(command)
-    command.set_defaults(command=evaluate.evaluate)
+    evaluate.add_evaluate(
+        commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    )
 
     predict.add_predict(commands)
 

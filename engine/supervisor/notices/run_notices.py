@@ -25,7 +25,6 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, AnyEvent, PhaseChanged, Restarting, RunFinished, StepMetrics, Warned
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.interruptions import exit_words
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.event_log import EventLog

@@ -18,7 +18,6 @@ from typing import IO
 
 import msgspec
 
-from engine.runs.interruptions import exit_words
 from engine.runs.notices import COMMAND_S, Notice, NoticeSent
 from engine.supervisor.notices import desktop
 from engine.system.decode_errors import NOT_DECODED
