@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from engine.cli import (
     arguments,
     cache,
     cut,
     doctor,
+    evaluate,
     explain,
     export,
     finders,
@@ -120,13 +122,7 @@ def parser() -> argparse.ArgumentParser:
     queue.add_queue(command)
     command.set_defaults(command=queue.queue)
 
-    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
-    export.add_export(command)
-    command.set_defaults(command=export.export)
-
-    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
-    explain.add_explain(command)
-    command.set_defaults(command=explain.explain)
+    _add_results(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
@@ -146,6 +142,21 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
     command.set_defaults(command=doctor.doctor)
     return root
+
+
+def _add_results(commands: Any) -> None:
+    """Adds the commands for what a run has made."""
+    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
+    export.add_export(command)
+    command.set_defaults(command=export.export)
+
+    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    evaluate.add_evaluate(command)
+    command.set_defaults(command=evaluate.evaluate)
+
+    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
+    explain.add_explain(command)
+    command.set_defaults(command=explain.explain)
 
 
 def _version() -> str:

@@ -97,7 +97,8 @@ class MaskCode:
 @dataclass(frozen=True, eq=False)
 class Recognised:
     """What a folder is. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both splits are there, and
-    of masks and points the `code`. `other` is the format that the folder is of instead of those asked for, "" where of none.
+    of masks and points the `code`. `test` is None where the folder has none, and `val` where its images serve for both. `other` is the
+    format that the folder is of instead of those asked for, "" where of none.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """
@@ -109,6 +110,7 @@ class Recognised:
     problems: tuple[Problem, ...] = ()
     code: MaskCode | None = None
     other: str = ""
+    test: Split | None = None
 
 
 def shown(path: str) -> str:
@@ -148,11 +150,13 @@ def spread_evenly(length: int, count: int) -> list[int]:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which samples go to validation: of each class the given share, at least one where it has two.
+    """Which samples go to validation: of each class the given share, at least one where it has two; none of a share of 0.
 
     The order is that of a hash of seed and name, so it is the same on every machine and hardly
     changes when images are added.
     """
+    if not val_fraction:
+        return np.zeros(len(labels), bool)
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()
     for key in keys:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +135,11 @@ class PointBlocks(SampleSet):
             except Exception:
                 continue  # the loader names it
         return counts[:classes].astype(float).tolist()
+
+    def normalised(self, statistics: Statistics) -> Self:
+        """This split, its channels from now on normalised by `statistics`."""
+        self.statistics = statistics
+        return self
 
     def surveyed(self) -> Statistics:
         """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the middle of

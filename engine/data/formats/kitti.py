@@ -73,7 +73,7 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     if images is None or about is None:
         return {}
     images, about = os.path.join(root, images), os.path.join(root, about)
-    return by_lists(images, about, os.path.join(folder, "ImageSets"), ("train", "val"))
+    return by_lists(images, about, os.path.join(folder, "ImageSets"), ("train", "val", "test"))
 
 
 def _is_kitti(folder: str) -> bool:

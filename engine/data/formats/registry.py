@@ -35,7 +35,7 @@ IMAGES_BY_CLASS = ("imagefolder", "idx")
 
 class Format(NamedTuple):
     """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders are
-    `folders`, is not of that kind, which it is to tell from names. `holds` and `layout` say what such a folder holds and how
+    `folders`, is not of that kind, which it is to tell from names; a `val_fraction` of 0 leaves a folder without splits whole. `holds` and `layout` say what such a folder holds and how
     it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class besides.
 
     Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own, `open`
