@@ -22,8 +22,8 @@ from engine.contract.catalogue import (
 )
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
-from engine.contract.idle_fields import without_effect
 from engine.contract.folds import fold_of
+from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.options import option_problems
 from engine.contract.problems import Problem, errors
