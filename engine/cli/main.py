@@ -24,6 +24,7 @@ from engine.cli import (
     queue,
     recipes,
     resume,
+    review,
     saving,
     train,
     watching,
@@ -157,6 +158,10 @@ def _add_results(commands: Any) -> None:
     command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
     explain.add_explain(command)
     command.set_defaults(command=explain.explain)
+
+    command = commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
+    review.add_review(command)
+    command.set_defaults(command=review.review)
 
 
 def _version() -> str:
