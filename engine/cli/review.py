@@ -143,8 +143,12 @@ def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
         yield ""
         yield f"Probably wrong labels: {len(found.label_issues):,}, by estimate there are {found.expected_errors:,}."
         issues = [
-            (each.sample.path, each.given or f"not {each.suggested}", each.suggested or f"not {each.given}")
-            + (f"{100 * each.suggested_probability:.0f} %",)
+            (
+                each.sample.path,
+                each.given or f"not {each.suggested}",
+                each.suggested or f"not {each.given}",
+                f"{100 * each.suggested_probability:.0f} %",
+            )
             for each in found.label_issues[:SHOWN]
         ]
         yield from table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
@@ -153,8 +157,12 @@ def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
         across = sum(each.first.split != each.second.split for each in found.duplicates)
         yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {across:,} of them across splits."
         pairs = [
-            (each.first.path, each.second.path, "the same file" if each.exact else f"{each.distance} bits apart")
-            + ("labels differ" if each.labels_differ else "",)
+            (
+                each.first.path,
+                each.second.path,
+                "the same file" if each.exact else f"{each.distance} bits apart",
+                "labels differ" if each.labels_differ else "",
+            )
             for each in found.duplicates[:SHOWN]
         ]
         yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
