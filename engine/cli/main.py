@@ -140,8 +140,9 @@ def parser() -> argparse.ArgumentParser:
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
-    command.set_defaults(command=doctor.doctor)
+    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
+        command=doctor.doctor
+    )
     return root
 
 
@@ -151,17 +152,13 @@ def _add_results(commands: Any) -> None:
     export.add_export(command)
     command.set_defaults(command=export.export)
 
-    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
-    evaluate.add_evaluate(command)
-    command.set_defaults(command=evaluate.evaluate)
-
-    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
-    explain.add_explain(command)
-    command.set_defaults(command=explain.explain)
-
-    command = commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
-    review.add_review(command)
-    command.set_defaults(command=review.review)
+    evaluate.add_evaluate(
+        commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    )
+    explain.add_explain(commands.add_parser("explain", help="show what in images speaks for a class, as heat maps"))
+    review.add_review(
+        commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
+    )
 
 
 def _version() -> str:

@@ -60,6 +60,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
         "--relabel", action="store_true", help="in the copy, correct wrong labels as the model suggests"
     )
     parser.add_argument("--undo", metavar="FOLDER", type=Path, help="undo all changes in such a copy")
+    parser.set_defaults(command=review)
 
 
 def review(options: argparse.Namespace) -> int:

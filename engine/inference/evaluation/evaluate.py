@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -88,6 +89,8 @@ def _kept(run: RunFolder) -> Iterator[Path]:
     try:
         parent = run.path / FOLDER
         paths.make_folder(parent)
+        if parent.is_symlink():  # in a folder that comes from elsewhere it may lead anywhere
+            raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
         raise _unwritable(run.path, error) from error
