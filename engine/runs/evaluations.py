@@ -1,0 +1,86 @@
+"""The evaluations that are kept with a run, in its folder `evaluations` (see `engine.contract.inference.evaluation`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from engine.contract.inference.evaluation import (
+    CURVES_FILE,
+    EVALUATION_FILE,
+    PROBABILITIES_FILE,
+    RESAMPLES_FILE,
+    SAMPLES_FILE,
+    Curves,
+    Evaluation,
+    Resamples,
+    Samples,
+)
+from engine.system.decode_errors import NOT_DECODED
+
+FOLDER = "evaluations"
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+class DamagedEvaluation(ValueError):  # noqa: N818 - it is the file's fault
+    """A file of an evaluation is not there or can't be understood; the text names it and says why."""
+
+
+class KeptEvaluation(NamedTuple):
+    """An evaluation in its `folder`."""
+
+    folder: Path
+    evaluation: Evaluation
+
+    @property
+    def probabilities_file(self) -> Path:
+        """The probabilities of labels, a .npy file that other tasks don't have."""
+        return self.folder / PROBABILITIES_FILE
+
+    def samples(self) -> Samples:
+        """How the model did on each sample. Raises DamagedEvaluation."""
+        return _decoded(self.folder / SAMPLES_FILE, Samples)
+
+    def curves(self) -> Curves:
+        """Its curves, of a task without any none. Raises DamagedEvaluation."""
+        file = self.folder / CURVES_FILE
+        return _decoded(file, Curves) if file.exists() else Curves()
+
+    def resamples(self) -> Resamples:
+        """What the bootstrap's resamples gave. Raises DamagedEvaluation."""
+        return _decoded(self.folder / RESAMPLES_FILE, Resamples)
+
+
+def read_evaluation(folder: Path) -> KeptEvaluation:
+    """The evaluation in `folder`. Raises DamagedEvaluation."""
+    file = folder / EVALUATION_FILE
+    try:
+        return KeptEvaluation(folder, msgspec.json.decode(file.read_bytes(), type=Evaluation))
+    except (OSError, *NOT_DECODED) as error:
+        raise _damaged(file, error) from error
+
+
+def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
+    """The evaluations of the run in `run_folder`, the newest first; what can't be read is left out."""
+    found = []
+    for file in (run_folder / FOLDER).glob(f"*/{EVALUATION_FILE}"):
+        try:
+            found.append(read_evaluation(file.parent))
+        except DamagedEvaluation:
+            continue
+    return sorted(found, key=lambda kept: (kept.evaluation.date, kept.evaluation.id), reverse=True)
+
+
+def _decoded(file: Path, kind: type[_Struct]) -> _Struct:
+    try:
+        return msgspec.msgpack.decode(file.read_bytes(), type=kind)
+    except (OSError, *NOT_DECODED) as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return DamagedEvaluation(f"{file} can't be read: {why}")
