@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -61,6 +62,16 @@ def predicted(folder: Path, sample: str) -> str:
     assert not done.stderr
     assert done.returncode == 0
     return done.stdout
+
+
+def loaded_by_card(folder: Path) -> Any:
+    """The model that the code in the card loads."""
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(code, names)
+    return names["model"]
 
 
 def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Trainer, tmp_path: Path) -> None:
@@ -118,14 +129,7 @@ def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Tr
     assert runtimes == {"model.onnx": "onnxruntime", "model.safetensors": "segmentation_models_pytorch"}
     assert max(one.difference for each in made.compared for one in each.differences) < 1e-4
 
-    card = (tmp_path / "out" / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    names: dict[str, object] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path / "out")
-        exec(code, names)
-    theirs = names["model"]
-    assert isinstance(theirs, torch.nn.Module)
+    theirs = loaded_by_card(tmp_path / "out")
     given = torch.randn(2, 3, 64, 96)
     (found,) = session(tmp_path / "out" / "model.onnx").run(None, {"inputs": given.numpy()})
     with torch.no_grad():
@@ -135,6 +139,27 @@ def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Tr
     image.save(tmp_path / "out" / "image.png")
     assert "%" in predicted(tmp_path / "out", "image.png")
     assert Image.open(tmp_path / "out" / "image-predicted.png").size == (30, 20)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "library"), [("timm:convnextv2_atto", 32, "timm"), ("squeezenet1_1", 32, "torchvision")]
+)
+def test_that_weights_load_in_their_library(
+    model: str, size: int, library: str, forker: Forker, tmp_path: Path
+) -> None:
+    of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
+    made = converted(of, tmp_path / "out", "safetensors")
+    assert [each.runtime.split()[0] for each in made.compared] == [library]
+    ours, theirs = load(of.run, "last"), loaded_by_card(tmp_path / "out")
+    given = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        assert torch.allclose(theirs(given), ours.module(given), atol=1e-6)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["label_names"] == list(made.classes)
+    if library == "timm":
+        assert theirs.pretrained_cfg["mean"] == pytest.approx(ours.preprocessing.mean)
+        assert theirs.pretrained_cfg["input_size"] == (3, size, size)
+        assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
 
 
 def test_that_a_detector_suppresses_boxes_by_itself(trained: Trainer, tmp_path: Path) -> None:
