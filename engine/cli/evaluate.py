@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Eval
 from engine.runs.comparison import NotComparable, compare
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
 from engine.system import paths
+from engine.system.csv_writer import CsvWriter
 from engine.system.format import NOT_KNOWN, counted
 
 WORST = 10
@@ -34,8 +34,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         choices=get_args(EvaluationSplit),
         help="by default val of the run's own dataset; of another folder test, else val, else all",
     )
-    parser.add_argument("--against", metavar="RUN", help="also evaluate the model of another run, and compare the two")
+    parser.add_argument("--against", metavar="RUN", help="compare it with the best model of another run")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the measures as a table")
+    parser.set_defaults(command=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -44,7 +45,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if isinstance(kept, int):
         return kept
     if options.against is not None:
-        return _compare(kept, options)
+        return _beside(kept, options)
     if not _wrote_csv(options.csv, _rows(kept.evaluation)):
         return FAILED
     if options.json:
@@ -55,10 +56,10 @@ def evaluate(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _compare(kept: KeptEvaluation, options: argparse.Namespace) -> int:
-    """Evaluates the other run in the options on the same samples, and prints how the two compare."""
+def _beside(kept: KeptEvaluation, options: argparse.Namespace) -> int:
+    """Evaluates the other run's model on the same samples, and prints both."""
     options.run, options.checkpoint = options.against, "best"
-    options.split = kept.evaluation.split
+    options.folder, options.split = kept.evaluation.dataset, kept.evaluation.split
     other = _evaluated(options)
     if isinstance(other, int):
         return other
@@ -122,15 +123,20 @@ def _told(kept: KeptEvaluation) -> Iterator[str]:
 
 
 def _classes(evaluation: Evaluation) -> Iterator[str]:
-    """A table of the classes, the worst first."""
+    """A table of the classes, the worst first, with the interval of what decides which these are."""
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
-    decides = evaluation.per_class["F1" if "F1" in titles else titles[0]]
+    titles.sort(key=lambda title: title != "F1")
+    decides = evaluation.per_class[titles[0]]
     order = sorted(range(len(evaluation.classes)), key=lambda index: _rank(decides[index]))
     yield ""
     rows = [
-        (evaluation.classes[index], *(_of_class(evaluation.per_class[title][index]) for title in titles))
+        (
+            evaluation.classes[index],
+            _of_class(decides[index], with_range=True),
+            *(_of_class(evaluation.per_class[title][index]) for title in titles[1:]),
+        )
         for index in order[:WORST]
     ]
     yield from table(("Class", *titles), rows)
@@ -169,6 +175,8 @@ def _compared(comparison: Comparison) -> Iterator[str]:
         for each in comparison.differences
     ]
     yield from table(("Measure", "First", "Second", "Difference", "95 % interval"), rows)
+    if comparison.samples < max(first.samples, second.samples):
+        yield "The two have not seen the same samples, so the differences have no intervals."
     if comparison.mcnemar is not None:
         found = comparison.mcnemar
         yield ""
@@ -182,10 +190,10 @@ def _rank(value: Interval | None) -> float:
     return value.value if value is not None else float("inf")
 
 
-def _of_class(value: Interval | None) -> str:
+def _of_class(value: Interval | None, *, with_range: bool = False) -> str:
     if value is None:
         return NOT_KNOWN
-    interval = f" ({_range(value, percent=True)})" if value.low is not None else ""
+    interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
     return f"{_value(value.value, percent=True)}{interval}"
 
 
@@ -225,7 +233,9 @@ def _wrote_csv(file: Path | None, rows: Iterator[tuple[Any, ...]]) -> bool:
     if file is None:
         return True
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    writer = CsvWriter(text, line_end="\n")
+    for row in rows:
+        writer.row(row)
     try:
         paths.put_into_place(file.expanduser(), text.getvalue().encode())
     except OSError as error:

@@ -14,7 +14,9 @@ from engine.inference.conversion.curves import CURVES
 from engine.inference.conversion.onnx_file import footplate_version
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
+from engine.runs.evaluations import evaluations_of
 from engine.system.format import size
+from engine.system.plain_text import escaped
 
 CARD = "README.md"
 _PIPELINES = {
@@ -79,7 +81,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 def dataset_name(model: TrainedModel) -> str:
     """The last part of the folder's path: the others may tell of its owner."""
-    return PurePath(model.job.dataset).name
+    return escaped(PurePath(model.job.dataset).name)
 
 
 def _title(model: TrainedModel) -> str:
@@ -108,12 +110,12 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
             f"{model.channels} channel{'s' if model.channels > 1 else ''}."
         )
     if model.classes:
-        lines.append(f"Classes: {', '.join(model.classes)}.")
+        lines.append(f"Classes: {escaped(', '.join(model.classes))}.")
     return "\n\n".join(lines) or _TO_WRITE
 
 
 def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
-    """Of the run's last validation, and of the files beside the model."""
+    """Of the run's last validation, of the files beside the model, and of evaluations."""
     last = None
     for event in model.run.events():
         last = event if isinstance(event, Validation) else last
@@ -124,6 +126,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     if measured:
         columns.append((f"this checkpoint, {measured[0].samples} samples", measured[0].torch_measures))
     columns += [(f"{each.name}, {each.samples} samples", each.measures) for each in measured]
+    columns += _evaluations(model).items()
     if not columns:
         return "*None were kept.*"
     rows = [
@@ -132,6 +135,17 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     ]
     head = "| measure | " + " | ".join(name for name, _ in columns) + " |"
     return "\n".join([head, "|---|" + "---|" * len(columns), *rows])
+
+
+def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
+    """The measures of this checkpoint's kept evaluations by what they are of, the newest of each."""
+    found: dict[str, dict[str, float]] = {}
+    for kept in evaluations_of(model.run.path):
+        each = kept.evaluation
+        if each.sha256 == model.sha256:
+            name = f"{escaped(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
+            found.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
+    return found
 
 
 def _value(measure: Measure, values: dict[str, float]) -> str:

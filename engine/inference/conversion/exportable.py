@@ -45,7 +45,7 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
         input_name=name,
         output_name=_OUTPUTS.get(model.task.entry.id, "outputs"),
         axes=axes,
-        given=prepared.undone if prepared is not None else lambda inputs: inputs,
+        given=prepared.undone if prepared is not None else Tensor.contiguous,
     )
 
 
@@ -62,6 +62,11 @@ def plain_outputs(task: str, outputs: Tensor, inputs: Tensor) -> Tensor:
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
     return outputs[:, -1:] if task == "edge_detection" else outputs
+
+
+def widened(inputs: Tensor) -> Tensor:
+    """Images [n, c, h, w] twice as wide: of another size than those of the training, and not square."""
+    return torch.cat([inputs, inputs], 3)
 
 
 class _Plain(nn.Module):
