@@ -41,6 +41,7 @@ from engine.inference.trained_model import CannotLoad, TrainedModel, load
 from engine.runs.folder import RunFolder
 from engine.supervisor.environment import usable_cores
 from engine.system import paths
+from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 WORTH_SAYING = 0.01
@@ -285,11 +286,11 @@ class _Conversion:
 
 def _differs(compared: ComparedFile) -> Problem:
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
-    lost = f", and {worst.unmatched} detections differ" if worst.unmatched else ""
-    message = (
-        f"{compared.name} does not give what the model gives: outputs differ by up to {worst.difference:.1e}{lost}."
-    )
-    return Problem("model", message, "The file was not kept. Convert into another format.")
+    begun = f"{compared.name} does not give what the model gives, and was not kept:"
+    if worst.unmatched:
+        message = f"{begun} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
+        return Problem("model", message, "Train longer: where many boxes have the same score, others are chosen.")
+    return Problem("model", f"{begun} outputs differ by up to {worst.difference:.1e}.", "Convert into another format.")
 
 
 def _lost(model: TrainedModel, compared: ComparedFile) -> list[Problem]:

@@ -139,15 +139,14 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 def _timm_code(model: TrainedModel) -> str:
     name = model.job.model.removeprefix(TIMM)
     sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model, model.size).items())
-    shape = (model.channels, model.size, model.size)
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
-        "import timm\n\n"
-        'model = timm.create_model("local-dir:.", pretrained=True).eval()\n'
-        "# or, by the weights alone:\n"
-        f'weights = dict(file="{WEIGHTS}", num_classes={len(model.classes)}, input_size={shape})\n'
+        "import json\nfrom pathlib import Path\n\nimport timm\n\n"
+        'model = timm.create_model("local-dir:.", pretrained=True).eval()\n\n'
+        "# Or, by its name:\n"
+        f'config = json.loads(Path("{CONFIG}").read_text())["pretrained_cfg"]\n'
         f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{sized},\n'
-        "                          pretrained_cfg_overlay=weights).eval()"
+        f'                          pretrained_cfg_overlay=dict(config, file="{WEIGHTS}")).eval()'
     )
 
 

@@ -30,7 +30,7 @@ from engine.inference.conversion.convert import convert
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
 from tests.support.consent import agreed
-from tests.support.trained_runs import Trained, train
+from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
 Trainer = Callable[[str], Trained]
@@ -160,7 +160,7 @@ def test_that_weights_load_in_their_library(
     assert config["label_names"] == list(made.classes)
     if library == "timm":
         assert theirs.pretrained_cfg["mean"] == pytest.approx(ours.preprocessing.mean)
-        assert theirs.pretrained_cfg["input_size"] == (3, size, size)
+        assert tuple(theirs.pretrained_cfg["input_size"]) == (3, size, size)
         assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
 
 
@@ -206,3 +206,20 @@ def test_that_a_lost_dataset_leaves_random_images_to_compare_on(forker: Forker, 
     assert compared.compared_on == "random"
     assert not compared.measures
     assert {problem.field for problem in made.problems} == {"dataset", "int8"}
+
+
+def test_that_a_task_of_ones_own_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
+    shared = trained("custom")
+    agreed(COUNTING)
+    shutil.copytree(shared.run.path, tmp_path / "run")
+    of = replace(shared, run=RunFolder(tmp_path / "run"))
+    made = converted(of, tmp_path / "model.zip", "onnx", packed=True)
+    (compared,) = made.compared
+    assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-4)
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        archive.extractall(tmp_path)
+    model = load(of.run, "last")
+    given = torch.from_numpy(np.load(tmp_path / "model" / "example.npy"))
+    (expected,) = model.outputs(given[None]).flatten().tolist()
+    said = predicted(tmp_path / "model", "example.npy").splitlines()[1]
+    assert float(said.strip("[]")) == pytest.approx(expected, abs=1e-3)
