@@ -70,6 +70,8 @@ def free(host: CudaMachine) -> bool:
     return not any(host.state.held(gpu) for gpu in range(len(host.uuids)))
 
 
+DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
+"""A small model whose head tensor parallelism divides."""
 RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "single": (1, {}),
     "dp": (2, {"strategy": "dp"}),
@@ -84,6 +86,10 @@ RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "pipeline on four": (4, {"strategy": "pipeline", "pipeline_schedule": "1f1b"}),
     "hybrid": (4, {"strategy": "ddp_pipeline"}),
     "hsdp": (4, {"strategy": "hsdp"}),
+    "zero1": (2, {"strategy": "zero1", "precision": "fp16", "optimizer": "adamw", "ema_decay": 0.9}),
+    "tp": (2, {"strategy": "tp", "clip_norm": 1.0, **DIVISIBLE}),
+    "ddp_tp": (4, {"strategy": "ddp_tp", "precision": "fp16", **DIVISIBLE}),
+    "fsdp_tp": (4, {"strategy": "fsdp_tp", "shard_precision": "bf16", **DIVISIBLE}),
 }
 PIPELINES = ("model_parallel", "pipeline", "ddp_pipeline")
 EVERYDAY = ("single", "fsdp, offloaded", "pipeline")

@@ -1,7 +1,8 @@
 /* NCCL of the stand-in for CUDA: ranks meet, and what they send arrives, through files beside the state's.
  *
  * Every rank puts what it gives to a collective into a file, and goes on once the files of all are there: so a rank that is
- * missing holds the others up for ever, as it does on GPUs, and what is received is what was sent.
+ * missing holds the others up for ever, as it does on GPUs, and what is received is what was sent. The collectives of a
+ * communicator are done in the order in which they were asked for, whatever their streams, as by NCCL.
  */
 #include "cuda_stub.h"
 
@@ -20,13 +21,14 @@ typedef struct { char internal[128]; } Id;
 typedef struct {
     char id[96];
     int rank, ranks, aborted;
-    unsigned long asked;                /* collectives so far */
+    unsigned long asked;                /* collectives and meetings so far */
+    unsigned long begun, done;          /* collectives so far */
     unsigned long sent[64], received[64];
 } Comm;
 
 typedef struct {
     Comm *comm;
-    unsigned long number;
+    unsigned long number, turn;
     int what, type, op, root, given;
     const void *from;
     void *to;
@@ -177,6 +179,7 @@ static int ready(void *of) {
     Collective *own = of;
     char path[512];
     if (own->comm->aborted) return 1;
+    if (own->turn != own->comm->done) return 0;
     if (!own->given) {
         path_of(path, own->comm, own->number, own->comm->rank);
         put(path, own->from, given_by(own) * SIZES[own->type]);
@@ -187,7 +190,8 @@ static int ready(void *of) {
 
 static void act(void *of) {
     Collective *own = of;
-    const Comm *comm = own->comm;
+    Comm *comm = own->comm;
+    comm->done++;
     if (!comm->aborted) {
         if (own->what == ALL_REDUCE || (own->what == REDUCE && comm->rank == own->root)) reduce(own, own->count, 0);
         if (own->what == REDUCE_SCATTER) reduce(own, own->count * (size_t)comm->ranks, own->count * (size_t)comm->rank);
@@ -204,31 +208,32 @@ static void act(void *of) {
 static int collective(Collective own, cudaStream_t stream) {
     Collective *kept = malloc(sizeof *kept);
     own.number = own.comm->asked++;
+    own.turn = own.comm->begun++;
     *kept = own;
     return when_ready(stream, ready, act, kept) ? SYSTEM_ERROR : OK;
 }
 
 #define GIVES Comm *comm, cudaStream_t stream
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, GIVES) {
-    return collective((Collective){comm, 0, ALL_REDUCE, type, op, 0, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, ALL_REDUCE, type, op, 0, 0, from, to, count}, stream);
 }
 int ncclReduce(const void *from, void *to, size_t count, int type, int op, int root, GIVES) {
-    return collective((Collective){comm, 0, REDUCE, type, op, root, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, REDUCE, type, op, root, 0, from, to, count}, stream);
 }
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, GIVES) {
-    return collective((Collective){comm, 0, BROADCAST, type, 0, root, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, BROADCAST, type, 0, root, 0, from, to, count}, stream);
 }
 int ncclBcast(void *at, size_t count, int type, int root, GIVES) {
     return ncclBroadcast(at, at, count, type, root, comm, stream);
 }
 int ncclAllGather(const void *from, void *to, size_t count, int type, GIVES) {
-    return collective((Collective){comm, 0, ALL_GATHER, type, 0, 0, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, ALL_GATHER, type, 0, 0, 0, from, to, count}, stream);
 }
 int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op, GIVES) {
-    return collective((Collective){comm, 0, REDUCE_SCATTER, type, op, 0, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, REDUCE_SCATTER, type, op, 0, 0, from, to, count}, stream);
 }
 int ncclAlltoAll(const void *from, void *to, size_t count, int type, GIVES) {
-    return collective((Collective){comm, 0, ALL_TO_ALL, type, 0, 0, 0, from, to, count}, stream);
+    return collective((Collective){comm, 0, 0, ALL_TO_ALL, type, 0, 0, 0, from, to, count}, stream);
 }
 
 /* Messages between two ranks: a sender does not wait for who receives. */
