@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -25,6 +26,10 @@ from engine.supervisor.restart_policy import world_size
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
 """The share of the progress bar before the first trial."""
+BUDGET_S = 120.0
+"""No trial is begun that would end later than this after the first one's beginning, judged by those before."""
+STEPS = 2
+"""The steps that a trial makes at least on a CPU, where they may take long."""
 
 OnProgress = Callable[[FinderProgress], object]
 
@@ -37,35 +42,64 @@ class _Broken(Exception):  # noqa: N818 - it carries what happened
         self.failed = failed
 
 
+class _Timing:
+    """How long trials took, from which follows how long another would."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._begun = time.monotonic()
+        self._setup_s = self._per_image_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return self._begun + BUDGET_S - time.monotonic()
+
+    @property
+    def trials_left_s(self) -> float | None:
+        """How long the trials that are left would take at most; None before the first one."""
+        mean_s = (time.monotonic() - self._begun) / self.count if self.count else None
+        return None if mean_s is None else max(0.0, min(mean_s * (MOST_TRIALS - self.count), self.left_s))
+
+    def add(self, begun: float, probe: Probe) -> None:
+        self._setup_s = max(self._setup_s, time.monotonic() - begun - probe.steps_s)
+        self._per_image_s = 1 / probe.images_per_second
+
+    def allows(self, size: int) -> bool:
+        """Whether a trial of that size would end in time."""
+        return self._setup_s + STEPS * size * self._per_image_s <= self.left_s
+
+
 def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
     """Tries steps of `job` on its devices with batches of several sizes."""
     emit(FinderProgress(0.0, "Loading PyTorch"))
     import_for(job)
-    unit = _unit(job)
-    begun = time.monotonic()
-    count = fitted = 0
+    timing = _Timing()
+    fitted = 0
     with TrialFolder() as folder:
 
         def probe(size: int) -> Probe | None:
-            nonlocal count, fitted
-            done = PREPARED + (1 - PREPARED) * count / MOST_TRIALS
-            left = (time.monotonic() - begun) / count * (MOST_TRIALS - count) if count else None
-            emit(FinderProgress(done, f"Trying batches of {size:,}", left))
-            count += 1
+            nonlocal fitted
+            done = PREPARED + (1 - PREPARED) * timing.count / MOST_TRIALS
+            emit(FinderProgress(done, f"Trying batches of {size:,}", timing.trials_left_s))
+            timing.count += 1
+            begun = time.monotonic()
             failed = run_workers(job_of_trial(job, size), WORKER, Path(folder), lambda _event: None)
             if failed is None:
                 fitted += 1
-                return _probe_of(Path(folder))
+                found = _probe_of(Path(folder))
+                timing.add(begun, found)
+                return found
             # A library may also fail in other ways where memory runs out, but not at sizes below one that fits.
             if not fitted and not _ran_out(failed):
                 raise _Broken(failed)
             return None
 
+        most = int(FIELDS["batch_size"].maximum or math.inf)
         try:
-            searched = search(probe, unit=unit, most=int(FIELDS["batch_size"].maximum or math.inf))
+            searched = search(probe, unit=_unit(job), most=most, in_time=timing.allows)
         except _Broken as broken:
             return FinderFailed(Problem("", broken.failed.cause))
-    return _found(searched)
+    return found_of(searched)
 
 
 def job_of_trial(job: Job, size: int) -> Job:
@@ -108,17 +142,18 @@ def _ran_out(failed: Failed) -> bool:
 
 def _probe_of(folder: Path) -> Probe:
     """What all ranks measured, taken together."""
-    memory: dict[str, tuple[int, int]] = {}
-    speed = 0.0
-    for rank, file in enumerate(sorted(folder.glob("probe-*.msgpack"))):
-        own = msgspec.msgpack.decode(file.read_bytes(), type=Probe)
+    probes = []
+    for file in sorted(folder.glob("probe-*.msgpack")):
+        probes.append(msgspec.msgpack.decode(file.read_bytes(), type=Probe))
         file.unlink()
-        speed = own.images_per_second
-        memory |= {f"{name} of rank {rank}": used for name, used in own.memory.items()}
-    return Probe(speed, memory)
+    memory = {
+        f"{name} of rank {rank}": used for rank, probe in enumerate(probes) for name, used in probe.memory.items()
+    }
+    return probes[-1]._replace(memory=memory)
 
 
-def _found(searched: Searched) -> BatchFound:
+def found_of(searched: Searched) -> BatchFound:
+    """The answer, in numbers and in words."""
     trials = tuple(_trial(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
         why = f"Even a batch of {trials[0].size} does not fit into memory."
@@ -126,15 +161,30 @@ def _found(searched: Searched) -> BatchFound:
         return BatchFound(trials=trials, largest=None, knee=None, why=why, remedy=remedy)
     largest, knee = searched.largest, searched.knee
     speeds = {trial.size: trial.images_per_second for trial in trials if trial.images_per_second is not None}
-    why = f"The largest batch that fits is {largest:,}, with little room to spare. "
+    ended_by, why = _ended(searched)
     if knee < largest:
         why += (
-            f"Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]:,.0f} "
+            f" Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]:,.0f} "
             f"images/s at {knee:,}, {speeds[largest]:,.0f} images/s at {largest:,}."
         )
     else:
-        why += f"Throughput still grows up to there: {speeds[largest]:,.0f} images/s."
-    return BatchFound(trials=trials, largest=largest, knee=knee, why=why)
+        why += f" Throughput still grows up to there: {speeds[largest]:,.0f} images/s."
+    return BatchFound(trials=trials, largest=largest, knee=knee, ended_by=ended_by, why=why)
+
+
+def _ended(searched: Searched) -> tuple[Literal["memory", "dataset", "time"], str]:
+    """What kept the search from larger sizes, by its name and in words."""
+    largest = searched.largest
+    fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
+    if largest == searched.most:
+        images = next(tried.train_images for tried in searched.trials.values() if tried is not None)
+        return "dataset", f"{fits}the training split has only {images:,} images."
+    if searched.untried > largest:
+        failed = min((size for size, tried in searched.trials.items() if tried is None), default=None)
+        between = "" if failed is None else f" One of {failed:,} does not fit."
+        slow = f"one of {searched.untried:,} would take longer than is left of the {BUDGET_S:.0f} s for all trials."
+        return "time", f"{fits}{slow}{between}"
+    return "memory", f"The largest batch that fits is {largest:,}, with little room to spare."
 
 
 def _trial(size: int, probe: Probe | None) -> BatchTrial:

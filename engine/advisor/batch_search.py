@@ -36,17 +36,23 @@ GAP = 4
 
 class Probe(NamedTuple):
     """What a trial of a batch size measured: `memory` holds what was used at most and what there is, in bytes, of each
-    thing that may run out, by a name."""
+    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown; `steps_s` the time
+    that all steps of the trial took."""
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
+    train_images: int = 0
+    steps_s: float = 0.0
 
 
 class Searched(NamedTuple):
-    """What was tried, by batch size, None for what did not fit; `largest` is 0 where nothing did."""
+    """What was tried, by batch size, None for what did not fit; `largest` is 0 where nothing did. `most` is the largest
+    size that the search would have tried, `untried` the one for which there was no time, 0 where there was."""
 
     trials: dict[int, Probe | None]
     largest: int
+    most: int = 0
+    untried: int = 0
 
     @property
     def knee(self) -> int:
@@ -76,20 +82,33 @@ class _Bracket(NamedTuple):
         return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
 
 
-def search(probe: Callable[[int], Probe | None], *, unit: int, most: int) -> Searched:
-    """Finds the largest multiple of `unit`, up to `most`, that fits, by `probe`, which is None of a size that does not.
+def search(
+    probe: Callable[[int], Probe | None],
+    *,
+    unit: int,
+    most: int,
+    in_time: Callable[[int], bool] = lambda _size: True,
+) -> Searched:
+    """Finds the largest multiple of `unit` that fits, by `probe`, which is None of a size that does not.
 
-    Makes `MOST_TRIALS` trials at most.
+    Tries no size above `most`, nor above the training split's, of which a larger batch could not be filled. Makes
+    `MOST_TRIALS` trials at most, and ends before a size for which there is not enough time, according to `in_time`.
     """
     trials: dict[int, Probe | None] = {}
-    while len(trials) < MOST_TRIALS and (size := _next(trials, unit, most // unit * unit)):
-        trials[size] = probe(size)
+    most, untried = most // unit * unit, 0
+    while len(trials) < MOST_TRIALS and (size := _next(trials, unit, most)):
+        if not in_time(size):
+            untried = size
+            break
+        trials[size] = tried = probe(size)
+        if tried is not None and tried.train_images:
+            most = min(most, max(size, tried.train_images // unit * unit))
     bracket = _bracket(trials)
     with_room = bracket.with_room(unit)
     largest = with_room if trials.get(with_room) is not None else bracket.largest
-    while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)):
+    while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)) and in_time(between):
         trials[between] = probe(between)
-    return Searched(dict(sorted(trials.items())), largest)
+    return Searched(dict(sorted(trials.items())), largest, most, untried)
 
 
 def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:

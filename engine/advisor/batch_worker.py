@@ -57,13 +57,14 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     saved: Any = None
     reporter.phase("training")
     warm_up = WARM_UP if on_cpu else WARM_UP_GPU
-    seconds, timed = 0.0, 0
+    seconds, timed, all_s = 0.0, 0, 0.0
     for number in range(1, warm_up + MOST + 1):
         batch = next(batches)
         reporter.at("step")
         begun = clock(strategy.device)
         strategy.step(batch, optimizer_step)
         took = clock(strategy.device) - begun
+        all_s += took
         reporter.progressed(number)
         if number == 1:  # as a checkpoint, whose copy is written beside the next steps
             saved = strategy.state_dict(), optimizer_state(strategy, optimizer_step)
@@ -73,7 +74,8 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
             break
     del ready, saved
     slowest = strategy.collectives.all_reduce_max([round(1e6 * seconds / timed)])[0] / 1e6
-    found = Probe(spec.job.batch_size / slowest, memory.peak() if memory is not None else gpu_peaks(gpus))
+    used = memory.peak() if memory is not None else gpu_peaks(gpus)
+    found = Probe(spec.job.batch_size / slowest, used, len(prepared.splits.train), all_s)
     Path(spec.run_folder, probe_file(spec.rank)).write_bytes(msgspec.msgpack.encode(found))
     strategy.teardown()
     return WorkerDone(stopped=False)

@@ -72,12 +72,14 @@ class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Batch sizes over all devices together, by size. `largest` is the largest that fits, by steps that were made with it,
-    None where none does; `knee` the smallest for which no larger one is faster by 5 %. `why` says both in words, `remedy`
-    what to do where none fits."""
+    None where none does; `knee` the smallest for which no larger one is faster by 5 %. `ended_by` says why no larger size
+    was tried: it would not fit into memory, have more images than the training split, or take longer than the finder may.
+    `why` says all this in words, `remedy` what to do where none fits."""
 
     trials: tuple[BatchTrial, ...]
     largest: int | None
     knee: int | None
+    ended_by: Literal["memory", "dataset", "time"] = "memory"
     why: str
     remedy: str = ""
 

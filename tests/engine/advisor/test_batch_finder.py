@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.advisor.batch_finder import WORKER, job_of_trial
-from engine.advisor.batch_search import MOST_TRIALS
+from engine.advisor.batch_finder import WORKER, found_of, job_of_trial
+from engine.advisor.batch_search import MOST_TRIALS, Probe, Searched
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
 from engine.system import paths
@@ -117,6 +117,20 @@ def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_lef
     assert largest.images_per_second
     assert found.knee in [trial.size for trial in found.trials if trial.fits]
     assert f"The largest batch that fits is {found.largest}" in found.why
+
+
+@pytest.mark.parametrize(
+    ("searched", "ended_by", "words"),
+    [
+        (Searched({4: Probe(9, {"memory": (1, 2)}, 17), 17: Probe(9, {"memory": (1, 2)}, 17)}, 17, 17), "dataset", "only 17 images"),
+        (Searched({4: Probe(9, {"memory": (1, 2)}, 99), 64: None}, 4, 99, 16), "time", "One of 64 does not fit"),
+        (Searched({4: Probe(9, {"memory": (1, 2)}, 99), 5: None}, 4, 99), "memory", "little room to spare"),
+    ],
+)  # fmt: skip
+def test_that_what_ended_the_search_is_told(searched: Searched, ended_by: str, words: str) -> None:
+    found = found_of(searched)
+    assert found.ended_by == ended_by
+    assert words in found.why
 
 
 @pytest.mark.long

@@ -30,9 +30,10 @@ class Machine:
         noise: float = 0.0,
         seed: int = 0,
         tells: bool = True,
+        images: int = 0,
     ) -> None:
         self.limit, self.fixed, self.each, self.curved, self.tells = limit, fixed, each, curved, tells
-        self.step, self.noise, self.seed = step, noise, seed
+        self.step, self.noise, self.seed, self.images = step, noise, seed, images
         self.tried: list[int] = []
 
     def used(self, size: int, *, noisy: bool = True) -> int:
@@ -51,7 +52,8 @@ class Machine:
         self.tried.append(size)
         if self.used(size) > self.limit:
             return None
-        return Probe(size / (size + 20), {"memory": (self.used(size) if self.tells else 0, self.limit)})
+        memory = {"memory": (self.used(size) if self.tells else 0, self.limit)}
+        return Probe(size / (size + 20), memory, self.images)
 
 
 def searched(machine: Machine, unit: int = 1, most: int = 4000) -> Searched:
@@ -141,6 +143,22 @@ def test_that_the_dataset_is_the_limit_where_all_of_it_fits() -> None:
 @pytest.mark.parametrize("most", [3, 4, 17, 350])
 def test_that_all_of_the_dataset_fits_where_memory_does_not_grow(most: int) -> None:
     assert searched(Machine(10**9, 0, 1000, tells=False), most=most).largest == most
+
+
+@pytest.mark.parametrize(("images", "unit", "largest"), [(244, 1, 244), (244, 8, 240), (3, 1, 4), (5000, 1, 996)])
+def test_that_no_size_above_the_training_split_is_tried(images: int, unit: int, largest: int) -> None:
+    machine = Machine(1_000_000, 0, 1000, images=images)
+    found = searched(machine, unit)
+    assert 0.95 * largest <= found.largest <= largest
+    assert max(machine.tried) <= max(4 * unit, images)
+    assert (found.largest == found.most) == (images < 1000)
+
+
+def test_that_a_size_for_which_there_is_no_time_ends_the_search_and_is_told() -> None:
+    machine = Machine(10**9, 0, 1000)
+    found = search(machine.probe, unit=1, most=4096, in_time=lambda size: size <= 100)
+    assert (found.largest, found.untried) == (16, 256)
+    assert max(machine.tried) <= 100
 
 
 def test_that_where_nothing_fits_nothing_is_found() -> None:
