@@ -1,0 +1,67 @@
+"""Plots of an evaluation: few points, pyqtgraph's own widget in the window's colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
+
+from gui.style import theme
+
+
+class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
+    """A plot whose both axes go from 0 to 1. Whoever owns it gives it `paint`, which draws anew in the colours of the scheme."""
+
+    def __init__(self, name: str, x_title: str, y_title: str) -> None:
+        super().__init__()
+        self._draw: Callable[[], None] = lambda: None
+        self.setAccessibleName(name)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setMinimumSize(200, 180)
+        self.setMenuEnabled(False)
+        self.hideButtons()
+        self.setMouseEnabled(False, False)
+        self.setLabel("bottom", x_title)
+        self.setLabel("left", y_title)
+        for side in ("bottom", "left"):
+            self.getAxis(side).enableAutoSIPrefix(False)
+        self.setXRange(0, 1, padding=0.02)
+        self.setYRange(0, 1, padding=0.03)
+        theme.notifier.changed.connect(self.repaint_all)
+
+    def draws(self, draw: Callable[[], None]) -> None:
+        """Has `draw` put its items onto the plot, now and whenever the scheme changes."""
+        self._draw = draw
+        self.repaint_all()
+
+    def repaint_all(self) -> None:
+        colors = theme.colors()
+        self.setBackground(colors.panel)
+        self.showGrid(x=True, y=True, alpha=0.15)
+        for side in ("bottom", "left"):
+            axis = self.getAxis(side)
+            axis.setPen(colors.border)
+            axis.setTextPen(colors.muted)
+        self.clear()
+        self._draw()
+
+    def diagonal(self, rising: bool = True) -> None:
+        """The dashed line from one corner to the other."""
+        pen = pg.mkPen(theme.colors().muted, width=1, style=Qt.PenStyle.DashLine)
+        self.plot([0, 1], [0, 1] if rising else [1, 0], pen=pen)
+
+    def point(self, x: float | None, y: float | None) -> None:
+        """Marks a point, where both are known."""
+        if x is not None and y is not None:
+            colors = theme.colors()
+            pen = pg.mkPen(colors.panel, width=1.5)
+            self.plot([x], [y], pen=None, symbol="o", symbolSize=11, symbolBrush=colors.text, symbolPen=pen)
+
+
+def caption(text: str = "", kind: str = "muted") -> QLabel:
+    """A label that wraps."""
+    label = QLabel(text, wordWrap=True)
+    label.setObjectName(kind)
+    return label

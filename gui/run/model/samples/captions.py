@@ -1,0 +1,45 @@
+"""What is said of one sample, in short under its image and in full beside it."""
+
+from __future__ import annotations
+
+import math
+
+from gui.run.model.words import class_words
+from gui.sources.evaluations import OpenedEvaluation
+
+
+def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
+    """Two lines: "rose → tulip" and "loss 2.31 · 83 %"."""
+    samples, classes = opened.samples, opened.evaluation.classes
+    first = samples.paths[row]
+    if samples.true is not None and samples.predicted is not None:
+        true, predicted = class_words(classes, samples.true[row]), class_words(classes, samples.predicted[row])
+        first = true if true == predicted else f"{true} → {predicted}"
+    return first, " · ".join(_numbers(opened, row))
+
+
+def full_caption(opened: OpenedEvaluation, row: int) -> str:
+    """ "Truth: rose · Prediction: tulip (83.1 %) · Loss 2.31"."""
+    samples, classes = opened.samples, opened.evaluation.classes
+    parts = []
+    if samples.true is not None:
+        parts.append(f"Truth: {class_words(classes, samples.true[row])}")
+    if samples.predicted is not None:
+        parts.append(f"Prediction: {class_words(classes, samples.predicted[row])}")
+    parts += [f"{part[:1].upper()}{part[1:]}" for part in _numbers(opened, row, short=False)]
+    return " · ".join(parts)
+
+
+def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
+    samples = opened.samples
+    parts = []
+    if samples.losses is not None and not math.isnan(samples.losses[row]):
+        parts.append(f"loss {samples.losses[row]:.2f}" if short else f"loss {samples.losses[row]:.4f}")
+    if samples.confidence is not None and not math.isnan(samples.confidence[row]):
+        sure = 100 * samples.confidence[row]
+        parts.append(f"{sure:.0f} % sure" if short else f"confidence {sure:.1f} %")
+    whole = samples.true_class is not None
+    if not whole and samples.correct is not None and not math.isnan(samples.correct[row]):
+        right = 100 * samples.correct[row]
+        parts.append(f"{right:.0f} % right" if short else f"{right:.1f} % right")
+    return parts

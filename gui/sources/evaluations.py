@@ -1,0 +1,209 @@
+"""A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples sort at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.inference.evaluation import SAMPLES_FILE, Curves, Evaluation
+from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
+from engine.runs.folder import list_runs
+from engine.system.decode_errors import NOT_DECODED
+from gui.sources.columns import Floats
+
+Numbers = npt.NDArray[np.int64]
+Classes = tuple[tuple[int, ...], ...]
+
+NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """The columns of `engine.contract.inference.evaluation.Samples`, those of numbers as float64 with NaN for what is not known.
+
+    `true_class` and `predicted_class` are those of tasks in which each sample has one of each, `NO_CLASS` for none.
+    """
+
+    paths: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    losses: Floats | None = None
+    correct: Floats | None = None
+    confidence: Floats | None = None
+    true: Classes | None = None
+    predicted: Classes | None = None
+    true_class: Numbers | None = None
+    predicted_class: Numbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True)
+class OpenedEvaluation:
+    """An evaluation with all that is kept of it but its resamples and probabilities."""
+
+    kept: KeptEvaluation
+    samples: SampleTable
+    curves: Curves
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return self.kept.evaluation
+
+
+def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
+    """All that is kept of an evaluation. Raises DamagedEvaluation."""
+    return OpenedEvaluation(kept, read_samples(kept), kept.curves())
+
+
+def read_samples(kept: KeptEvaluation) -> SampleTable:
+    """How the model did on each sample. Raises DamagedEvaluation.
+
+    Column by column: while one is decoded, the window has to wait.
+    """
+    file = kept.folder / SAMPLES_FILE
+    try:
+        raw = msgspec.msgpack.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+        columns: dict[str, Any] = {}
+        for name, kind in _COLUMNS.items():
+            columns[name] = msgspec.msgpack.decode(raw[name], type=kind) if name in raw else None
+            time.sleep(0)
+    except (OSError, *NOT_DECODED) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise DamagedEvaluation(f"{file} can't be read: {why}") from error
+    count = len(columns["paths"] or ())
+    if any(column is not None and len(column) != count for column in columns.values()):
+        raise DamagedEvaluation(f"{file} can't be read: its columns differ in length")
+    for name in ("losses", "correct", "confidence"):
+        columns[name] = None if columns[name] is None else np.array(columns[name], np.float64)
+    single = all(_single(columns[name]) for name in ("true", "predicted"))
+    return SampleTable(
+        **{name: column for name, column in columns.items() if column is not None},
+        true_class=_only(columns["true"]) if single else None,
+        predicted_class=_only(columns["predicted"]) if single else None,
+    )
+
+
+_COLUMNS: dict[str, Any] = {
+    "paths": tuple[str, ...],
+    "splits": tuple[str, ...],
+    "indices": tuple[int, ...],
+    "losses": list[float | None] | None,
+    "correct": list[float | None] | None,
+    "confidence": list[float | None] | None,
+    "true": Classes | None,
+    "predicted": Classes | None,
+}
+
+
+def _single(classes: Classes | None) -> bool:
+    return classes is not None and all(len(of) <= 1 for of in classes)
+
+
+def _only(classes: Classes) -> Numbers:
+    return np.fromiter((of[0] if of else NO_CLASS for of in classes), np.int64, len(classes))
+
+
+@dataclass(frozen=True)
+class Rival:
+    """An evaluation of the same samples as another, and the title of its run."""
+
+    kept: KeptEvaluation
+    run_id: str
+
+
+def rivals_of(evaluation: Evaluation) -> list[Rival]:
+    """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for itself."""
+    found = [
+        Rival(kept, run.run_id)
+        for run in list_runs()
+        for kept in evaluations_of(run.path)
+        if _same_samples(kept.evaluation, evaluation)
+    ]
+    return sorted(found, key=lambda rival: rival.kept.evaluation.date, reverse=True)
+
+
+def _same_samples(one: Evaluation, other: Evaluation) -> bool:
+    same = (one.task, one.dataset, one.split) == (other.task, other.dataset, other.split)
+    return same and (one.run, one.id) != (other.run, other.id)
+
+
+class Outcomes:
+    """How often one class is found by its probability: at a threshold, of those that have it and those that have not.
+
+    `positive` and `negative` are the class's probabilities of the samples with and without it, float32, sorted.
+    """
+
+    def __init__(self, probabilities: Floats, has_it: npt.NDArray[np.bool_]) -> None:
+        self.positive = np.sort(probabilities[has_it])
+        self.negative = np.sort(probabilities[~has_it])
+
+    def at(self, threshold: float) -> Counts:
+        """What comes of predicting the class from that probability on."""
+        missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
+        right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
+        return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """True and false positives, false and true negatives."""
+
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    true_negatives: int
+
+    @property
+    def precision(self) -> float | None:
+        return _share(self.true_positives, self.true_positives + self.false_positives)
+
+    @property
+    def recall(self) -> float | None:
+        return _share(self.true_positives, self.true_positives + self.false_negatives)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        return _share(self.false_positives, self.false_positives + self.true_negatives)
+
+    @property
+    def f1(self) -> float | None:
+        return _share(2 * self.true_positives, 2 * self.true_positives + self.false_positives + self.false_negatives)
+
+
+def outcomes(opened: OpenedEvaluation, class_index: int) -> Outcomes:
+    """Those of a class, for labels. Reads the class's column alone of what may be a large file. Raises DamagedEvaluation."""
+    file, true = opened.kept.probabilities_file, opened.samples.true
+    try:
+        table = np.load(file, mmap_mode="r", allow_pickle=False)
+        column = np.array(table[:, class_index], np.float32)
+    except (OSError, ValueError, IndexError) as error:
+        raise DamagedEvaluation(f"{file} can't be read: {error}") from error
+    if true is None or len(true) != len(column):
+        raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
+    has_it = np.fromiter((class_index in of for of in true), np.bool_, len(true))
+    known = ~np.isnan(column)
+    return Outcomes(column[known], has_it[known])
+
+
+def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
+    """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none of the classes,
+    which is the last column; None where samples have no single class."""
+    true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
+    if true is None or predicted is None or confidence is None:
+        return None
+    taken = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
+    known = (true >= 0) & (true < classes) & (taken <= classes)
+    wide = classes + 1
+    counts = np.bincount(true[known] * wide + taken[known], minlength=wide * wide)
+    return counts.reshape(wide, wide).astype(np.int64)
+
+
+def _share(part: int, of: int) -> float | None:
+    return part / of if of else None
