@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from engine.contract.inference.evaluation import SAMPLES_FILE, Curves, Evaluation
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
-from engine.runs.folder import list_runs
+from engine.runs.folder import RunFolder, list_runs
 from engine.system.decode_errors import NOT_DECODED
 from gui.sources.columns import Floats
+from gui.titles import title_of
 
 Numbers = npt.NDArray[np.int64]
 Classes = tuple[tuple[int, ...], ...]
@@ -115,18 +116,25 @@ class Rival:
     """An evaluation of the same samples as another, and the title of its run."""
 
     kept: KeptEvaluation
-    run_id: str
+    title: str
 
 
 def rivals_of(evaluation: Evaluation) -> list[Rival]:
     """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for itself."""
     found = [
-        Rival(kept, run.run_id)
+        Rival(kept, _title(run))
         for run in list_runs()
         for kept in evaluations_of(run.path)
         if _same_samples(kept.evaluation, evaluation)
     ]
     return sorted(found, key=lambda rival: rival.kept.evaluation.date, reverse=True)
+
+
+def _title(run: RunFolder) -> str:
+    try:
+        return title_of(run)
+    except OSError:
+        return run.run_id
 
 
 def _same_samples(one: Evaluation, other: Evaluation) -> bool:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QToolButt
 from engine.contract.inference.evaluation import EVALUATION_FILE
 from engine.runs.evaluations import KeptEvaluation
 from gui.actions import Action, bind
-from gui.run.model.csv_tables import ClassesCsv, MetricsCsv, SamplesCsv
+from gui.run.model.csv_tables import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
 from gui.run.model.words import evaluation_title
 from gui.sources.background import in_background, why
 from gui.sources.evaluations import OpenedEvaluation
@@ -41,7 +41,6 @@ class EvaluationBar(QWidget):
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
         self.list.control.setAccessibleName("Evaluation")
-        self.list.control.setToolTip("The evaluations of this run, the newest first")
         self.new = Action(self, "new_evaluation", "Evaluate …", "Measures the model on another split or folder")
         self.delete = Action(self, "delete_evaluation", "Delete", "Moves the evaluation to the trash")
         self.delete.does(self._delete)
@@ -77,7 +76,9 @@ class EvaluationBar(QWidget):
         self._opened = opened
         self.menu.setEnabled(opened is not None)
         if opened is not None:
-            self._classes.allow("" if opened.evaluation.per_class else "It has no metrics of classes")
+            evaluation = opened.evaluation
+            self._tables["classes"].allow("" if evaluation.per_class else "It has no metrics of classes")
+            self._tables["confusion"].allow("" if evaluation.confusion else "It has no confusion matrix")
 
     def current(self) -> KeptEvaluation | None:
         return self._kept.get(self.list.value())
@@ -85,6 +86,7 @@ class EvaluationBar(QWidget):
     def _choose(self) -> None:
         kept = self.current()
         if kept is not None:
+            self.list.box.setToolTip(f"{evaluation_title(kept.evaluation)}\n{kept.folder}")
             self.chosen.emit(kept)
 
     def _delete(self) -> None:
@@ -122,17 +124,18 @@ class EvaluationBar(QWidget):
         button.setToolTip("Saves the evaluation as CSV or JSON")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.menu = QMenu(button)
+        self._tables: dict[str, Action] = {}
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (
             ("metrics", "Metrics as CSV …", MetricsCsv),
             ("classes", "Metrics per class as CSV …", ClassesCsv),
+            ("confusion", "Confusion matrix as CSV …", MatrixCsv),
             ("samples", "Samples as CSV …", SamplesCsv),
         )
         for name, text, kind in tables:
             action = Action(self, f"save_evaluation_{name}", text)
             action.does(partial(self._ask, f"{name}.csv", partial(self.save_csv, kind)))
             self.menu.addAction(action)
-            if name == "classes":
-                self._classes = action
+            self._tables[name] = action
         whole = Action(self, "save_evaluation_json", "Everything but samples as JSON …")
         whole.does(lambda: self._ask("evaluation.json", self.save_json))
         self.menu.addAction(whole)

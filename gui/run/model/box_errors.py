@@ -106,4 +106,5 @@ def _bars() -> pg.PlotWidget:
     plot.setMouseEnabled(False, False)
     plot.setLabel("bottom", "Points of AP50")
     plot.getAxis("bottom").enableAutoSIPrefix(False)
+    plot.getAxis("left").setStyle(tickLength=0)
     return plot

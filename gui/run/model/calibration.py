@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyqtgraph as pg
-from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Calibration
 from gui.run.model.plot import SharePlot, caption
@@ -12,31 +12,27 @@ from gui.sources.evaluations import OpenedEvaluation
 from gui.style import fills, theme
 
 
-class CalibrationPage(QScrollArea):
+class CalibrationPage(QWidget):
     """Shows the calibration of an evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
         self._calibration: Calibration | None = None
-        self.setWidgetResizable(True)
-        self.setObjectName("panel")
         self.error = caption(kind="heading")
         self.plot = SharePlot("Reliability diagram", "Confidence", "Share that is right")
-        self.plot.setMinimumHeight(220)
+        self.plot.setMinimumHeight(160)
         self.reading = caption(
             "Bars: what share of the predictions with that confidence is right; pale where they are few. On the dashed line "
             "confidences are exactly what they say; below it the model is too sure of itself."
         )
         self.temperature = caption(kind="")
-        inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 4, 0)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addWidget(self.error)
         column.addWidget(self.plot, 1)
         column.addWidget(self.reading)
         column.addWidget(self.temperature)
-        self.setWidget(inside)
         self.plot.draws(self._draw)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:

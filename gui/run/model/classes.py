@@ -19,13 +19,10 @@ from gui.sources.run_series import ClassFigures
 class ClassesPage(QWidget):
     """Shows the classes of an evaluation.
 
-    Signals:
-        cell_opened(int, int): the samples of a true class that were taken for another are asked for.
-        message(str, str): as of `ClassFiguresView`.
+    Signals: cell_opened(int, int) - the samples of a true class that were taken for another are asked for.
     """
 
     cell_opened = Signal(int, int)
-    message = Signal(str, str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +35,7 @@ class ClassesPage(QWidget):
         layout.addWidget(self.figures)
         self.threshold.moved.connect(lambda _value: self._show())
         self.figures.matrix.cell_opened.connect(self._open)
-        self.figures.message.connect(self.message)
+        self.figures.save.hide()  # the evaluation is saved as a whole, above
         self.figures.matrix.setToolTip("Click, or Enter: shows the samples of a cell")
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:

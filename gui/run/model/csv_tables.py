@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gui.run.classes.table import class_names
 from gui.run.model.words import class_words, measures_of
 from gui.sources.evaluations import OpenedEvaluation
 
@@ -37,6 +38,20 @@ class ClassesCsv:
                 each = values[number] if number < len(values) else None
                 cells += ["", "", ""] if each is None else [*map(_written, (each.value, each.low, each.high))]
             yield cells
+
+
+@dataclass(frozen=True)
+class MatrixCsv:
+    """The confusion matrix: a line for each true class, a column for each class found."""
+
+    opened: OpenedEvaluation
+
+    def lines(self) -> Iterator[list[str]]:
+        counts = self.opened.evaluation.confusion
+        names = class_names(self.opened.evaluation.classes, len(counts))
+        yield ["true class", *names]
+        for name, row in zip(names, counts, strict=True):
+            yield [name, *map(str, row)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QCheckBox, QFormLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU
 from engine.contract.inference.evaluation import EvaluateOrder, EvaluationSplit
@@ -104,7 +104,7 @@ class EvaluateForm(QWidget):
         if self._run is None or not self.chosen_devices():
             return None
         value = self.split.value()
-        split: EvaluationSplit | None = next((each for each in ("val", "test", "train", "all") if each == value), None)  # type: ignore[misc]
+        split: EvaluationSplit | None = next((each for each in ("val", "test", "train", "all") if each == value), None)
         folder = self.folder.value()
         return EvaluateOrder(
             run=str(self._run.path.absolute()),
@@ -173,20 +173,24 @@ class EvaluateForm(QWidget):
         self._allow(self.checkpoint.box.count() > 0)
 
     def _lay_out(self) -> None:
-        form = QFormLayout()
+        form = QGridLayout()
         form.setHorizontalSpacing(12)
-        form.setVerticalSpacing(10)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        for title, name, editor in (
-            ("Checkpoint", "Checkpoint to evaluate", self.checkpoint),
-            ("Dataset", "Dataset to evaluate on", self.folder),
-            ("Split", "Split to evaluate on", self.split),
+        form.setVerticalSpacing(8)
+        form.setColumnStretch(1, 1)
+        for row, (title, name, editor) in enumerate(
+            (
+                ("Checkpoint", "Checkpoint to evaluate", self.checkpoint),
+                ("Dataset", "Dataset to evaluate on", self.folder),
+                ("Split", "Split to evaluate on", self.split),
+            )
         ):
-            form.addRow(_label(title, name, editor), editor)
-        devices = QLabel("Devices")
-        devices.setObjectName("muted")
-        form.addRow(devices, self.devices)
+            form.addWidget(_label(title, name, editor), row, 0)
+            form.addWidget(editor, row, 1)
+        form.addWidget(
+            caption("Automatic: validation of the run's own dataset; of another folder test where it has one."), 3, 1
+        )
+        form.addWidget(QLabel("Devices"), 4, 0, Qt.AlignmentFlag.AlignTop)
+        form.addWidget(self.devices, 4, 1)
         buttons = QHBoxLayout()
         buttons.addWidget(self.start)
         buttons.addWidget(self.cancel)
@@ -200,19 +204,18 @@ class EvaluateForm(QWidget):
         column.addWidget(caption(INTRODUCTION))
         column.addLayout(form)
         column.addLayout(buttons)
-        row = QHBoxLayout()
-        row.addStretch(1)
-        row.addWidget(inside, 100)
-        row.addStretch(1)
+        middle = QHBoxLayout()
+        middle.addStretch(1)
+        middle.addWidget(inside, 100)
+        middle.addStretch(1)
         layout = QVBoxLayout(self)
         layout.addStretch(1)
-        layout.addLayout(row)
+        layout.addLayout(middle)
         layout.addStretch(2)
 
 
 def _label(title: str, name: str, editor: Editor) -> QLabel:
     label = QLabel(title)
-    label.setObjectName("muted")
     label.setBuddy(editor.control)
     editor.control.setAccessibleName(name)
     return label

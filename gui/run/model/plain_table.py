@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
+_WIDEST = 720
+"""Pixels beyond which a line is hard to follow across the table."""
+_NARROWEST = 90
+_PAD = 8
+
 
 class PlainTable(QTableWidget):
     """A short table to be read, as high as its rows."""
@@ -22,12 +27,13 @@ class PlainTable(QTableWidget):
         self.setShowGrid(False)
         self.setAlternatingRowColors(True)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setStyleSheet("QTableView::item { padding: 0 8px; }")
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PAD}px; }}")
         self.verticalHeader().hide()
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
         header = self.horizontalHeader()
         header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.setMaximumWidth(_WIDEST)
         for column, title in enumerate(head):
             item = QTableWidgetItem(title)
             item.setTextAlignment(_side(column))
@@ -42,9 +48,19 @@ class PlainTable(QTableWidget):
                 item.setTextAlignment(_side(column))
                 item.setToolTip(text)
                 self.setItem(number, column, item)
+        for column in range(1, self.columnCount()):
+            self._fit(column)
         height = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 2
         self.setFixedHeight(height + len(rows) * self.verticalHeader().defaultSectionSize())
         self.setVisible(bool(rows))
+
+    def _fit(self, column: int) -> None:
+        """Makes a column as wide as its texts, with the padding that Qt does not count."""
+        head = self.horizontalHeaderItem(column)
+        texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
+        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
+        self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
+        self.horizontalHeader().resizeSection(column, max(_NARROWEST, width))
 
     def texts(self) -> list[list[str]]:
         """What is on screen, row by row."""

@@ -8,13 +8,14 @@ from PySide6.QtWidgets import QStackedWidget, QTabBar, QVBoxLayout, QWidget
 from gui.run.model.box_errors import BoxErrorsPage, has_box_errors
 from gui.run.model.calibration import CalibrationPage
 from gui.run.model.classes import ClassesPage, has_classes
+from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.samples.page import SamplesPage
 from gui.run.model.summary import SummaryPage
 from gui.sources.evaluations import OpenedEvaluation
 
-TITLES = ("Metrics", "Classes", "Curves", "Calibration", "Errors", "Samples")
-METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES = range(len(TITLES))
+TITLES = ("Metrics", "Classes", "Curves", "Calibration", "Errors", "Samples", "Compare")
+METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
 
 
 class ResultView(QWidget):
@@ -38,10 +39,11 @@ class ResultView(QWidget):
         self.calibration = CalibrationPage()
         self.errors = BoxErrorsPage()
         self.samples = SamplesPage()
+        self.comparison = ComparisonPage()
         self.pages = QStackedWidget()
         for title, page in zip(
             TITLES,
-            (self.summary, self.classes, self.curves, self.calibration, self.errors, self.samples),
+            (self.summary, self.classes, self.curves, self.calibration, self.errors, self.samples, self.comparison),
             strict=True,
         ):
             self.tabs.addTab(title)
@@ -51,10 +53,10 @@ class ResultView(QWidget):
         layout.setSpacing(8)
         layout.addWidget(self.tabs)
         layout.addWidget(self.pages, 1)
-        self.tabs.currentChanged.connect(self.pages.setCurrentIndex)
+        self.tabs.currentChanged.connect(self._turn)
+        self.comparison.samples_wanted.connect(self._show_samples)
         self.classes.cell_opened.connect(self._show_cell)
-        for page in (self.classes, self.samples):
-            page.message.connect(self.message)
+        self.samples.message.connect(self.message)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Shows `opened`, whose model is run on `devices` where that is asked for."""
@@ -67,18 +69,31 @@ class ResultView(QWidget):
             CALIBRATION: evaluation.calibration is not None,
             ERRORS: has_box_errors(evaluation),
             SAMPLES: len(opened.samples) > 0,
+            COMPARE: True,
         }
         for number, shown in there.items():
             self.tabs.setTabVisible(number, shown)
         if not there[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(METRICS)
-        for page in (self.summary, self.classes, self.curves, self.calibration, self.errors):
+        for page in (self.summary, self.classes, self.curves, self.calibration, self.errors, self.comparison):
             page.show_evaluation(opened)
         self.samples.show_evaluation(opened, devices)
 
     def close_work(self) -> None:
         """Ends what goes on in the background, for the end of the window."""
         self.samples.close_work()
+
+    def _turn(self, page: int) -> None:
+        self.pages.setCurrentIndex(page)
+        if page == COMPARE:
+            self.comparison.look()
+
+    def _show_samples(self, paths: frozenset[str], told: str) -> None:
+        opened = self.opened
+        if opened is not None:
+            self.tabs.setCurrentIndex(SAMPLES)
+            rows = frozenset(row for row, path in enumerate(opened.samples.paths) if path in paths)
+            self.samples.show_rows(rows, told)
 
     def _show_cell(self, true: int, predicted: int) -> None:
         self.tabs.setCurrentIndex(SAMPLES)

@@ -59,14 +59,14 @@ def seconds_of(date: str) -> float:
 
 
 def evaluation_title(evaluation: Evaluation) -> str:
-    """ "14:05 · flowers · test · best.pt"."""
+    """ "14:05 · test · flowers · best.pt"."""
     folder = shortened(Path(evaluation.dataset).name)
     when = lately(seconds_of(evaluation.date))
-    return " · ".join((when, folder, SPLITS[evaluation.split], shortened(evaluation.checkpoint)))
+    return " · ".join((when, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
 
 
 def sample_count(evaluation: Evaluation) -> str:
-    """ "1,200 samples of test in flowers, best.pt"."""
+    """ "1,200 samples of test in /data/flowers"."""
     return f"{counted(evaluation.samples, 'sample')} of {SPLITS[evaluation.split]} in {evaluation.dataset}"
 
 

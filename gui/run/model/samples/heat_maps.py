@@ -51,6 +51,8 @@ class HeatMaps(QWidget):
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
         self.first.control.setAccessibleName("Class of the heat map")
         self.second.control.setAccessibleName("Class of a second heat map")
+        for editor in (self.first, self.second):
+            editor.box.setMinimumContentsLength(14)
         self._versus = QLabel("and")
         self._versus.setObjectName("muted")
         self.progress = QProgressBar()
@@ -76,7 +78,7 @@ class HeatMaps(QWidget):
         self._opened, self._devices = opened, devices
         names = opened.evaluation.classes
         classes = [(str(at + 1), name, "") for at, name in enumerate(names)]
-        for editor, empty in ((self.first, (OWN, "what it predicts", "")), (self.second, (NONE, "nothing else", ""))):
+        for editor, empty in ((self.first, (OWN, "its prediction", "")), (self.second, (NONE, "nothing else", ""))):
             editor.box.clear()
             editor.set_choices([empty, *classes])
         self.show_sample(None)
@@ -163,16 +165,19 @@ class HeatMaps(QWidget):
         self.trouble.show_problems(problems)
 
     def _lay_out(self) -> None:
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        for widget in (self.on, self.first, self._versus, self.second, self.progress):
+        row, work = QHBoxLayout(), QHBoxLayout()
+        for line in (row, work):
+            line.setSpacing(8)
+        for widget in (self.on, self.first, self._versus, self.second):
             row.addWidget(widget)
-        row.addWidget(self.what, 1)
-        row.addStretch(0)
+        row.addStretch(1)
+        work.addWidget(self.progress)
+        work.addWidget(self.what, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
         layout.addLayout(row)
+        layout.addLayout(work)
         layout.addWidget(self.trouble)
 
 
