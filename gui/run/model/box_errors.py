@@ -101,6 +101,7 @@ def _bars() -> pg.PlotWidget:
     plot = pg.PlotWidget()
     plot.setAccessibleName("Kinds of errors")
     plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    plot.setMaximumWidth(720)
     plot.setMenuEnabled(False)
     plot.hideButtons()
     plot.setMouseEnabled(False, False)

@@ -20,7 +20,6 @@ class CalibrationPage(QWidget):
         self._calibration: Calibration | None = None
         self.error = caption(kind="heading")
         self.plot = SharePlot("Reliability diagram", "Confidence", "Share that is right")
-        self.plot.setMinimumHeight(160)
         self.reading = caption(
             "Bars: what share of the predictions with that confidence is right; pale where they are few. On the dashed line "
             "confidences are exactly what they say; below it the model is too sure of itself."
@@ -30,9 +29,10 @@ class CalibrationPage(QWidget):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addWidget(self.error)
-        column.addWidget(self.plot, 1)
+        column.addWidget(self.plot, 100)
         column.addWidget(self.reading)
         column.addWidget(self.temperature)
+        column.addStretch(1)
         self.plot.draws(self._draw)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:

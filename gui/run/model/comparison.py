@@ -17,6 +17,7 @@ from gui.run.model.words import evaluation_title, value_words
 from gui.sources.background import in_background, why
 from gui.sources.evaluation_comparison import compare
 from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
+from gui.titles import listed, short_title
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -96,7 +97,7 @@ class ComparisonPage(QWidget):
         self.comparison = comparison
         self.trouble.show_problems(())
         self.about.setText(
-            f"{counted(comparison.samples, 'sample')} that both have. Differences are this evaluation's less the other's."
+            f"{counted(comparison.samples, 'sample')} that both have. Differences are this evaluation's less the other's, of percentages in points."
         )
         self.differences.show_rows([_row(each) for each in comparison.differences])
         self.verdict.setText(_verdict(comparison.differences))
@@ -194,24 +195,25 @@ def _row(each: Difference) -> tuple[str, ...]:
 
 
 def _signed(value: float | None, percent: bool) -> str:
-    """ "+1.2" points, or "-0.0312"."""
+    """ "+1.2" points, or "−0.0312"."""
     if value is None:
         return ""
-    return f"{100 * value:+.1f}" if percent else f"{value:+.4f}"
+    return (f"{100 * value:+.1f}" if percent else f"{value:+.4f}").replace("-", "−")
 
 
 def _verdict(differences: Sequence[Difference]) -> str:
     """Which measures are really better and worse, by intervals without zero."""
-    better, worse = [], []
+    better: list[str] = []
+    worse: list[str] = []
     for each in differences:
         low, high = each.difference.low, each.difference.high
         if low is None or high is None or low <= 0 <= high:
             continue
         gains = (low > 0) == each.entry.higher_is_better
-        (better if gains else worse).append(each.entry.title)
+        (better if gains else worse).append(short_title(each.entry.title))
     if not better and not worse:
         return "No difference is larger than chance explains: every interval contains 0."
-    parts = [f"better in {', '.join(better)}" if better else "", f"worse in {', '.join(worse)}" if worse else ""]
+    parts = [f"better in {listed(better)}" if better else "", f"worse in {listed(worse)}" if worse else ""]
     return f"This evaluation is {' and '.join(filter(None, parts))}: those intervals do not contain 0."
 
 

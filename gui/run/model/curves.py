@@ -159,6 +159,7 @@ class CurvesPage(QWidget):
         plots.setSpacing(8)
         plots.addWidget(self.precision, 1)
         plots.addWidget(self.roc, 1)
+        plots.addStretch(0)
         move = QHBoxLayout()
         move.setSpacing(8)
         move.addWidget(self.threshold, 1)
@@ -167,10 +168,11 @@ class CurvesPage(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addLayout(top)
-        layout.addLayout(plots, 1)
+        layout.addLayout(plots, 100)
         layout.addLayout(move)
         layout.addWidget(self.words, 0, Qt.AlignmentFlag.AlignTop)
         layout.addWidget(self.counts)
+        layout.addStretch(1)
 
 
 def _name(names: tuple[str, ...], index: int) -> str:

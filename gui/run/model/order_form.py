@@ -189,7 +189,9 @@ class EvaluateForm(QWidget):
         form.addWidget(
             caption("Automatic: validation of the run's own dataset; of another folder test where it has one."), 3, 1
         )
-        form.addWidget(QLabel("Devices"), 4, 0, Qt.AlignmentFlag.AlignTop)
+        devices = QLabel("Devices")
+        devices.setFixedHeight(self.checkpoint.sizeHint().height() - 4)
+        form.addWidget(devices, 4, 0, Qt.AlignmentFlag.AlignTop)
         form.addWidget(self.devices, 4, 1)
         buttons = QHBoxLayout()
         buttons.addWidget(self.start)

@@ -10,6 +10,9 @@ from PySide6.QtWidgets import QLabel
 
 from gui.style import theme
 
+_WIDEST, _HIGHEST = 720, 620
+"""Pixels; a larger plot says no more."""
+
 
 class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """A plot whose both axes go from 0 to 1. Whoever owns it gives it `paint`, which draws anew in the colours of the scheme."""
@@ -19,7 +22,8 @@ class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self._draw: Callable[[], None] = lambda: None
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setMinimumSize(200, 180)
+        self.setMinimumSize(200, 160)
+        self.setMaximumSize(_WIDEST, _HIGHEST)
         self.setMenuEnabled(False)
         self.hideButtons()
         self.setMouseEnabled(False, False)
@@ -47,10 +51,10 @@ class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.clear()
         self._draw()
 
-    def diagonal(self, rising: bool = True) -> None:
-        """The dashed line from one corner to the other."""
-        pen = pg.mkPen(theme.colors().muted, width=1, style=Qt.PenStyle.DashLine)
-        self.plot([0, 1], [0, 1] if rising else [1, 0], pen=pen)
+    def diagonal(self) -> None:
+        """The dashed line from the lower left corner to the upper right."""
+        pen = pg.mkPen(theme.colors().text, width=1, style=Qt.PenStyle.DashLine)
+        self.plot([0, 1], [0, 1], pen=pen)
 
     def point(self, x: float | None, y: float | None) -> None:
         """Marks a point, where both are known."""
