@@ -15,6 +15,7 @@ from engine.cli import (
     cache,
     cut,
     doctor,
+    explain,
     export,
     finders,
     listing,
@@ -122,6 +123,10 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
     export.add_export(command)
     command.set_defaults(command=export.export)
+
+    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
+    explain.add_explain(command)
+    command.set_defaults(command=explain.explain)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)

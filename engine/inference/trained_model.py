@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from msgspec import structs
 from torch import Tensor, nn
@@ -15,19 +17,27 @@ from torch import Tensor, nn
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.events import Planned
 from engine.contract.image_sizes import validation_side
+from engine.contract.inference.prediction import OF_LINES, OF_OBJECTS, TILED
 from engine.contract.job import Job
 from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem
-from engine.data.datasets.images import DatasetError
+from engine.data.datasets.images import DatasetError, UnreadableImage
+from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import frame
+from engine.data.decoding.images import decode_pixels, frame
+from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.decoding.view import View
+from engine.data.splits import shown
 from engine.data.transforms.device_transforms import Normalisation
+from engine.inference.placing import of_bands, place
+from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
 from engine.models.base import TaskError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
 from engine.strategies.memory import in_parts_that_fit
 from engine.tasks import TASKS
 from engine.tasks.base import DatasetInfo, Objective, Task, with_added_metrics
+from engine.tasks.predictions import Prediction, Raw, RawScores
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, read_checkpoint
 from engine.training.dataloaders import preprocessing
 
@@ -70,6 +80,102 @@ class TrainedModel:
     def resized(self) -> int:
         """The side of the square that an image is made into, of which the middle of `size` is given to the model."""
         return validation_side(self.job, self.task.entry, self.size)
+
+    def predict(
+        self,
+        images: Iterable[Bytes | str | Path],
+        *,
+        threshold: float = 0.5,
+        tile: int | None = None,
+        overlap: float = 0.2,
+        batch_size: int | None = None,
+    ) -> list[Prediction]:
+        """What the model predicts for images, each uint8 [h, w, channels] or a file's path. See `predictions`."""
+        return list(self.predictions(images, threshold=threshold, tile=tile, overlap=overlap, batch_size=batch_size))
+
+    def predictions(
+        self,
+        images: Iterable[Bytes | str | Path],
+        *,
+        threshold: float = 0.5,
+        tile: int | None = None,
+        overlap: float = 0.2,
+        batch_size: int | None = None,
+    ) -> Iterator[Prediction]:
+        """What the model predicts for each of the images, as they come: an image's numbers are those of its own pixels. They go
+        through the model by `batch_size`, the training's unless given.
+
+        `threshold` is the score from which a detection counts, and the probability from which a label or a line does. An image with
+        a side longer than `tile` is looked at in squares of so many of its pixels, which overlap by the share `overlap`.
+        Raises ValueError for images that the model does not take, UnreadableImage for a file that can't be read.
+        """
+        if not self.preprocessing.framing:
+            raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
+        taken = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
+        while some := list(islice(taken, batch_size or self.job.batch_size)):
+            pixels = [self._pixels(image) for image in some]
+            large = [tile is not None and max(image.shape[:2]) > tile for image in pixels]
+            whole = iter(self._whole([image for image, each in zip(pixels, large, strict=True) if not each], threshold))
+            for image, each in zip(pixels, large, strict=True):
+                if each and tile is not None:
+                    yield self.in_tiles(
+                        InMemory(image), Tiling(tile, overlap, batch_size or self.job.batch_size), threshold
+                    )
+                else:
+                    yield next(whole)
+
+    def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
+        """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of pixels or
+        objects."""
+        task = self.task.entry.id
+        if task not in TILED:
+            raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
+        if task in OF_OBJECTS:
+            return tiled_objects(self, picture, tiling, threshold)
+        parts = tiled_maps(self, picture, tiling)
+        return of_bands(parts, lines=task in OF_LINES, classes=self.classes, threshold=threshold)
+
+    def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
+        """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from which its
+        input `given` was made. Raises TypeError for what is not of an image."""
+        scores = self.objective.scores(output, self.size)
+        if isinstance(scores, RawScores):
+            drawn = self.objective.show_prediction(self.seen(given), output)
+            return Raw(classes=self.classes, output=output.numpy(), shown=drawn.image, shown_words=drawn.words)
+        return place(scores, self.view(*sides), sides, self.classes, threshold)
+
+    def seen(self, given: Tensor) -> npt.NDArray[Any]:
+        """An input as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first three; of what
+        is no image the input itself."""
+        if not self.preprocessing.framing:
+            return given.cpu().numpy()
+        mean, std = (
+            torch.tensor(values)[:, None, None] for values in (self.preprocessing.mean, self.preprocessing.std)
+        )
+        pixels = ((given.float().cpu() * std + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+        return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
+
+    def _whole(self, images: list[Bytes], threshold: float) -> list[Prediction]:
+        if not images:
+            return []
+        inputs = self.inputs(images)
+        outputs = self.outputs(inputs).cpu()
+        return [
+            self.prediction(output, given, image.shape[:2], threshold)
+            for output, given, image in zip(outputs, inputs, images, strict=True)
+        ]
+
+    def _pixels(self, image: Bytes | str | Path) -> Bytes:
+        if isinstance(image, str | Path):
+            try:
+                return decode_pixels(read_image(str(image)), self.channels, bands_of(self.preprocessing))
+            except Exception as error:  # a broken file may raise nearly anything in a decoder
+                raise UnreadableImage(shown(str(image)), describe_failure(error)) from error
+        return image[:, :, None] if image.ndim == 2 else image
+
+    def view(self, height: int, width: int) -> View:
+        """How an image of that size lies in the square that the model is given."""
+        return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n, channels, size,

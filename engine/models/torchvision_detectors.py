@@ -89,7 +89,13 @@ class _OneTensor(nn.Module):
             wanted = wanted_instances(targets) if targets.dim() == 4 else wanted_boxes(targets)
             losses = super().forward(inputs, wanted)
             return torch.stack(list(losses.values())).sum().expand(len(inputs))
-        return _joined(super().forward(inputs), self.most, inputs)
+        return _joined(self.detections(inputs), self.most, inputs)
+
+    def detections(self, inputs: Tensor) -> Wanted:
+        """In evaluation, those of each image as torchvision gives them, with "scores" [k]: these have gradients where those are
+        enabled."""
+        found: Wanted = super().forward(inputs)
+        return found
 
 
 @torch.no_grad()

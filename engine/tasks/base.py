@@ -22,6 +22,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.registry import WithAdded, added_to
 from engine.models.base import ModelInfo
+from engine.tasks.predictions import RawScores, Scores
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ class Objective(ABC):
     @abstractmethod
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        """What the model's output for one sample, on the CPU, says of it in numbers; here nothing but the output itself. `size` is
+        the side of the image that the model was given, 0 of a sample that is none."""
+        return RawScores(output)
 
 
 def with_added_metrics(objective: Objective) -> Objective:

@@ -20,6 +20,7 @@ from engine.models.base import ModelInfo
 from engine.models.weights import of_torchvision
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.mixing import mixes
+from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """The mean and standard deviation per channel that most weights were trained with."""
@@ -183,6 +184,8 @@ class ClassOfImage(Objective):
         return Visualization(image, self._classes[int(target.argmax() if target.dim() else target)])
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        likely = output.float().softmax(0)
-        found = int(likely.argmax())
-        return Visualization(image, f"{self._classes[found]} ({100 * likely[found]:.0f} %)")
+        probabilities = self.scores(output, 0).probabilities.numpy()
+        return Visualization(image, Labels(classes=tuple(self._classes), probabilities=probabilities).words)
+
+    def scores(self, output: Tensor, size: int) -> LabelScores:
+        return LabelScores(output.float().softmax(0))

@@ -22,6 +22,7 @@ from engine.models import detection_models
 from engine.models.base import ModelInfo
 from engine.models.torchvision_detectors import BOX
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.predictions import ObjectScores, Scores
 
 SHOWN = 0.5
 """Detections with at least this score are shown."""
@@ -182,6 +183,10 @@ class FoundInImage(Objective):
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
         return None
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        found = found_in(output, 0.0)
+        return ObjectScores(found.boxes, found.scores, found.classes)
 
     def counted(self, classes: Iterable[int]) -> str:
         """How many there are of each class, in words."""

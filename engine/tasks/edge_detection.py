@@ -25,6 +25,7 @@ from engine.models import edge_models, registry
 from engine.models.base import ModelInfo
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
+from engine.tasks.predictions import LineScores, Scores
 
 _COUNTS = len(THRESHOLDS) * 4
 
@@ -164,6 +165,10 @@ class EdgesOfImage(Objective):
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """How likely each pixel is an edge, white on black."""
         return _shown(output[-1].float().sigmoid().numpy())
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        """Of the last map alone, which counts."""
+        return LineScores(output[-1:].float().sigmoid())
 
 
 def _shown(share: np.ndarray) -> Visualization:

@@ -21,6 +21,7 @@ from engine.models import detection_models
 from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
+from engine.tasks.predictions import ObjectScores, Scores
 
 LIKELY = 0.5
 """The probability from which a pixel belongs to an object: He et al. 2017, section 3.1, "Inference"."""
@@ -108,6 +109,11 @@ class MasksOfImage(FoundInImage):
         if not len(found.boxes):
             return Visualization(image, self.nothing_sure(output))
         return self._shown(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        found = found_in(output, 0.0)
+        masks = found.more.reshape(-1, MASK_SIDE, MASK_SIDE)
+        return ObjectScores(found.boxes, found.scores, found.classes, masks)
 
     def _shown(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Every object in a colour of its own; where there are several classes, with a frame that says which."""

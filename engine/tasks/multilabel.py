@@ -18,6 +18,7 @@ from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, presence_weights
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification import Classification
+from engine.tasks.predictions import Labels, LabelScores
 
 THRESHOLD = 0.5
 """The probability from which a label counts as predicted."""
@@ -166,10 +167,12 @@ class LabelsOfImage(Objective):
         return Visualization(image, ", ".join(self._classes[number] for number in _indices(target > 0.5)) or "no label")
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        likely = output.float().sigmoid()
-        found = sorted(_indices(likely >= THRESHOLD), key=lambda number: -float(likely[number]))
-        told = [f"{self._classes[number]} ({100 * likely[number]:.0f} %)" for number in found]
-        return Visualization(image, ", ".join(told) or "no label")
+        probabilities = self.scores(output, 0).probabilities.numpy()
+        found = Labels(classes=tuple(self._classes), probabilities=probabilities, several=True, threshold=THRESHOLD)
+        return Visualization(image, found.words)
+
+    def scores(self, output: Tensor, size: int) -> LabelScores:
+        return LabelScores(output.float().sigmoid(), several=True)
 
 
 def _indices(there: Tensor) -> list[int]:

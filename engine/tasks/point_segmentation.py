@@ -28,6 +28,7 @@ from engine.models.model_surgery import set_heads
 from engine.models.networks.pointcnn import PointCNN
 from engine.models.registry import build_foreign, is_foreign
 from engine.tasks.base import DatasetInfo, Objective, Task
+from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
@@ -166,6 +167,9 @@ class ClassOfPoint(ClassOfPixel):
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        return PointScores(output.float().softmax(0))
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """`image` is the model's input, float32 [channels, points], and `plane` the class of each point."""

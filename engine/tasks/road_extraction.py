@@ -30,6 +30,7 @@ from engine.models.networks.road_networks import unpack
 from engine.models.road_models import CLASSES, SCORES
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification import IMAGENET
+from engine.tasks.predictions import LineScores, Scores
 from engine.tasks.segmentation import Segmentation
 
 
@@ -129,6 +130,11 @@ class LinesAndDirections(Objective):
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
         return self._shown(image, lines, along, counted=np.ones_like(lines))
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        """Of the largest map that the model gives; the directions are left out."""
+        of_classes = unpack(output[None].float(), size)[0][0, :CLASSES]
+        return LineScores(of_classes.softmax(0)[LINE:])
 
     def _shown(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
         share = lines[counted].mean() if counted.any() else 0

@@ -26,6 +26,7 @@ from engine.metrics.class_counts import Shares, of_classes, shares, softened_wei
 from engine.models import registry, segmentation_models
 from engine.models.base import ModelInfo, TaskError
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.predictions import PixelScores, Scores
 
 FOCUS = 2.0
 """The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
@@ -197,6 +198,9 @@ class ClassOfPixel(Objective):
 
     def show_prediction(self, image: npt.NDArray[Any], output: Tensor) -> Visualization:
         return self._shown(image, output.argmax(0))
+
+    def scores(self, output: Tensor, size: int) -> Scores:
+        return PixelScores(output.float().softmax(0))
 
     def _shown(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
         plane = classes.to(torch.uint8).numpy()

@@ -40,7 +40,8 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     pixels): the map over the image in colours, and the map by itself in grey, white where it is strongest.
 
     `class_name` is "" where the method knows of no class. `score` is how sure the model is, from 0 to 1, None where it has no
-    such number. `box` is the detection that is explained. `empty`: nothing speaks for the class, so the map is black.
+    such number. `box` is the detection that is explained. `empty`: nothing speaks for the class, so the map is black. `note` says in a
+    sentence what else is to be known of the map, "" where nothing is.
     """
 
     class_name: str
@@ -49,6 +50,7 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     score: float | None = None
     box: Box | None = None
     empty: bool = False
+    note: str = ""
 
 
 class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -41,7 +41,9 @@ FORMATS: dict[str, tuple[Format, ...]] = {
 }
 """What the results of a task can be written as, its usual one first. A task that a package adds has those of "custom"."""
 
-TILED = ("segmentation", "edge_detection", "road_extraction", "detection", "instance_segmentation")
+OF_LINES = ("edge_detection", "road_extraction")
+OF_OBJECTS = ("detection", "instance_segmentation")
+TILED = ("segmentation", *OF_LINES, *OF_OBJECTS)
 """Tasks that can look at a large image in tiles."""
 
 SHOWN_ROWS = 200

@@ -1,0 +1,81 @@
+"""``footplate explain``: shows what in images speaks for a class."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from engine.cli import inference
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.terminal import say
+from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
+from engine.system.format import counted
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    inference.add_model(parser)
+    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument(
+        "--class",
+        dest="classes",
+        default="",
+        metavar="NAME[,NAME]",
+        help="what to explain; with several, their maps are also written side by side; by default what the model finds",
+    )
+    parser.add_argument(
+        "--method",
+        choices=get_args(Method),
+        default="grad-cam",
+        help="grad-cam (default) for a class; eigen-cam for what stands out to the model, whatever the class",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help="where to write the maps; by default explained-RUN in this folder"
+    )
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Writes heat maps of the images, and says where they are."""
+    values = inference.model_values(options)
+    if values is None:
+        return BAD_REQUEST
+    out = options.out or Path(f"explained-{Path(values['run']).name}")
+    order = ExplainOrder(
+        paths=tuple(options.images),
+        out=str(out.expanduser().absolute()),
+        classes=tuple(name.strip() for name in options.classes.split(",") if name.strip()),
+        method=options.method,
+        **values,
+    )
+    file = inference.done(order)
+    if isinstance(file, int):
+        return file
+    content = file.read_bytes()
+    explanation = decode_explanation(content)
+    if options.json:
+        say(msgspec.json.encode(explanation).decode())
+        return COMPLETED
+    for image in explanation.images:
+        _tell(image, file.parent)
+    say(_summary(explanation, file.parent))
+    return COMPLETED
+
+
+def _tell(image: ExplainedImage, folder: Path) -> None:
+    say(f"{image.path}: {image.reason or image.predicted}")
+    for each in image.maps:
+        score = f" ({100 * each.score:.0f} %)" if each.score is not None else ""
+        nothing = " Nothing speaks for it: the map is empty." if each.empty else ""
+        say(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
+    if image.side_by_side:
+        say(f"  side by side: {folder / image.side_by_side}")
+
+
+def _summary(explanation: Explanation, folder: Path) -> str:
+    rows, columns = explanation.grid
+    return (
+        f"Explained {counted(len(explanation.images), 'image')} by {explanation.method} at the layer {explanation.layer} "
+        f"(a map of {rows} x {columns} cells), in {folder}."
+    )

@@ -1,0 +1,1 @@
+"""What a trained model looks at: heat maps over images of what speaks for a class."""

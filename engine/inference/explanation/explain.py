@@ -1,0 +1,218 @@
+"""Explains a run's model on images: as the order says, by a worker on one device, into a folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainedImage, ExplainOrder, Explanation, HeatMap
+from engine.contract.problems import Problem
+from engine.contract.worker import WorkerSpec
+from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.samples import SampleSet
+from engine.data.datasets.unlabelled_images import bands_of
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.images import decode_pixels
+from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.decoding.view import View
+from engine.data.drawing import outline, png
+from engine.data.formats.folders import walk
+from engine.data.formats.imagefolder import is_image
+from engine.data.splits import shown as printable
+from engine.inference.devices import Say, on_devices
+from engine.inference.explanation import drawing
+from engine.inference.explanation.explainer import Explained, Explainer
+from engine.inference.explanation.feature_maps import NoFeatureMap
+from engine.inference.explanation.targets import KINDS
+from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
+from engine.inference.worker import Share, serve
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.tasks.custom import as_image
+
+WORKER = "engine.inference.explanation.explain:worker"
+
+
+def explain(order: ExplainOrder, say: Say) -> Path:
+    """Explains what the order asks for; the path of an `Explanation`. Raises CannotLoad."""
+    found = _problems(order)
+    files = [file for path in order.paths for file in _files(path)]
+    if not files:
+        found.append(Problem("paths", "There are no images.", "Name image files, or folders that hold some."))
+    if found:
+        raise CannotLoad(*found)
+    checkpoint_path(RunFolder(order.run), order.checkpoint)
+    out = Path(order.out)
+    paths.make_folder(out)
+    order = msgspec.structs.replace(order, paths=tuple(files), out=str(out.absolute()), devices=order.devices[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        on_devices(order, Path(folder), WORKER, say, total=len(files), what="Explaining images")
+    return out / EXPLANATION_FILE
+
+
+def worker(spec: WorkerSpec, channel: object) -> int:
+    """What the worker on the device does; its exit code."""
+    return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
+
+
+def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> None:
+    """Explains the order's images one by one, and writes the `Explanation` last. Raises CannotLoad."""
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    explainer = Explainer(model, order.method)
+    wanted = [model.classes.index(name) for name in order.classes]
+    writer = _Writer(Path(order.out), model)
+    images = []
+    for number, path in enumerate(order.paths):
+        try:
+            given = _given(model, path)
+            images.append(writer.write(number, path, given, explainer.explain(given.inputs, wanted)))
+        except UnreadableImage as error:
+            share.skip(error.path, error.reason)
+            images.append(ExplainedImage(path=error.path, reason=f"It can't be read: {error.reason}."))
+        except NoFeatureMap as error:
+            raise CannotLoad(Problem("run", str(error), "Choose a run of another model.")) from error
+        share.progressed(1)
+    layer = explainer.layer
+    explanation = Explanation(
+        run=order.run,
+        checkpoint=model.checkpoint,
+        task=model.task.entry.id,
+        method=order.method,
+        layer=layer.name if layer else "",
+        grid=layer.grid if layer else (0, 0),
+        images=tuple(images),
+    )
+    paths.put_into_place(writer.folder / EXPLANATION_FILE, msgspec.json.encode(explanation))
+
+
+class _Given(NamedTuple):
+    """An image as the model is given it, [1, C, s, s], and as it is drawn; its `size`, height and width, and where it lies."""
+
+    inputs: Tensor
+    image: Bytes
+    size: tuple[int, int]
+    view: View
+
+
+def _given(model: TrainedModel, path: str) -> _Given:
+    """Raises UnreadableImage."""
+    if not model.preprocessing.framing:
+        return _sample(model, path)
+    try:
+        pixels = decode_pixels(read_image(path), model.channels, bands_of(model.preprocessing))
+    except Exception as error:  # a broken file may raise nearly anything in a decoder
+        raise UnreadableImage(printable(path), describe_failure(error)) from error
+    size = (pixels.shape[0], pixels.shape[1])
+    return _Given(model.inputs([pixels]), drawing.shown(pixels), size, model.view(*size))
+
+
+def _sample(model: TrainedModel, path: str) -> _Given:
+    """Of a task of the user's own, which makes its inputs itself: a sample of its dataset. Raises UnreadableImage."""
+    splits = model.task.splits(model.job)
+    for split in (splits.val, splits.train):
+        assert isinstance(split, SampleSet)
+        for index in range(len(split)):
+            if os.path.join(os.path.abspath(split.folder), split.path(index)) == printable(path):
+                inputs, _ = split.load(index, 0)
+                if inputs.ndim != 3:
+                    raise UnreadableImage(printable(path), "it is not an image as the task loads it")
+                image = as_image(inputs.numpy())
+                size = (image.shape[0], image.shape[1])
+                return _Given(inputs[None].to(model.device), image, size, View(1.0, 1.0, 0.0, 0.0))
+    raise UnreadableImage(
+        printable(path), "it is not a sample of the run's dataset, and the task makes its inputs itself"
+    )
+
+
+class _Writer:
+    """Writes the maps of images into a folder."""
+
+    def __init__(self, folder: Path, model: TrainedModel) -> None:
+        self.folder = folder
+        self._model = model
+
+    def write(self, number: int, path: str, given: _Given, explained: Sequence[Explained]) -> ExplainedImage:
+        stem = f"{number:04d}-{Path(printable(path)).stem[:80]}"
+        side = given.inputs.shape[-1]
+        maps, drawn = [], [given.image]
+        for place, each in enumerate(explained):
+            laid, seen = drawing.laid_back(each.heat, given.view, given.size, drawn[0].shape[:2])
+            target = each.target
+            over = drawing.overlay(given.image, laid, seen)
+            box = None
+            if target.box is not None:
+                left, top, right, bottom = given.view.boxes(np.array([target.box]), *given.size)[0].tolist()
+                box = (left, top, right, bottom)
+                scale = over.shape[0] / given.size[0]
+                over = outline(over, np.array([box]) * scale, [0], [f"{target.class_name} {target.score:.0%}"])
+            drawn.append(over)
+            maps.append(
+                HeatMap(
+                    class_name=target.class_name,
+                    score=target.score,
+                    box=box,
+                    note=target.note,
+                    empty=not laid.any(),
+                    overlay=self._put(f"{stem}-{place}.png", over),
+                    raw=self._put(f"{stem}-{place}-raw.png", drawing.raw_map(laid)),
+                )
+            )
+        together = self._put(f"{stem}-side-by-side.png", drawing.side_by_side(drawn)) if len(maps) > 1 else ""
+        return ExplainedImage(
+            path=printable(path),
+            maps=tuple(maps),
+            side_by_side=together,
+            seen=drawing.seen_part(given.view, given.size, side),
+            predicted=self._predicted(given.inputs),
+            reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
+        )
+
+    def _predicted(self, inputs: Tensor) -> str:
+        side = inputs.shape[-1]
+        blank = np.zeros((side, side, 3), np.uint8)
+        return self._model.objective.show_prediction(blank, self._model.outputs(inputs)[0].cpu()).words
+
+    def _put(self, name: str, image: Bytes) -> str:
+        paths.put_into_place(self.folder / name, png(image))
+        return name
+
+
+def _problems(order: ExplainOrder) -> list[Problem]:
+    run = RunFolder(order.run)
+    job, planned = run.job(), run.planned()
+    if job is None or planned is None:
+        return [Problem("run", f"{run.run_id} has no model yet.", "Choose a run that has a checkpoint.")]
+    found = []
+    if job.task == "point_segmentation":
+        message = "A model of point clouds can't be explained: it has no map of features over an image."
+        found.append(Problem("run", message, "Choose a run whose samples are images."))
+    elif job.task not in KINDS:
+        found.append(Problem("run", f"Models of the task “{job.task}” can't be explained.", "Choose another run."))
+    for name in order.classes:
+        if name not in planned.classes:
+            message = f"The model has no class “{name}”." if planned.classes else "The model has no classes."
+            remedy = did_you_mean(name, list(planned.classes)) if planned.classes else "Leave the class out."
+            found.append(Problem("classes", message, remedy))
+    out = Path(order.out)
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
+        found.append(Problem("out", f"{out} already exists and holds something else.", "Choose a new folder."))
+    return found
+
+
+def _files(path: str) -> Iterator[str]:
+    """A file, or the images in a folder and the folders in it, by their names."""
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        yield path
+        return
+    for folder, names in walk(path):
+        yield from (os.path.join(folder, name) for name in sorted(names) if is_image(name))

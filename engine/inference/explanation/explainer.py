@@ -1,0 +1,84 @@
+"""The heat maps of one image after another, of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.contract.inference.explanation import Method
+from engine.inference.explanation.feature_maps import LEAST, Layer, NoFeatureMap, choose_layer, maps_of, recorded
+from engine.inference.explanation.methods import eigen_cam, grad_cam, heat, local_grad_cam
+from engine.inference.explanation.targets import KINDS, Target
+from engine.inference.trained_model import TrainedModel
+
+PYRAMID = "backbone"
+"""What torchvision's detectors call the module that gives their maps."""
+
+
+class Explained(NamedTuple):
+    """What is explained, and its map [s, s] from 0 to 1 over the square that the model was given."""
+
+    target: Target
+    heat: Tensor
+
+
+class Explainer:
+    """Explains a model by one method. Its `layer` is found with the first image and kept."""
+
+    def __init__(self, model: TrainedModel, method: Method) -> None:
+        self._model = model
+        self._method = method
+        self._kind = KINDS[model.task.entry.id]
+        self.layer: Layer | None = None
+
+    def explain(self, inputs: Tensor, wanted: Sequence[int]) -> list[Explained]:
+        """The maps of one image [1, C, s, s] for the classes `wanted`, or for what the model finds; none where it finds nothing.
+        Raises NoFeatureMap."""
+        layer = self.layer = self.layer or self._choose(inputs, wanted)
+        module = self._model.module
+        with recorded(module, [layer.name]) as seen, torch.enable_grad():
+            outputs = self._kind.forward(module, inputs.detach().requires_grad_())
+            targets = self._kind.targets(self._model, outputs, wanted)
+        output = seen[layer.name]
+        if self._method == "eigen-cam":
+            return self._by_components(output, targets, inputs.shape[-1])
+        return [Explained(target, self._by_gradient(output, target, inputs.shape[-1])) for target in targets]
+
+    def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
+        tensors = [output] if isinstance(output, Tensor) else list(output.values())
+        gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
+        made = local_grad_cam if self._kind.pyramid else grad_cam
+        levels = [
+            made(activations, slopes)
+            for tensor, gradient in zip(tensors, gradients, strict=True)
+            if gradient is not None
+            for activations, slopes in zip(maps_of(tensor.detach(), side), maps_of(gradient, side), strict=True)
+        ]
+        return heat(levels, side) if levels else torch.zeros(side, side)
+
+    def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
+        """One map, whatever the class: of a pyramid by its coarsest map that has enough cells."""
+        levels = maps_of(output, side)
+        level = ([each for each in levels if each.shape[1] >= LEAST] or levels[:1])[-1]
+        first = targets[0] if targets else Target("", torch.zeros(()))
+        told = first._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
+        return [Explained(told, heat([eigen_cam(level.detach())], side))]
+
+    def _choose(self, inputs: Tensor, wanted: Sequence[int]) -> Layer:
+        module = self._model.module
+        if not self._kind.pyramid:
+            return choose_layer(
+                module,
+                lambda outputs: self._kind.targets(self._model, outputs, wanted)[0].value,
+                inputs,
+                dense=self._kind.dense,
+            )
+        with recorded(module, [PYRAMID]) as seen, torch.no_grad():
+            self._kind.forward(module, inputs)
+        levels = maps_of(seen[PYRAMID], inputs.shape[-1])
+        if not levels:
+            raise NoFeatureMap("The detector's backbone gives no maps of features.")
+        return Layer(PYRAMID, (levels[0].shape[1], levels[0].shape[2]))

@@ -1,0 +1,140 @@
+"""From what an output says of the model's square to what is predicted of the image that lies in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torchvision.models.detection.roi_heads import paste_masks_in_image
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.outlines import Window
+from engine.data.decoding.view import View
+from engine.tasks.instance_segmentation import LIKELY
+from engine.tasks.predictions import (
+    Labels,
+    LabelScores,
+    Lines,
+    LineScores,
+    Mask,
+    Objects,
+    ObjectScores,
+    PixelScores,
+    Prediction,
+    Scores,
+)
+
+BAND_VALUES = 1 << 24
+"""So many values of an image are computed at once."""
+
+
+def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
+    """What `scores` say of the image of `sides`, its height and width, that lies in the square as `view` says. Raises TypeError
+    for scores that are not of an image."""
+    if isinstance(scores, LabelScores):
+        return labels(scores, classes, threshold)
+    if isinstance(scores, ObjectScores):
+        return objects(scores, view, sides, classes, threshold)
+    if isinstance(scores, PixelScores | LineScores):
+        parts = bands(scores.probabilities, view, *sides)
+        return of_bands(parts, lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
+    raise TypeError(f"{type(scores).__name__} are not of an image")
+
+
+def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
+    """What maps of an image say that come in parts from its top to its bottom, as of `bands`: of `lines` [1, rows, width], else of
+    classes [C, rows, width]."""
+    if lines:
+        likelihood = np.concatenate([part[0].numpy() for part in parts])
+        return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
+    halves = [of_band(part) for part in parts]
+    plane, probability = (np.concatenate(each) for each in zip(*halves, strict=True))
+    return Mask(classes=classes, plane=plane, probability=probability)
+
+
+def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:
+    """Of the image as a whole, in which nothing lies anywhere."""
+    return Labels(
+        classes=classes,
+        probabilities=scores.probabilities.numpy(),
+        several=scores.several,
+        threshold=threshold,
+    )
+
+
+def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
+    """Maps [k, s, s] of the square as those of the image, float32 [k, rows, width], from its top to its bottom, some rows at a
+    time so that a large image takes little memory. Between the middles of pixels they are interpolated, linearly along both axes;
+    beyond the outermost they go on as they are."""
+    count, side = values.shape[0], values.shape[-1]
+    if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
+        yield values
+        return
+    at_once = max(1, BAND_VALUES // max(1, count * width))
+    left, right, along = _between(view.columns(0, width), side)
+    for first in range(0, height, at_once):
+        upper, lower, down = _between(view.rows(first, min(first + at_once, height)), side)
+        low, high = int(upper.min()), int(lower.max()) + 1
+        part = values[:, low:high]
+        wide = torch.lerp(part[:, :, left], part[:, :, right], along)
+        yield torch.lerp(wide[:, upper - low], wide[:, lower - low], down[:, None])
+
+
+def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The two middles between which each lies, among `side` of them, and how far it is from the first to the second."""
+    inside = torch.from_numpy(np.clip(where, 0, side - 1))
+    first = inside.floor().long()
+    return first, (first + 1).clamp(max=side - 1), (inside - first).float()
+
+
+def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
+    """Probabilities of classes [C, rows, width] as the likeliest of each pixel, uint8, and how likely it is, float32."""
+    best = band.max(0)
+    return best.indices.to(torch.uint8).numpy(), best.values.numpy()
+
+
+def objects(
+    scores: ObjectScores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
+) -> Objects:
+    """Those with a score of at least `threshold` and some part in the image."""
+    height, width = sides
+    boxes = view.boxes(scores.boxes, height, width)
+    kept = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
+    boxes = boxes[kept]
+    windows = None
+    if scores.masks is not None:
+        windows = tuple(
+            _pasted(mask, box, height, width)
+            for mask, box in zip(scores.masks[kept], _uncut(scores.boxes[kept], view), strict=True)
+        )
+    return Objects(
+        classes=classes,
+        size=sides,
+        boxes=boxes.astype(np.float32),
+        scores=scores.scores[kept].astype(np.float32),
+        numbers=scores.classes[kept],
+        windows=windows,
+    )
+
+
+def _uncut(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64]:
+    return (boxes - np.array([view.left, view.top] * 2)) / np.array([view.scale_x, view.scale_y] * 2)
+
+
+def _pasted(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
+    """An instance's pixels in the image, of how likely each part [p, p] of its box is of it: as torchvision lays masks."""
+    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # that its outermost part reaches beyond the box
+    left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
+    right, bottom = (
+        int(min(most, math.ceil(edge))) for edge, most in zip(box[2:] + margin, (width, height), strict=True)
+    )
+    tall, wide = max(0, bottom - top), max(0, right - left)
+    if not tall or not wide:
+        return Window(top, left, np.zeros((tall, wide), bool))
+    moved = torch.from_numpy(box - np.array([left, top] * 2)).float()[None]
+    pasted = paste_masks_in_image(torch.from_numpy(mask).float()[None, None], moved, (tall, wide))
+    return Window(top, left, (pasted[0, 0] >= LIKELY).numpy())

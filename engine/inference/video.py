@@ -1,0 +1,129 @@
+"""The frames of videos and cameras, and videos of drawn ones, by OpenCV (`pip install 'footplate[video]'`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from engine.contract.inference.prediction import CAMERA
+from engine.data.decoding.idx import Bytes
+
+ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
+USUAL_RATE = 25.0
+"""Frames per second of a drawn video whose source does not say."""
+
+
+class NoVideo(Exception):  # noqa: N818 - it describes the source
+    """A video or a camera can't be read, or a video can't be written; the text says why and what to do."""
+
+
+def is_video(path: str) -> bool:
+    """Whether a path is a video by its name, or a camera."""
+    return path.startswith(CAMERA) or os.path.splitext(path)[1].lower() in ENDINGS
+
+
+def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
+    """The frames of a video file, or of a camera ("camera:0"), each uint8 [h, w, channels] with 3 channels (RGB) or 1, as they are
+    asked for. Raises NoVideo."""
+    for image, _ in _read(str(source)):
+        yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
+
+
+def rate_of(source: str) -> float:
+    """The frames per second of a source. Raises NoVideo."""
+    for _, rate in _read(source):
+        return rate
+    return USUAL_RATE
+
+
+def _read(source: str) -> Iterator[tuple[Bytes, float]]:
+    """The frames, in RGB, and how many there are in a second."""
+    cv2 = _opencv()
+    camera = source.startswith(CAMERA)
+    if camera and not source.removeprefix(CAMERA).isdecimal():
+        raise NoVideo(f"“{source}” is not a camera. Give its number, as in {CAMERA}0.")
+    if not camera:
+        _check(source)
+    video = cv2.VideoCapture(int(source.removeprefix(CAMERA)) if camera else source)
+    try:
+        if not video.isOpened():
+            raise NoVideo(
+                f"Camera {source.removeprefix(CAMERA)} can't be opened." if camera else "it is not a readable video"
+            )
+        rate = video.get(cv2.CAP_PROP_FPS)
+        count = 0
+        while True:
+            there, image = video.read()
+            if not there:
+                break
+            count += 1
+            yield cv2.cvtColor(image, cv2.COLOR_BGR2RGB), rate if rate > 0 else USUAL_RATE
+        if not count:
+            raise NoVideo("it has no frames")
+    finally:
+        video.release()
+
+
+def _check(path: str) -> None:
+    """Raises NoVideo for what is no file with something in it."""
+    try:
+        info = os.stat(path)
+    except OSError as error:
+        raise NoVideo(f"it can't be read ({error.strerror})") from error
+    if not os.path.isfile(path):
+        raise NoVideo("it is not a regular file")
+    if not info.st_size:
+        raise NoVideo("it is empty")
+
+
+class VideoWriter:
+    """A video of images uint8 [h, w, 3], all of one size, at `path`, which is there whole or not at all."""
+
+    def __init__(self, path: Path, rate: float) -> None:
+        self._path = path
+        self._part = path.with_name(f".{path.stem}.part{path.suffix}")
+        self._rate = rate
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, image: Bytes) -> None:
+        """Raises NoVideo."""
+        cv2 = _opencv()
+        if self._writer is None:
+            height, width = image.shape[:2]
+            self._writer = cv2.VideoWriter(
+                str(self._part), cv2.VideoWriter.fourcc(*"mp4v"), self._rate, (width, height)
+            )
+            if not self._writer.isOpened():
+                raise NoVideo(f"{self._path} can't be written.")
+        self._writer.write(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is None:
+            return
+        self._writer.release()
+        if kind is None:
+            os.replace(self._part, self._path)
+        else:
+            with suppress(OSError):
+                self._part.unlink()
+
+
+def _opencv() -> ModuleType:
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # what it says of a broken file is told in our words
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    try:
+        import cv2
+    except ImportError as error:
+        raise NoVideo("Videos and cameras need OpenCV. Install it with: pip install 'footplate[video]'") from error
+    return cv2

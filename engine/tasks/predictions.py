@@ -1,0 +1,263 @@
+"""What a model predicts of one sample, in numbers: first as its output says it (`Scores`), then in the sample's own coordinates
+(`Prediction`)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from engine.contract.legend import LegendEntry
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.outlines import Window
+from engine.data.drawing import class_colours, lay_mask, mask_legend, outline
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
+
+LINE_COLOUR = 1
+"""Edges and roads are drawn in the color of the class of this number."""
+
+
+class LabelScores(NamedTuple):
+    """The probability of each class, [C]; `several` where any number of them may be true."""
+
+    probabilities: Tensor
+    several: bool = False
+
+
+class PixelScores(NamedTuple):
+    """The probability of each class, [C, s, s], in each pixel of the model's square."""
+
+    probabilities: Tensor
+
+
+class LineScores(NamedTuple):
+    """How likely each pixel of the model's square is on a line, [1, s, s]."""
+
+    probabilities: Tensor
+
+
+class ObjectScores(NamedTuple):
+    """Detections, those with the highest scores first: `boxes` float64 [d, 4] (x1, y1, x2, y2 in pixels of the model's square),
+    `scores` [d], `classes` int64 [d]; and of each how likely its pixels are the object's, [d, p, p] over its box, if that is known."""
+
+    boxes: npt.NDArray[np.float64]
+    scores: npt.NDArray[np.float64]
+    classes: Numbers
+    masks: npt.NDArray[np.float64] | None = None
+
+
+class PointScores(NamedTuple):
+    """The probability of each class, [C, n], of each point that the model was given."""
+
+    probabilities: Tensor
+
+
+class RawScores(NamedTuple):
+    """An output that Footplate knows no meaning of."""
+
+    output: Tensor
+
+
+Scores = LabelScores | PixelScores | LineScores | ObjectScores | PointScores | RawScores
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prediction(ABC):
+    """What was predicted of one sample. `classes` are the names of all classes, of which numbers count from 0."""
+
+    classes: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """It in a few words."""
+
+    @property
+    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """The classes that were predicted, the likeliest first, and how likely each is; of pixels and points what share of all has
+        each class."""
+        return (), ()
+
+    def drawn(self, image: Bytes) -> Bytes | None:
+        """It on its image, uint8 [h, w, 3]; None where there is nothing to draw."""
+        return None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Labels(Prediction):
+    """Of an image as a whole. `probabilities` float32 [C]. Where `several` labels may be true, those are predicted whose
+    probability is at least `threshold`; else the likeliest."""
+
+    probabilities: Floats
+    several: bool = False
+    threshold: float = 0.5
+
+    @property
+    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        order = np.argsort(-self.probabilities, kind="stable")
+        there = order[self.probabilities[order] >= self.threshold] if self.several else order[:1]
+        return tuple(there.tolist()), tuple(self.probabilities[there].tolist())
+
+    @property
+    def words(self) -> str:
+        told = [f"{self.classes[number]} ({100 * score:.0f} %)" for number, score in zip(*self.found, strict=True)]
+        return ", ".join(told) or "no label"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mask(Prediction):
+    """Of each pixel of an image: `plane` uint8 [h, w] is its class, `probability` float32 [h, w] how likely that is."""
+
+    plane: Bytes
+    probability: Floats
+
+    @property
+    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        return shares(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
+
+    @property
+    def words(self) -> str:
+        return in_shares(self.classes, *self.found)
+
+    def drawn(self, image: Bytes) -> Bytes | None:
+        return lay_mask(image, self.plane)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Lines(Prediction):
+    """Edges, or roads and other lines, in an image: how likely each of its pixels is on one, float32 [h, w]."""
+
+    likelihood: Floats
+    threshold: float = 0.5
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """The pixels that are on one, bool [h, w]."""
+        there: npt.NDArray[np.bool_] = self.likelihood >= self.threshold
+        return there
+
+    @property
+    def words(self) -> str:
+        return on_lines(float(self.mask.mean()))
+
+    def drawn(self, image: Bytes) -> Bytes | None:
+        return lay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOUR))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Objects(Prediction):
+    """The objects in an image, those with the highest scores first: `boxes` float32 [n, 4] (x1, y1, x2, y2 in pixels of the image),
+    `scores` float32 [n], `numbers` int64 [n] of their classes. `size` is the image's height and width. `windows` are the masks of
+    instances, each within the part of the image that holds it; None of boxes alone."""
+
+    size: tuple[int, int]
+    boxes: Floats
+    scores: Floats
+    numbers: Numbers
+    windows: tuple[Window, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @property
+    def masks(self) -> npt.NDArray[np.bool_]:
+        """The masks of all instances in the whole image, bool [n, h, w]. Raises ValueError of boxes alone."""
+        if self.windows is None:
+            raise ValueError("These objects have boxes but no masks.")
+        masks = np.zeros((len(self.windows), *self.size), bool)
+        for mask, window in zip(masks, self.windows, strict=True):
+            mask[window.part] = window.pixels
+        return masks
+
+    @property
+    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        return tuple(self.numbers.tolist()), tuple(self.scores.tolist())
+
+    @property
+    def words(self) -> str:
+        counts = sorted(Counter(self.numbers.tolist()).items())
+        return ", ".join(f"{count} {self.classes[number]}" for number, count in counts) or "nothing"
+
+    def drawn(self, image: Bytes) -> Bytes | None:
+        if self.windows is not None:
+            plane = np.zeros(self.size, np.uint8)
+            for number, window in reversed(list(enumerate(self.windows))):
+                plane[window.part][window.pixels] = 1 + number % (NO_CLASS - 1)
+            image = lay_mask(image, plane)
+        held: list[int] = self.numbers.tolist()
+        names = [f"{self.classes[number]} {100 * score:.0f} %" for number, score in zip(*self.found, strict=True)]
+        return outline(image, self.boxes.astype(np.float64), held, names)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PointClasses(Prediction):
+    """Of each point of a cloud, in the order of its file: `numbers` uint8 [n] of its class, 255 of a point without a position;
+    `probability` float32 [n], how likely that is."""
+
+    numbers: Bytes
+    probability: Floats
+
+    @property
+    def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        return shares(np.bincount(self.numbers, minlength=NO_CLASS + 1))
+
+    @property
+    def words(self) -> str:
+        return in_shares(self.classes, *self.found)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Raw(Prediction):
+    """The model's output for one sample, float32 of any shape, of a task that says no more of it than `shown_words`, and
+    `shown` uint8 [h, w, 3]."""
+
+    output: Floats
+    shown: Bytes
+    shown_words: str = ""
+
+    @property
+    def words(self) -> str:
+        return self.shown_words
+
+    def drawn(self, image: Bytes) -> Bytes | None:
+        return self.shown
+
+
+def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The classes that occur, by `counts` [256] of which the last is of no class, the most frequent first; and their shares."""
+    counts = counts[:NO_CLASS]
+    order = np.argsort(-counts, kind="stable")
+    there = order[counts[order] > 0]
+    return tuple(there.tolist()), tuple((counts[there] / max(1, counts.sum())).tolist())
+
+
+def in_shares(classes: Sequence[str], numbers: Sequence[int], parts: Sequence[float]) -> str:
+    """What share of a sample has which class, in words."""
+    return ", ".join(f"{classes[number]} {100 * part:.0f} %" for number, part in zip(numbers, parts, strict=True))
+
+
+def on_lines(share: float) -> str:
+    """What share of an image is on a line, in words."""
+    return f"Lines on {100 * share:.1f} % of it"
+
+
+def palette(classes: int) -> Bytes:
+    """The colours of the numbers 0 to 255 in a mask, uint8 [256, 3]: those of the legend, and white for no class."""
+    colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
+    colours[:classes] = class_colours(classes)
+    colours[NO_CLASS] = 255
+    return colours
+
+
+def line_legend(name: str) -> tuple[LegendEntry, ...]:
+    """The legend of drawn lines."""
+    return (LegendEntry(name, mask_legend(("", name))[LINE_COLOUR].colour),)

@@ -1,0 +1,160 @@
+"""Models of every task explained, in files whose maps lie on the images that they are of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.inference.explanation import ExplainOrder
+from engine.inference.explanation.explain import explain
+from engine.inference.trained_model import CannotLoad
+from tests.engine.cli.terminal import footplate
+from tests.support.consent import agreed
+from tests.support.explained import explained
+from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
+from tests.support.worker_group import Forker
+
+CORNERS = {"lower": (slice(22, 30), slice(33, 41)), "upper": (slice(2, 10), slice(3, 11))}
+"""Where the square is that makes an image of a class: rows and columns of 32 x 44 px."""
+
+
+def first_image(folder: Path) -> Path:
+    return min(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
+
+
+def grey(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image, np.float64)
+
+
+@pytest.mark.parametrize("task", [task for task in DATASETS if task != "point_segmentation"])
+@pytest.mark.parametrize("method", ["grad-cam", "eigen-cam"])
+def test_that_an_image_of_a_task_is_explained(
+    task: str, method: str, trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained(task)
+    agreed(COUNTING)
+    image = first_image(Path(of.job.dataset))
+    found = explained(of, tmp_path / "out", image, method=method)
+    (told,) = found.images
+    assert told.maps, told.reason
+    assert found.layer
+    assert min(found.grid) >= 4
+    with Image.open(image) as original:
+        size = original.size if task != "custom" else (48, 48)
+    for each in told.maps:
+        assert each.class_name or each.note
+        for file in (each.overlay, each.raw):
+            with Image.open(tmp_path / "out" / file) as drawn:
+                assert drawn.size == size
+        raw = grey(tmp_path / "out" / each.raw)
+        assert each.empty == (not raw.any())
+    again = explained(of, tmp_path / "again", image, method=method)
+    assert again == found
+    for path in sorted((tmp_path / "out").glob("*.png")):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_that_what_cannot_be_explained_is_refused_with_all_reasons(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    clouds, colours = trained("point_segmentation"), trained("classification")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/thesis.txt").write_text("mine")
+    cases: list[tuple[Trained, str, tuple[str, ...], dict[str, str]]] = [
+        (clouds, str(tmp_path / "out"), (), {"run": "A model of point clouds can't be explained"}),
+        (
+            colours,
+            str(tmp_path / "taken"),
+            ("reed",),
+            {"classes": "The model has no class “reed”.", "out": "already exists"},
+        ),
+    ]
+    for of, out, classes, expected in cases:
+        order = ExplainOrder(run=str(of.run.path), paths=(str(of.job.dataset),), out=out, classes=classes)
+        with pytest.raises(CannotLoad) as refused:
+            explain(order, print)
+        assert {problem.field for problem in refused.value.problems} == set(expected)
+        for problem in refused.value.problems:
+            assert expected[problem.field] in problem.message
+    assert not (tmp_path / "out").exists()
+
+
+def test_that_a_file_that_is_no_image_is_told_of_and_the_others_are_explained(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained("classification")
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"nothing")
+    found = explained(of, tmp_path / "out", broken, first_image(Path(of.job.dataset)))
+    assert "can't be read" in found.images[0].reason
+    assert not found.images[0].maps
+    assert found.images[1].maps
+
+
+def make_corners(folder: Path, count: int) -> Path:
+    """Noise of 32 x 44 px with a bright square in one of two corners, which is its class; wider than high."""
+    random = np.random.default_rng(0)
+    for split, images in (("train", count), ("val", 8)):
+        for name, (rows, columns) in CORNERS.items():
+            (folder / split / name).mkdir(parents=True)
+            for number in range(images):
+                pixels = random.integers(0, 120, (32, 44, 3), dtype=np.uint8)
+                pixels[rows, columns] = 250
+                Image.fromarray(pixels).save(folder / split / name / f"{number}.png")
+    return folder
+
+
+def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
+    """The share of a map that lies in the square of the corner, or so few pixels around it."""
+    rows, columns = CORNERS[corner]
+    inside = heat[
+        max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin
+    ]
+    return float(inside.sum() / heat.sum())
+
+
+def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: Path) -> None:
+    """The squares are near the left and right ends of wide images, of which the model sees the middle: a map that is laid
+    back wrongly misses them."""
+    dataset = make_corners(tmp_path / "dataset", 32)
+    of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=4, learning_rate=0.002)
+    assert of.measures["top1"] == 1.0
+    image = dataset / "val/lower/0.png"
+    both = tmp_path / "both.png"
+    with Image.open(image) as opened:
+        pixels = np.asarray(opened).copy()
+    pixels[CORNERS["upper"]] = 250
+    Image.fromarray(pixels).save(both)
+    found = explained(of, tmp_path / "out", image, dataset / "val/upper/0.png", both, classes=("lower", "upper"))
+    for told, corner in zip(found.images, CORNERS, strict=False):
+        maps = {each.class_name: each for each in told.maps}
+        heat = grey(tmp_path / "out" / maps[corner].raw)
+        assert mass_in(heat, corner) > 0.5, (corner, mass_in(heat, corner))
+        assert maps[corner].score is not None
+        assert maps[corner].score > 0.9
+    assert found.images[0].seen == (6.0, 0.0, 38.0, 32.0)
+    of_both = {each.class_name: grey(tmp_path / "out" / each.raw) for each in found.images[2].maps}
+    for corner, other in (("lower", "upper"), ("upper", "lower")):
+        assert mass_in(of_both[corner], corner) > 2 * mass_in(of_both[corner], other)
+    with Image.open(tmp_path / "out" / found.images[2].side_by_side) as together:
+        assert together.size == (3 * 44 + 2 * 2, 32)
+
+
+def test_that_the_command_writes_maps_and_says_where(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    of = trained("classification")
+    image = first_image(Path(of.job.dataset))
+    home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
+    answer = footplate(
+        "explain", str(of.run.path), str(image), "--class", "red,blue", "--out", str(tmp_path / "out"), **home
+    )
+    assert answer.code == 0, answer.err
+    assert "red (" in answer.out
+    assert "side by side" in answer.out
+    assert "at the layer pool (a map of 12 x 12 cells)" in answer.out
+    assert len(list((tmp_path / "out").glob("*.png"))) == 5

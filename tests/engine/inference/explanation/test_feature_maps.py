@@ -1,0 +1,93 @@
+"""The layer that is looked at, and where the cells of its map lie in the image."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from engine.contract.job import Job
+from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, recorded
+from engine.inference.explanation.methods import eigen_cam, grad_cam
+from engine.tasks import TASKS
+
+SIDE = 64
+
+
+def built(model: str, side: int = SIDE) -> nn.Module:
+    """A classifier of 5 classes with fresh weights; a head of zeros, of which no gradient comes, is drawn."""
+    task = TASKS["classification"]
+    module = task.build_model(Job(task="classification", model=model, image_size=side, pretrained=False), 5, 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for parameter in module.parameters():
+            if parameter.ndim >= 2 and not parameter.any():
+                nn.init.normal_(parameter, std=0.1)
+    return module.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "layer"),
+    [
+        ("resnet18", 128, "layer4"),
+        ("resnet18", 64, "layer3"),  # whose last map has but 2 x 2 cells
+        ("timm/vit_tiny_patch16_224", 64, "blocks.11.norm1"),  # behind it only the class token counts
+        ("timm/mixer_s16_224", 64, "norm"),
+        ("swin_t", 128, "permute"),
+    ],
+)
+def test_that_the_last_map_on_which_the_score_depends_is_found(model: str, side: int, layer: str) -> None:
+    module = built(model, side)
+    found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, side, side), dense=False)
+    assert found.grid == (4, 4)
+    assert found.name == layer
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"),
+    [("timm/vit_tiny_patch16_224", "blocks.0.norm1"), ("swin_t", "features.0"), ("resnet18", "conv1")],
+)
+@pytest.mark.parametrize(("row", "column"), [(0, 3), (2, 1)])
+def test_that_a_cell_of_the_map_lies_where_its_part_of_the_image_does(
+    model: str, layer: str, row: int, column: int
+) -> None:
+    """What changes in one part of the image changes that part of the map the most."""
+    module = built(model)
+    image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    changed = image.clone()
+    part = SIDE // 4
+    changed[..., row * part : (row + 1) * part, column * part : (column + 1) * part] += 2
+    maps: list[Tensor] = []
+    for given in (image, changed):
+        with recorded(module, [layer]) as outputs, torch.no_grad():
+            module(given)
+        maps += maps_of(outputs[layer], SIDE)
+    difference = (maps[0] - maps[1]).abs().sum(0)
+    quarters = nn.functional.adaptive_avg_pool2d(difference[None], 4)[0]
+    assert divmod(int(quarters.argmax()), 4) == (row, column)
+
+
+def test_that_shapes_that_are_no_maps_are_told_from_those_that_are() -> None:
+    assert as_map(torch.zeros(1, 8, 7, 7), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
+    assert as_map(torch.zeros(1, 7, 7, 8), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
+    assert as_map(torch.zeros(1, 197, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
+    assert as_map(torch.zeros(1, 201, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
+    for shape in ((1, 8, 1, 1), (1, 1000), (4, 49, 8), (1, 120, 8), (1, 8, 7, 5)):
+        assert as_map(torch.zeros(shape), 224) is None
+
+
+def test_that_a_model_without_a_map_says_so() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 4))
+    with pytest.raises(NoFeatureMap, match="no layer with a map"):
+        choose_layer(flat, lambda outputs: outputs[0, 0], torch.zeros(1, 3, 8, 8), dense=False)
+
+
+def test_that_grad_cam_is_that_of_its_equations_and_eigen_cam_the_first_component() -> None:
+    activations = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, 0.0]]])
+    gradients = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, 0.0]]])
+    assert torch.equal(grad_cam(activations, gradients), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+    spot = torch.zeros(6, 4, 4)
+    spot[:, 1, 2] = torch.arange(1.0, 7.0)
+    heat = eigen_cam(spot)
+    assert divmod(int(heat.argmax()), 4) == (1, 2)
+    assert heat.count_nonzero() == 1

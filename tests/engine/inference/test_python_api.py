@@ -1,0 +1,102 @@
+"""A run's model used from Python: typed results, in the coordinates of the images that it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.datasets.images import UnreadableImage
+from engine.inference import Run
+from engine.inference.trained_model import CannotLoad
+from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, Raw
+from tests.support.consent import agreed
+from tests.support.trained_runs import COUNTING, Trained
+
+KINDS: dict[str, type[Prediction]] = {
+    "classification": Labels,
+    "multilabel": Labels,
+    "segmentation": Mask,
+    "road_extraction": Lines,
+    "edge_detection": Lines,
+    "detection": Objects,
+    "instance_segmentation": Objects,
+}
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("task", list(KINDS))
+def test_that_images_of_any_size_get_results_in_their_own_pixels(
+    task: str, trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    run = Run(trained(task).run.path)
+    assert "last" in run.checkpoints
+    model = run.load("last", device="cpu")
+    assert model.classes == run.classes
+    images = [noise(40, 70), noise(90, 30)]
+    Image.fromarray(images[1]).save(tmp_path / "upright.png")
+    results = model.predict([images[0], tmp_path / "upright.png"], threshold=0.0)
+    assert [type(result) for result in results] == [KINDS[task]] * 2
+    again = model.predict(images, threshold=0.0)
+    for image, result, other in zip(images, results, again, strict=True):
+        assert result.words == other.words
+        match result:
+            case Labels():
+                assert result.probabilities.shape == (len(run.classes),)
+            case Mask():
+                assert result.plane.shape == result.probability.shape == image.shape[:2]
+                assert result.plane.max() < len(run.classes)
+                assert result.probability.min() >= 1 / len(run.classes) - 1e-6
+            case Lines():
+                assert result.likelihood.shape == image.shape[:2]
+            case Objects():
+                assert len(result) > 0
+                assert (result.boxes >= 0).all()
+                assert (result.boxes.max(0) <= [image.shape[1], image.shape[0]] * 2).all()
+                assert (np.diff(result.scores) <= 0).all()
+                if task == "instance_segmentation":
+                    assert result.masks.shape == (len(result), *image.shape[:2])
+        drawn = result.drawn(image)
+        assert drawn is None if isinstance(result, Labels) else drawn is not None and drawn.shape == image.shape
+
+
+def test_that_a_tile_as_large_as_the_image_changes_nothing(trained: Callable[[str], Trained]) -> None:
+    model = Run(trained("segmentation").run.path).load("last", device="cpu")
+    image = noise(50, 64)
+    (whole,) = model.predict([image])
+    (tiled,) = model.predict([image], tile=64)
+    assert isinstance(whole, Mask)
+    assert isinstance(tiled, Mask)
+    assert (whole.plane == tiled.plane).all()
+    assert (whole.probability == tiled.probability).all()
+
+
+def test_that_what_cannot_be_taken_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    with pytest.raises(CannotLoad, match="There is no run"):
+        Run(tmp_path / "none")
+    model = Run(trained("classification").run.path).load("last", device="cpu")
+    with pytest.raises(ValueError, match=r"uint8 \[h, w, 3\], not uint8 of 8 x 8 x 4"):
+        model.predict([np.zeros((8, 8, 4), np.uint8)])
+    with pytest.raises(ValueError, match="does not look at images in tiles"):
+        model.predict([noise(40, 40)], tile=16)
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(UnreadableImage, match="it is not a readable image"):
+        model.predict([tmp_path / "broken.png"])
+
+
+def test_that_a_task_of_ones_own_gives_its_outputs(trained: Callable[[str], Trained]) -> None:
+    agreed(COUNTING)
+    model = Run(trained("custom").run.path).load("last", device="cpu")
+    val = model.task.splits(model.job).val
+    given = val.load(0, 0)[0]
+    output = model.outputs(given[None])[0]
+    result = model.prediction(output, given, (48, 48))
+    assert isinstance(result, Raw)
+    assert result.output.tolist() == output.tolist()
+    assert result.words == f"{output.item():.1f} counted"
