@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
-from engine.system.format import counted, in_short
+from engine.system.format import counted
 from engine.system.plain_text import shortened
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
@@ -76,24 +76,6 @@ def _remarks(evaluation: Evaluation) -> list[Problem]:
                 "",
                 f"{count} could not be read and {_is(len(evaluation.skipped))} left out: {named}{rest}.",
                 severity="warning",
-            )
-        )
-    mapping = evaluation.mapping
-    if mapping.missing:
-        told.append(
-            Problem(
-                "", f"The folder has no class {in_short(mapping.missing)}, which the model knows.", severity="warning"
-            )
-        )
-    if mapping.unknown:
-        left_out = (
-            f" What is of {'it' if len(mapping.unknown) == 1 else 'them'} was left out ({mapping.ignored:,})."
-            if mapping.ignored
-            else ""
-        )
-        told.append(
-            Problem(
-                "", f"The model does not know {in_short(mapping.unknown)} of the folder.{left_out}", severity="warning"
             )
         )
     return told

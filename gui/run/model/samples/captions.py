@@ -43,3 +43,9 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
         right = 100 * samples.correct[row]
         parts.append(f"{right:.0f} % right" if short else f"{right:.1f} % right")
     return parts
+
+
+def predicted_class(opened: OpenedEvaluation, row: int) -> str:
+    """The name of the one class that is predicted for a sample, "" where that is none or several."""
+    single, classes = opened.samples.predicted_class, opened.evaluation.classes
+    return classes[single[row]] if single is not None and 0 <= single[row] < len(classes) else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QImage, QKeyEvent, Qt
+from PySide6.QtGui import QHideEvent, QImage, QKeyEvent, Qt
 from PySide6.QtWidgets import (
     QCheckBox,
     QHBoxLayout,
@@ -18,13 +19,16 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import WITHIN, Action, bind
-from gui.run.model.samples.captions import full_caption
+from gui.run.model.samples.captions import full_caption, predicted_class
+from gui.run.model.samples.drawings import Drawing, Drawings
 from gui.run.model.samples.heat_maps import HeatMaps
+from gui.run.model.samples.work_line import WorkLine
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, raise_again
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.legend import Legend
 
 _MOST_SIDE = 2048
 """Pixels of an image's longer side that are decoded at most."""
@@ -70,8 +74,12 @@ class SampleDetail(QWidget):
         self._words = ""
         self.zoom = Zoom(self)
         self.image = TitledPane("Image", self.zoom)
+        self.truth, self.prediction = TitledPane("Truth", self.zoom), TitledPane("Prediction", self.zoom)
         self.heat = [TitledPane(name, self.zoom) for name in ("Heat map", "Second heat map")]
         self.maps = HeatMaps()
+        self.drawings = Drawings(self)
+        self.drawing = WorkLine("Drawing truth and prediction")
+        self.legend = Legend()
         self.name, self.words = ElidedLabel(), QLabel(wordWrap=True)
         self.name.setObjectName("muted")
         self.marked = QCheckBox("Marked")
@@ -85,15 +93,20 @@ class SampleDetail(QWidget):
         self.next.clicked.connect(lambda: self.moved.emit(1))
         self.marked.clicked.connect(lambda _on: self.mark_wanted.emit())
         self.maps.changed.connect(self._show_maps)
+        self.drawings.child.progress.connect(self.drawing.tell)
+        self.drawings.drawn.connect(self._show_drawing)
+        self.drawings.failed.connect(lambda problems: self.drawing.rest(*problems))
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         self._opened = opened
         self.maps.show_evaluation(opened, devices)
+        self.drawings.show_evaluation(opened, devices)
 
-    def show_sample(self, row: int, file: Path, position: int, count: int) -> None:
-        """Shows the sample of that row of the evaluation, the one at `position` of `count`."""
+    def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
+        """Shows the sample at that position of `rows`, the numbers of samples in the evaluation; `file` is its own."""
         if self._opened is None:
             return
+        row, count = rows[position], len(rows)
         self._file = file
         path = self._opened.samples.paths[row]
         self.name.setText(f"{path} · {position + 1:,} of {count:,}")
@@ -104,7 +117,10 @@ class SampleDetail(QWidget):
         self.next.setEnabled(position < count - 1)
         self.zoom.reset()
         in_background(partial(read_image, file, _MOST_SIDE), self, partial(self._take, file), raise_again)
-        self.maps.show_sample(file)
+        self.maps.show_sample(file, predicted_class(self._opened, row))
+        self._show_drawing(None)
+        self.drawing.rest()
+        self.drawings.want(rows[position:])
 
     def show_marked(self, marked: bool) -> None:
         self.marked.setChecked(marked)
@@ -133,6 +149,36 @@ class SampleDetail(QWidget):
                 pane.show_image(title, image, title)
             pane.setVisible(bool(title))
 
+    def _show_drawing(self, drawing: Drawing | None) -> None:
+        """In place of the plain image."""
+        there = drawing is not None
+        focused = any(each.pane.hasFocus() for each in (self.image, self.truth, self.prediction))
+        for pane in (self.truth, self.prediction):
+            pane.setVisible(there)
+        self.image.setVisible(not there)
+        if focused:
+            (self.truth if there else self.image).pane.setFocus()
+        self.legend.setVisible(there and bool(self.drawings.legend))
+        if drawing is None:
+            return
+        self.drawing.rest()
+        told = drawing.told
+        self.truth.show_image("Truth", drawing.truth, told.truth_words or self._words)
+        self.prediction.show_image("Prediction", drawing.prediction, told.prediction_words or self._words)
+        self.legend.show_legend(self.drawings.legend, told.legend)
+        if told.truth_words or told.prediction_words:
+            said = (f"Truth: {told.truth_words}", f"Prediction: {told.prediction_words}")
+            self.words.setText(" · ".join((*said, self._words)))
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.drawings.stop()
+
+    def close_work(self) -> None:
+        """Ends what is being made, for the end of the window."""
+        self.maps.close_work()
+        self.drawings.close_work()
+
     def _lay_out(self) -> None:
         top = QHBoxLayout()
         top.setSpacing(8)
@@ -142,15 +188,18 @@ class SampleDetail(QWidget):
             top.addWidget(widget)
         panes = QHBoxLayout()
         panes.setSpacing(10)
-        for pane in (self.image, *self.heat):
+        for pane in (self.image, self.truth, self.prediction, *self.heat):
             panes.addWidget(pane, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addLayout(top)
         layout.addLayout(panes, 1)
+        layout.addWidget(self.legend)
         layout.addWidget(self.words)
+        layout.addWidget(self.drawing)
         layout.addWidget(self.maps)
+        self._show_drawing(None)
         self._show_maps()
 
 

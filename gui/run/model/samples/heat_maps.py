@@ -8,19 +8,17 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QHideEvent, QImage
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainedImage, ExplainOrder, decode_explanation
-from engine.contract.inference.messages import Progress
+from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
-from gui.run.model.plot import caption
+from gui.run.model.samples.work_line import WorkLine
 from gui.sources.background import in_background, raise_again
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.problem_label import ProblemLabel
 
 _SOON_MS = 350
 """A heat map is made once the sample has been looked at for so long."""
@@ -42,6 +40,7 @@ class HeatMaps(QWidget):
         self.maps: Maps = []
         self._opened: OpenedEvaluation | None = None
         self._file: Path | None = None
+        self._predicted = ""
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._made = 0
@@ -55,23 +54,17 @@ class HeatMaps(QWidget):
             editor.box.setMinimumContentsLength(14)
         self._versus = QLabel("and")
         self._versus.setObjectName("muted")
-        self.progress = QProgressBar()
-        self.progress.setAccessibleName("Making the heat map")
-        self.progress.setRange(0, 100)
-        self.progress.setFixedSize(90, 12)
-        self.progress.setTextVisible(False)
-        self.what = caption()
-        self.trouble = ProblemLabel()
+        self.work = WorkLine("Making the heat map")
         self._soon = QTimer(self, interval=_SOON_MS, singleShot=True)
         self._lay_out()
         self.on.toggled.connect(lambda _on: self._again())
         self.first.edited.connect(self._again)
         self.second.edited.connect(self._again)
         self._soon.timeout.connect(self._order)
-        self.child.progress.connect(self._tell)
+        self.child.progress.connect(self.work.tell)
         self.child.done.connect(self._done)
-        self.child.refused.connect(lambda problems: self._fail(*problems))
-        self.child.failed.connect(lambda text: self._fail(Problem("", text)))
+        self.child.refused.connect(lambda problems: self.work.rest(*problems))
+        self.child.failed.connect(lambda text: self.work.rest(Problem("", text)))
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """From now on samples are of this evaluation; `devices` are where its model is to be run."""
@@ -83,9 +76,9 @@ class HeatMaps(QWidget):
             editor.set_choices([empty, *classes])
         self.show_sample(None)
 
-    def show_sample(self, file: Path | None) -> None:
-        """The image of which heat maps are to be made."""
-        self._file = file
+    def show_sample(self, file: Path | None, predicted: str = "") -> None:
+        """The image of which heat maps are to be made, and the class that is predicted for it, where that is one."""
+        self._file, self._predicted = file, predicted
         self._again()
 
     def close_work(self) -> None:
@@ -104,9 +97,7 @@ class HeatMaps(QWidget):
     def _again(self) -> None:
         on = self.on.isChecked()
         self.child.cancel()
-        self.trouble.show_problems(())
-        self.what.hide()
-        self.progress.hide()
+        self.work.rest()
         for widget in (self.first, self._versus, self.second):
             widget.setVisible(on)
         if self.maps:
@@ -123,10 +114,6 @@ class HeatMaps(QWidget):
             return
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="footplate-")
         self._made += 1
-        classes = [editor.value() for editor in (self.first, self.second)]
-        names = [
-            opened.evaluation.classes[int(value) - 1] for value in dict.fromkeys(classes) if value not in (OWN, NONE)
-        ]
         self.child.start(
             ExplainOrder(
                 run=str(opened.kept.folder.parents[1]),
@@ -134,55 +121,46 @@ class HeatMaps(QWidget):
                 devices=self._devices[:1],
                 paths=(str(file),),
                 out=str(Path(self._folder.name, f"{self._made}")),
-                classes=tuple(names),
+                classes=self._classes(opened.evaluation.classes),
             )
         )
 
-    def _tell(self, progress: Progress) -> None:
-        self.progress.setValue(round(100 * progress.fraction))
-        self.progress.show()
-        self.what.setText(f"{progress.what} …")
-        self.what.show()
+    def _classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those asked for; () for the one that the model finds itself."""
+        first, second = self.first.value(), self.second.value()
+        if second == NONE:
+            return () if first == OWN else (names[int(first) - 1],)
+        own = self._predicted if first == OWN else names[int(first) - 1]
+        return tuple(dict.fromkeys(filter(None, (own, names[int(second) - 1]))))
 
     def _done(self, path: str) -> None:
         in_background(partial(_read, Path(path)), self, partial(self._take, self._file), raise_again)
 
-    def _take(self, file: Path | None, read: tuple[Maps, str] | str) -> None:
+    def _take(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
         if file != self._file or not self.on.isChecked():
             return
-        self.progress.hide()
-        self.what.hide()
         if isinstance(read, str):
-            self._fail(Problem("", read))
+            self.work.rest(Problem("", read))
             return
-        self.maps, reason = read
-        self.trouble.show_problems((Problem("", reason, severity="warning"),) if reason else ())
+        self.maps, remarks = read
+        self.work.rest(*(Problem("", remark, severity="warning") for remark in remarks))
         self.changed.emit()
 
-    def _fail(self, *problems: Problem) -> None:
-        self.progress.hide()
-        self.what.hide()
-        self.trouble.show_problems(problems)
-
     def _lay_out(self) -> None:
-        row, work = QHBoxLayout(), QHBoxLayout()
-        for line in (row, work):
-            line.setSpacing(8)
+        row = QHBoxLayout()
+        row.setSpacing(8)
         for widget in (self.on, self.first, self._versus, self.second):
             row.addWidget(widget)
         row.addStretch(1)
-        work.addWidget(self.progress)
-        work.addWidget(self.what, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
         layout.addLayout(row)
-        layout.addLayout(work)
-        layout.addWidget(self.trouble)
+        layout.addWidget(self.work)
 
 
-def _read(path: Path) -> tuple[Maps, str] | str:
-    """The maps of the one image that `path` tells of, and why there is none; or why it can't be read."""
+def _read(path: Path) -> tuple[Maps, list[str]] | str:
+    """The maps of the one image that `path` tells of, and what is to be said of them; or why it can't be read."""
     try:
         explanation = decode_explanation(path.read_bytes())
     except (OSError, *NOT_DECODED) as error:
@@ -190,12 +168,11 @@ def _read(path: Path) -> tuple[Maps, str] | str:
     if not explanation.images:
         return "The image was not looked at."
     image = explanation.images[0]
-    maps: Maps = [(_title(image, at), read_image(path.parent / each.overlay)) for at, each in enumerate(image.maps)]
-    return maps, image.reason
+    maps: Maps = [(_title(each), read_image(path.parent / each.overlay)) for each in image.maps]
+    return maps, list(dict.fromkeys(filter(None, (image.reason, *(each.note for each in image.maps)))))
 
 
-def _title(image: ExplainedImage, at: int) -> str:
-    each = image.maps[at]
+def _title(each: HeatMap) -> str:
     if not each.class_name:
         return "Looks at"
     score = f" ({100 * each.score:.1f} %)" if each.score is not None else ""

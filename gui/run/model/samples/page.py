@@ -95,7 +95,7 @@ class SamplesPage(QWidget):
         if not 0 <= position < len(shown.rows):
             return
         self.wall.choose(position)
-        self.detail.show_sample(shown.rows[position], shown.files[position], position, len(shown.rows))
+        self.detail.show_sample(shown.rows, position, shown.files[position])
         self.detail.show_marked(shown.rows[position] in shown.marked)
         if self.stack.currentIndex() != DETAIL:
             self.stack.setCurrentIndex(DETAIL)
@@ -104,7 +104,7 @@ class SamplesPage(QWidget):
     def close_work(self) -> None:
         """Ends what goes on in the background, for the end of the window."""
         self.wall.thumbnails.finish()
-        self.detail.maps.close_work()
+        self.detail.close_work()
 
     def _back(self) -> None:
         self.stack.setCurrentIndex(WALL)
