@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # Three tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
@@ -67,6 +70,22 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     shutil.rmtree(runtime, ignore_errors=True)
     if leaks:
         pytest.fail("left behind: " + "; ".join(leaks))
+
+
+@pytest.fixture(scope="session")
+def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    """The stand-in for NVIDIA's libraries, compiled once for all processes that run tests."""
+    if reason := why_not():
+        pytest.skip(reason)
+    return built_once(tmp_path_factory, "nvml", compile_stub)
+
+
+@pytest.fixture(scope="session")
+def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    """The same as an old driver, which lacks newer functions."""
+    if reason := why_not():
+        pytest.skip(reason)
+    return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,12 @@ from engine.cli import (
     cache,
     cut,
     doctor,
+    evaluate,
     explain,
     export,
     finders,
     listing,
+    predict,
     queue,
     recipes,
     resume,
@@ -123,6 +125,12 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
     export.add_export(command)
     command.set_defaults(command=export.export)
+
+    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    evaluate.add_evaluate(command)
+    command.set_defaults(command=evaluate.evaluate)
+
+    predict.add_predict(commands)
 
     command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
     explain.add_explain(command)

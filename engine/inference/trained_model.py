@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_pixels, frame
 from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View
 from engine.data.splits import shown
 from engine.data.transforms.device_transforms import Normalisation
@@ -48,6 +50,25 @@ class CannotLoad(Exception):  # noqa: N818 - the texts say what stands in the wa
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
         self.problems = problems
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What a run has learnt from; its fields are as in `TrainedModel`."""
+
+    job: Job
+    task: Task
+    classes: tuple[str, ...]
+    channels: int
+    size: int
+    preprocessing: Preprocessing
+
+    def objective(self) -> Objective:
+        """What it learnt, without weights of classes. Raises CannotLoad."""
+        counts = [0.0] * len(self.classes)
+        about = DatasetInfo(self.classes, self.channels, lambda: counts)
+        with reasons():
+            return with_added_metrics(self.task.objective(structs.replace(self.job, class_weights="none"), about))
 
 
 @dataclass(eq=False)
@@ -168,10 +189,15 @@ class TrainedModel:
     def _pixels(self, image: Bytes | str | Path) -> Bytes:
         if isinstance(image, str | Path):
             try:
-                return decode_pixels(read_image(str(image)), self.channels, bands_of(self.preprocessing))
+                return decode_pixels(read_image(str(image)), self.channels, self.bands)
             except Exception as error:  # a broken file may raise nearly anything in a decoder
                 raise UnreadableImage(shown(str(image)), describe_failure(error)) from error
         return image[:, :, None] if image.ndim == 2 else image
+
+    @property
+    def bands(self) -> Bands | None:
+        """How the bands of TIFFs become channels, where the training's were of bands."""
+        return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
         """How an image of that size lies in the square that the model is given."""
@@ -217,28 +243,13 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
 
     Nothing is unpickled, and a model file of the user's runs only where its content was agreed to. Raises CannotLoad.
     """
-    job, planned = _told(run)
     path = checkpoint_path(run, checkpoint)
-    task = TASKS.get(job.task)
-    if task is None:
-        raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
+    known = learnt(run)
+    job, task = known.job, known.task
     state, sha256 = _state(path)
-    try:
-        made_by = planned.preprocessing or _learnt(job, task)
+    with reasons(), torch.random.fork_rng(devices=[]):
         plain = structs.replace(job, pretrained=False, weights_file="", resume_from="")
-        with torch.random.fork_rng(devices=[]):
-            module = task.build_model(plain, len(planned.classes), planned.channels)
-            counts = [0.0] * len(planned.classes)
-            objective = with_added_metrics(
-                task.objective(
-                    structs.replace(job, class_weights="none"),
-                    DatasetInfo(planned.classes, planned.channels, lambda: counts),
-                )
-            )
-    except TaskError as error:
-        raise CannotLoad(error.problem) from error
-    except DatasetError as error:
-        raise CannotLoad(*error.problems) from error
+        module = task.build_model(plain, len(known.classes), known.channels)
     _fill(module, state, path)
     where = torch.device(device)
     return TrainedModel(
@@ -246,15 +257,37 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
         job=job,
         task=task,
         module=module.eval().requires_grad_(False).to(where).to(memory_format=memory_format(job)),
-        objective=objective,
-        classes=planned.classes,
-        channels=planned.channels,
-        size=planned.image_size,
-        preprocessing=made_by,
+        objective=known.objective(),
+        classes=known.classes,
+        channels=known.channels,
+        size=known.size,
+        preprocessing=known.preprocessing,
         checkpoint=path.name,
         sha256=sha256,
         device=where,
     )
+
+
+def learnt(run: RunFolder) -> Learnt:
+    """What `run` has learnt from, without its weights. Raises CannotLoad."""
+    job, planned = _told(run)
+    task = TASKS.get(job.task)
+    if task is None:
+        raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
+    with reasons():
+        made_by = planned.preprocessing or _by_dataset(job, task)
+    return Learnt(job, task, planned.classes, planned.channels, planned.image_size, made_by)
+
+
+@contextmanager
+def reasons() -> Iterator[None]:
+    """What is wrong with a task or a dataset stands in the way of a run's model: as CannotLoad."""
+    try:
+        yield
+    except TaskError as error:
+        raise CannotLoad(error.problem) from error
+    except DatasetError as error:
+        raise CannotLoad(*error.problems) from error
 
 
 def torch_device(device: str, number: int) -> str:
@@ -283,7 +316,7 @@ def _told(run: RunFolder) -> tuple[Job, Planned]:
     return job, planned
 
 
-def _learnt(job: Job, task: Task) -> Preprocessing:
+def _by_dataset(job: Job, task: Task) -> Preprocessing:
     """Of a run that did not keep it, by its dataset."""
     return preprocessing(job, task, task.splits(job))
 

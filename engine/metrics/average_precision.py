@@ -61,23 +61,39 @@ def match(overlaps: Floats, ignored: Bools) -> Floats:
     Each takes the object with which it overlaps most among those that are still free; one that has none but an ignored
     object, which is never used up, is left out.
     """
-    outcomes = np.full((len(overlaps), len(THRESHOLDS)), float(WRONG))
+    return outcomes_of(assign(overlaps, ignored, ignored), ignored)
+
+
+def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
+    """What becomes of detections by the objects that they take, [d, 10] (see `assign`)."""
+    if not len(ignored):
+        return np.full(taken.shape, float(WRONG))
+    return np.where(taken < 0, WRONG, np.where(ignored[taken], LEFT_OUT, RIGHT)).astype(np.float64)
+
+
+def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
+    """Which object each detection of one class in one image takes at each threshold, [d, 10], -1 for none, by `overlaps`
+    [d, g] in the order of falling scores.
+    It is the one with which it overlaps most among those that are free: of `shared` objects any number may be had by several;
+    `ignored` ones are taken where there is no other.
+    """
+    chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
-        return outcomes
+        return chosen
     order = np.argsort(ignored, kind="stable")
-    overlaps, ignored = overlaps[:, order], ignored[order]
+    overlaps, ignored, shared = overlaps[:, order], ignored[order], shared[order]
     free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
     every = np.arange(len(THRESHOLDS))
     least = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]
     for number, row in enumerate(overlaps):
-        taken = np.where((row >= least) & (free | ignored), row, -1.0)
+        taken = np.where((row >= least) & (free | shared), row, -1.0)
         true = np.where(ignored, -1.0, taken)
         taken = np.where((true >= 0).any(1, keepdims=True), true, taken)
         best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # of equals the last, as there
         there = taken[every, best] >= 0
-        outcomes[number, there] = np.where(ignored[best], LEFT_OUT, RIGHT)[there]
+        chosen[number, there] = order[best[there]]
         free[every[there], best[there]] = False
-    return outcomes
+    return chosen
 
 
 def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]) -> Floats:
@@ -94,12 +110,12 @@ def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, ove
 
 
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
-    """The average precision of each class at each threshold, [classes, 10]; NaN for a class that does not occur.
+    """The average precision of each class at each of t thresholds, [classes, t]; NaN for a class that does not occur.
 
-    `rows` [k, 12] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects of each
+    `rows` [k, 2 + t] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects of each
     class that are not ignored.
     """
-    found = np.full((len(counts), len(THRESHOLDS)), np.nan)
+    found = np.full((len(counts), rows.shape[1] - 2), np.nan)
     for number in np.flatnonzero(counts):
         of = rows[rows[:, 0] == number]
         outcomes = of[np.argsort(-of[:, 1], kind="stable"), 2:]
@@ -107,7 +123,7 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
         recall = right / counts[number]
         precision = right / (right + wrong + np.spacing(1))
         precision = np.maximum.accumulate(precision[::-1])[::-1]
-        precision = np.concatenate([precision, np.zeros((1, len(THRESHOLDS)))])  # of a recall that is never reached
-        for index in range(len(THRESHOLDS)):
+        precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # of a recall that is never reached
+        for index in range(outcomes.shape[1]):
             found[number, index] = precision[np.searchsorted(recall[:, index], RECALLS), index].mean()
     return found

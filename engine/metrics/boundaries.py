@@ -184,21 +184,22 @@ def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
     )
 
 
-def _recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
+def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
+    """By counts [thresholds, 4]."""
     recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
     precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
     return recall, precision
 
 
 def _f_measure(counts: Floats | Counts) -> Floats:
-    recall, precision = _recall_and_precision(counts)
+    recall, precision = recall_and_precision(counts)
     both: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
     return both
 
 
 def _average_precision(counts: Floats | Counts) -> float:
     """The area below the precision by the recall, in steps of 0.01 of recall, as the benchmark takes it."""
-    recall, precision = _recall_and_precision(counts)
+    recall, precision = recall_and_precision(counts)
     known, first = np.unique(recall, return_index=True)
     if len(known) < 2:
         return 0.0

@@ -59,6 +59,11 @@ class WithAdded(Metric):
         self._sums = torch.zeros(sum(metric.length for metric in added.values()), dtype=torch.float64)
 
     @property
+    def own(self) -> Metric:
+        """The task's own."""
+        return self._own
+
+    @property
     def counters(self) -> Tensor:
         return torch.cat([self._own.counters.flatten(), self._sums.to(self._own.counters.device)])
 

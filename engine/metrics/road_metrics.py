@@ -60,8 +60,7 @@ class RoadMetric(Metric):
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}
-        found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
-        precision, recall = _share(found_near, found), _share(true_near, true)
+        precision, recall = self.relaxed()
         directed, right = self.counters[_DIRECTED].tolist()
         shares = self.per_class()
         return {
@@ -71,6 +70,11 @@ class RoadMetric(Metric):
             "orientation": _share(right, directed),
             "loss": loss / images,
         }
+
+    def relaxed(self) -> tuple[float, float]:
+        """The share of found middle lines near a true one, and that of true ones near a found one."""
+        found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
+        return _share(found_near, found), _share(true_near, true)
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         confusion = self.counters[_CONFUSION].reshape(2, 2)

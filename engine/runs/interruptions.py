@@ -37,7 +37,7 @@ def why_interrupted(run: RunFolder) -> str:
     return f"{who} ended early. The end of {log.name}: {words}"
 
 
-def signal_words(number: int) -> str:
+def _signal_words(number: int) -> str:
     """ "SIGKILL (signal 9)", and what that may mean."""
     try:
         name = signal.Signals(number).name
@@ -47,13 +47,18 @@ def signal_words(number: int) -> str:
     return f"{name} (signal {number}){memory}"
 
 
+def exit_words(exit_code: int) -> str:
+    """ "was killed by SIGKILL (signal 9)" or "exited with code 3": how a process ended, by its return code."""
+    return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+
+
 def note_end(folder: Path, exit_code: int) -> None:
     """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has that it
     cannot have told of."""
     if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
-                log.write(f"The supervisor was killed by {signal_words(-exit_code)}.\n")
+                log.write(f"The supervisor {exit_words(exit_code)}.\n")
         except OSError:
             return  # the folder is gone, or its disk is full
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "–"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -37,6 +37,15 @@ def duration(seconds: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """ "1 run", "3,000 runs"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
+    """ "a, b and c", with `word` before the last; of more than `most` names "a, b and 3 more"."""
+    all_names = list(names)
+    if most is not None and len(all_names) > most:
+        all_names[most:] = [f"{len(all_names) - most:,} more"]
+    *others, last = all_names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def in_short(names: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +19,17 @@ from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.metrics.boundaries import THRESHOLDS, best_row, count, score, thin_maxima
+from engine.metrics.boundaries import (
+    DRAWN,
+    THRESHOLDS,
+    Floats,
+    Scores,
+    best_row,
+    count,
+    recall_and_precision,
+    score,
+    thin_maxima,
+)
 from engine.models import edge_models, registry
 from engine.models.base import ModelInfo
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
@@ -59,9 +68,26 @@ class EdgeMetric(Metric):
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}
-        counts = self.counters[2:].cpu().numpy()
-        scores = score(counts[:_COUNTS].reshape(-1, 4), counts[_COUNTS:])
+        scores = self.scores()
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
+
+    def scores(self) -> Scores:
+        """The measures of all images."""
+        return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
+
+    def curve(self) -> tuple[Floats, Floats]:
+        """Recall and precision of all images at each of `THRESHOLDS`."""
+        return recall_and_precision(self._counts)
+
+    @property
+    def drawn(self) -> int:
+        """How many pixels were drawn, by all annotators."""
+        return int(self._counts[0, DRAWN])
+
+    @property
+    def _counts(self) -> Floats:
+        counts: Floats = self.counters[2 : 2 + _COUNTS].cpu().numpy().reshape(-1, 4)
+        return counts
 
 
 def _inside(share: Bytes) -> tuple[slice, slice]:
@@ -107,10 +133,9 @@ class EdgeDetection(Task):
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Of masks the edges that are in them."""
-        if not isinstance(splits.train, MaskedImages) or not isinstance(splits.val, MaskedImages):
+        if not isinstance(splits.train, MaskedImages):
             return splits
-        train, val = (EdgesOfMasks(split, len(splits.classes)) for split in (splits.train, splits.val))
-        return replace(splits, classes=CLASSES, train=train, val=val)
+        return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if job.model in ("bdcn", "bdcn_bn"):

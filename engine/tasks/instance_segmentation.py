@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -35,23 +35,36 @@ def masks_of(found: Found, height: int, width: int) -> Bools:
     return likely
 
 
+class Outlined(NamedTuple):
+    """One image's objects: `masks` [g, h, w], `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+
+    masks: Bools
+    boxes: Floats
+    classes: Ints
+    ignored: Bools
+
+
+def outlined_in(target: Tensor, classes: int) -> Outlined:
+    """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one of each."""
+    true = instances(target)
+    learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
+    every = np.arange(classes)
+    indices = np.concatenate([learnt, unknown.repeat(classes)])
+    of_each = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
+    ignored = np.arange(len(indices)) >= len(learnt)
+    return Outlined(true.masks.numpy()[indices], true.boxes.double().numpy()[indices], of_each, ignored)
+
+
 class MaskMetric(InstanceMetric):
     KINDS = ("mask_", "box_")
 
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """An object that is to be ignored may be of any class, and stands for one of each."""
-        true = instances(target)
-        learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
-        every = np.arange(len(self.counters) - 1)
-        indices = np.concatenate([learnt, unknown.repeat(len(every))])
-        classes = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
-        ignored = np.arange(len(indices)) >= len(learnt)
-        masks, boxes = true.masks.numpy()[indices], true.boxes.double().numpy()[indices]
+        true = outlined_in(target, len(self.counters) - 1)
         overlaps = [
-            mask_overlaps(masks_of(found, *target.shape[-2:]), masks, ignored),
-            box_overlaps(found.boxes, boxes, ignored),
+            mask_overlaps(masks_of(found, *target.shape[-2:]), true.masks, true.ignored),
+            box_overlaps(found.boxes, true.boxes, true.ignored),
         ]
-        return classes, ignored, overlaps
+        return true.classes, true.ignored, overlaps
 
 
 class InstanceSegmentation(Detection):

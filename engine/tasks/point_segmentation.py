@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -116,7 +115,6 @@ class PointSegmentation(Task):
         """Samples of the job's number of points, normalised by what the training clouds are like. Points labelled with
         the job's `ignore_value` become of no class."""
         assert isinstance(splits.train, PointBlocks)
-        assert isinstance(splits.val, PointBlocks)
         classes, code = splits.classes, splits.train.code
         if job.ignore_value is not None:
             meaning = labels_without(classes, code, job.ignore_value)
@@ -124,13 +122,18 @@ class PointSegmentation(Task):
                 raise TaskError.of(meaning)
             assert meaning.code is not None
             classes, code = meaning.classes, meaning.code
-        train, val = (
-            PointBlocks(half.split, code, half.folder, points=job.points) for half in (splits.train, splits.val)
-        )
-        train.streams = val.streams = RandomStreams(job.seed)
+
+        def blocks(split: PointBlocks) -> PointBlocks:
+            made = PointBlocks(split.split, code, split.folder, points=job.points)
+            made.streams = RandomStreams(job.seed)
+            return made
+
+        splits = splits.with_each(blocks, classes=classes)
+        train = splits.train
+        assert isinstance(train, PointBlocks)
         train.training, train.turned = True, job.augmentation != "none"
-        train.statistics = val.statistics = train.surveyed()
-        return replace(splits, classes=classes, train=train, val=val, statistics=train.statistics)
+        statistics = train.surveyed()
+        return splits.with_each(lambda split: split.normalised(statistics), statistics=statistics)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None

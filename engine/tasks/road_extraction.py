@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch.nn import functional
 from engine.checks.job_checks import class_count_problems
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.contract.job import Job
-from engine.data.datasets.images import DatasetError, ImageSet
+from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, LINE
 from engine.data.datasets.oriented_images import OrientedImages
@@ -78,9 +77,7 @@ class RoadExtraction(Task):
         wrong = class_count_problems(self.entry, len(splits.classes))
         if wrong:
             raise DatasetError(wrong)
-        assert isinstance(splits.train, ImageSet)
-        assert isinstance(splits.val, ImageSet)
-        return replace(splits, train=OrientedImages(splits.train), val=OrientedImages(splits.val))
+        return splits.with_each(OrientedImages)
 
 
 class LinesAndDirections(Objective):

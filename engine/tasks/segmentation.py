@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -136,10 +135,9 @@ class Segmentation(Task):
         meaning = masks_without(train.folder, train.beside, val.beside, job.ignore_value)
         if isinstance(meaning, Problem):
             raise TaskError.of(meaning)
-        assert meaning.code is not None
-        return replace(
-            splits, classes=meaning.classes, train=train.told_by(meaning.code), val=val.told_by(meaning.code)
-        )
+        code = meaning.code
+        assert code is not None
+        return splits.with_each(lambda split: split.told_by(code), classes=meaning.classes)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = softened_weights(dataset_info.class_counts()) if job.class_weights == "balanced" else None

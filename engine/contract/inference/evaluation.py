@@ -65,12 +65,13 @@ class ClassMapping(_Kept, frozen=True):
     """How the classes of the folder, by name, are those of the model.
 
     `missing` are classes of the model that the folder does not name, `unknown` those of the folder that the model does not know, and
-    `ignored` how many samples, objects, or files that hold pixels or points of these were left out of the measures.
+    `ignored` how many images, labels or boxes of these were left out of the measures; None of pixels, points and outlines, which
+    are left out uncounted.
     """
 
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    ignored: int = 0
+    ignored: int | None = 0
 
 
 class ReliabilityBin(_Kept, frozen=True):
@@ -113,6 +114,7 @@ class ThresholdRow(_Kept, frozen=True):
 
 
 ErrorKind = Literal["classification", "localisation", "both", "duplicate", "background", "missed"]
+SizeName = Literal["small", "medium", "large"]
 
 
 class BoxErrors(_Kept, frozen=True):
@@ -128,7 +130,7 @@ class SizePrecision(_Kept, frozen=True):
     """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on disk: "small" up
     to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there are none."""
 
-    size: Literal["small", "medium", "large"]
+    size: SizeName
     objects: int
     ap: Interval | None = None
     ap50: Interval | None = None

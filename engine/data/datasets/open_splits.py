@@ -31,7 +31,8 @@ from engine.system.regular_files import UnusableFile
 @dataclass(frozen=True)
 class Splits:
     """A dataset opened for training. `channels` is 1 where all images are grey and 3 where they are of colours;
-    `statistics` are the images' own where the channels are others, which no model has been trained with."""
+    `statistics` are the images' own where the channels are others, which no model has been trained with. `test` is None where
+    there is none, and `val` where its samples serve for both."""
 
     classes: tuple[str, ...]
     channels: int
@@ -39,12 +40,24 @@ class Splits:
     train: ImageSet | SampleSet
     val: ImageSet | SampleSet
     statistics: Statistics | None = None
+    test: ImageSet | SampleSet | None = None
+
+    def with_each(self, change: Callable[[Any], ImageSet | SampleSet], **changes: Any) -> Splits:
+        """These with what `change` makes of each of them, and with other `changes`."""
+        val = change(self.val)
+        test = val if self.test is self.val else None if self.test is None else change(self.test)
+        return replace(self, train=change(self.train), val=val, test=test, **changes)
 
 
 def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Splits:
     """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
     folder = os.path.expanduser(folder)
     found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
+    return open_recognised(found, folder)
+
+
+def open_recognised(found: Recognised, folder: str) -> Splits:
+    """Opens what was found in `folder`. Raises DatasetError with everything that is wrong."""
     wrong = errors(found.problems)
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
@@ -57,23 +70,29 @@ def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequenc
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
     """The splits with the bands of their TIFFs for channels, where they are of bands."""
-    bands = learn_bands(folder, getattr(splits.train, "files", ()))
+    files = getattr(splits.train, "files", ()) or getattr(splits.test or splits.val, "files", ())
+    bands = learn_bands(folder, files)
     if bands is None:
         return splits
-    for images in (splits.train, splits.val):
-        assert isinstance(images, ImageSet)
+
+    def with_bands(images: ImageSet) -> ImageSet:
         images.bands = bands
         images.kind += repr(bands)
+        return images
+
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
-    return replace(splits, channels=bands.count, statistics=statistics)
+    return splits.with_each(with_bands, channels=bands.count, statistics=statistics)
 
 
 def _opened(found: Recognised, make: Callable[[Any], ImageSet]) -> Splits:
     """A folder of files, of each of whose splits `make` makes the images."""
     train: Any = found.train
     val: Any = found.val
-    channels = folder_channels(train.files, val.files)
-    return Splits(found.classes, channels, found.format, make(train), make(val))
+    test: Any = found.test
+    channels = folder_channels(train.files or (test or val).files, val.files)
+    of_train, of_val = make(train), make(val)
+    of_test = of_val if test is val else make(test) if test else None
+    return Splits(found.classes, channels, found.format, of_train, of_val, test=of_test)
 
 
 def _open_masks(found: Recognised, folder: str) -> Splits:
@@ -103,7 +122,10 @@ def _open_points(found: Recognised, folder: str) -> Splits:
     assert isinstance(found.val, PointSplit)
     assert found.code is not None
     train, val = (PointBlocks(split, found.code, folder) for split in (found.train, found.val))
-    return Splits(found.classes, train.channels, found.format, train, val)
+    test = val if found.test is found.val else None
+    if isinstance(found.test, PointSplit) and test is None:
+        test = PointBlocks(found.test, found.code, folder)
+    return Splits(found.classes, train.channels, found.format, train, val, test=test)
 
 
 OPENERS: dict[type, Callable[[Recognised, str], Splits]] = {

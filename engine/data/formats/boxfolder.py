@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.data.formats.boxes import Annotations, BoxFaults, gather
 from engine.data.formats.coco import find_coco
 from engine.data.formats.kitti import read_kitti
-from engine.data.formats.splitting import train_and_val
+from engine.data.formats.splitting import divide
 from engine.data.formats.voc import read_voc
 from engine.data.formats.yolo import find_yolo
 from engine.data.splits import Recognised, shown, wrong
@@ -44,6 +44,6 @@ def recognise_boxes(folder: str, folders: Sequence[str], val_fraction: float, se
     if not found.classes:
         problems.append(wrong(f"{shown(folder)} holds annotations, but none of them has a box.", LAYOUT))
         return Recognised("boxes", problems=tuple(problems))
-    halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
-    train, val = halves or (None, None)
-    return Recognised("boxes", found.classes, train, val, tuple(problems))
+    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
+    train, val, test = divided or (None, None, None)
+    return Recognised("boxes", found.classes, train, val, tuple(problems), test=test)

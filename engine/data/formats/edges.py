@@ -13,7 +13,7 @@ from engine.contract.problems import Problem
 from engine.data.formats.folders import subfolders
 from engine.data.formats.imagefolder import EXTENSIONS
 from engine.data.formats.pairing import Kind, Pair, find_pairs, join
-from engine.data.formats.splitting import train_and_val
+from engine.data.formats.splitting import divide
 from engine.data.splits import Recognised, counted, first, shown, warn
 
 CLASSES = ("edge",)
@@ -33,7 +33,7 @@ LAYOUT = (
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Images and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew."""
+    """Images and the edges in them as files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
 
     files: Sequence[str]
     edges: Sequence[str]
@@ -53,13 +53,11 @@ def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, se
     problems: list[Problem] = []
     splits = {name: _joined(pair, problems) for name, pair in pairs.items()}
     nothing = f"{shown(folder)} has folders of images and of edges, but no training image has edges."
-    halves = train_and_val(
-        splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
-    )
-    if halves is None:
+    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing)
+    if divided is None:
         return Recognised("edges", problems=tuple(problems))
-    train, val = halves
-    return Recognised("edges", CLASSES, train, val, tuple(problems))
+    train, val, test = divided
+    return Recognised("edges", CLASSES, train, val, tuple(problems), test=test)
 
 
 def _pairs(folder: str, folders: Sequence[str]) -> dict[str, Pair]:

@@ -64,9 +64,11 @@ def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: flo
     splits = _split_folders(folder, folders, problems)
     if not splits:
         return _without_split(folder, folders, val_fraction, seed)
-    if "train" not in splits:
+    if "train" not in splits and val_fraction:
         have = ", ".join(map(shown, splits.values()))
         return nothing(wrong(f"There is {have} but no train folder.", "Add a train folder with one folder per class."))
+    if not val_fraction:
+        return _as_they_are(folder, splits, problems)
     train_at = os.path.join(folder, splits["train"])
     names = subfolders(train_at)
     listed = _list_classes(train_at, names)
@@ -86,7 +88,36 @@ def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: flo
     val_names = subfolders(val_at)
     val_listed = _list_classes(val_at, names, only=val_names)
     problems += _compare_classes(names, val_names, _without_images(val_listed, names), name)
-    return Recognised("imagefolder", classes, _as_split(listed), _as_split(val_listed), tuple(problems))
+    val = _as_split(val_listed)
+    test: FileSplit | None = val
+    if "val" in splits:
+        test = _test_split(os.path.join(folder, splits["test"]), names) if "test" in splits else None
+    return Recognised("imagefolder", classes, _as_split(listed), val, tuple(problems), test=test)
+
+
+def _test_split(folder: str, names: Sequence[str]) -> FileSplit | None:
+    """The images of the classes `names`; None where there are none."""
+    split = _as_split(_list_classes(folder, names, only=subfolders(folder)))
+    return split if len(split.files) else None
+
+
+def _as_they_are(folder: str, splits: dict[str, str], problems: list[Problem]) -> Recognised:
+    """The splits that are there, whichever classes each of them has."""
+    roots = {split: os.path.join(folder, name) for split, name in splits.items()}
+    names = sorted({name for root in roots.values() for name in subfolders(root)})
+    listed = {split: _list_classes(root, names, only=subfolders(root)) for split, root in roots.items()}
+    there = {split: _as_split(each) for split, each in listed.items()}
+    if not any(len(split.files) for split in there.values()):
+        return nothing(wrong(f"None of the folders in {', '.join(map(shown, splits.values()))} holds an image."))
+    empty = _as_split([])
+    return Recognised(
+        "imagefolder",
+        tuple(map(shown, names)),
+        there.get("train", empty),
+        there.get("val", empty),
+        tuple(problems),
+        test=there.get("test"),
+    )
 
 
 def _without_split(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
@@ -108,7 +139,7 @@ def _without_split(folder: str, folders: Sequence[str], val_fraction: float, see
         if len(deeper) > 1:
             remedy = f"Choose {shown(inside)} instead, which holds {len(deeper)} folders."
             return Recognised("", problems=(wrong("The folder contains only one folder.", remedy),))
-    problems += _judge_classes(names, [], "")
+    problems += _judge_classes(names, [], "") if val_fraction else []
     classes = tuple(map(shown, names))
     return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
 
@@ -192,7 +223,7 @@ def _divided(
     images = (listing for each in listed for listing in each.images if listing.length)
     keys = (key for listing in images for key in listing.below(folder))
     chosen = draw_validation(keys, whole.labels, val_fraction, seed)
-    if len(chosen) and not chosen.any():
+    if val_fraction and len(chosen) and not chosen.any():
         message = "With one image per class, none can be held out for validation."
         problems = [*problems, wrong(message, "Add images, or a val folder.")]
     return Recognised(

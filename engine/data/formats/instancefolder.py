@@ -17,7 +17,7 @@ from engine.data.formats.imagefolder import is_image
 from engine.data.formats.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named
-from engine.data.formats.splitting import train_and_val
+from engine.data.formats.splitting import divide
 from engine.data.formats.yolo import BOX, Row, find_yolo
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
@@ -44,9 +44,9 @@ def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float
         problems.append(
             wrong(f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}.", LAYOUT)
         )
-    halves = train_and_val(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
-    train, val = halves or (None, None)
-    return Recognised("instances", classes, train, val, tuple(problems))
+    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
+    train, val, test = divided or (None, None, None)
+    return Recognised("instances", classes, train, val, tuple(problems), test=test)
 
 
 def _classed(folder: str, folders: Sequence[str]) -> Found | None:
@@ -126,7 +126,7 @@ def _outlined(coco: CocoFiles | None) -> Found | None:
 
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """What is to be told of images with more instances than are used."""
+    """The problem of images with more instances than are used."""
     if not crowded:
         return []
     message = f"{counted(crowded, 'image')} with more than {MOST_INSTANCES} instances: {first(crowded)}."

@@ -56,7 +56,7 @@ class LabelSplit:
 
 
 class _Row(NamedTuple):
-    """What a table says of one image; `split` is "" where it does not tell."""
+    """One image's row of a table; `split` is "" if the table does not give it."""
 
     file: str
     labels: tuple[str, ...]
@@ -91,21 +91,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
                 continue
             labelled.setdefault(row.split or split, {}).setdefault(path, set()).update(row.labels)
     names.update(dict.fromkeys(sorted({label for of in labelled.values() for has in of.values() for label in has})))
-    if missing:
-        problems.append(
-            warn(
-                f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}.",
-                "They are left out.",
-            )
-        )
-    alone = sorted(there.all - {path for of in labelled.values() for path in of})
-    if alone:
-        problems.append(
-            warn(
-                f"{counted(alone, 'image')} that no table names: {first(alone)}.",
-                "They are not used; add their labels.",
-            )
-        )
+    problems += _without_counterpart(missing, sorted(there.all - {path for of in labelled.values() for path in of}))
     classes = tuple(names)
     largest = max(map(len, labelled.values()), default=0)
     if largest * len(classes) > MOST_CELLS:
@@ -113,7 +99,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
             f"The tables in {shown(folder)} name {len(classes):,} labels for {largest:,} images, which is too many."
         )
         return Recognised("labels", problems=(wrong(message, "Merge labels that few images have."),))
-    if "val" not in labelled and "test" in labelled and "train" in labelled:
+    if val_fraction and "val" not in labelled and "test" in labelled and "train" in labelled:
         problems.append(
             warn(
                 "There are no labels for a validation split; the test images serve as one.",
@@ -121,7 +107,7 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
             )
         )
         labelled["val"] = labelled["test"]
-    whole = labelled.get("train") or labelled.get("")
+    whole = labelled.get("train") or labelled.get("") or (None if val_fraction else {})
     if whole is None or not classes:
         message = f"The tables in {shown(folder)} name no images with labels for training."
         return Recognised("labels", problems=(*problems, wrong(message, LAYOUT)))
@@ -129,12 +115,24 @@ def recognise_labels(folder: str, folders: Sequence[str], val_fraction: float, s
     val = _split(labelled["val"], classes) if "val" in labelled else None
     if val is None:
         train, val = _divided(train, folder, val_fraction, seed)
-    if not len(val.files):
+    if val_fraction and not len(val.files):
         problems.append(
             wrong("There are too few images to hold any out for validation.", "Add some, or a table for val.")
         )
     problems += _judge(train, val, classes)
-    return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems))
+    serves_for_both = "test" in labelled and labelled["test"] is labelled.get("val")
+    test = val if serves_for_both else _split(labelled["test"], classes) if "test" in labelled else None
+    return Recognised("labels", tuple(map(shown, classes)), train, val, tuple(problems), test=test)
+
+
+def _without_counterpart(missing: Sequence[str], alone: Sequence[str]) -> Iterator[Problem]:
+    """What is to be told of images that a table names and that are `missing`, and of those that none names."""
+    if missing:
+        message = f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}."
+        yield warn(message, "They are left out.")
+    if alone:
+        message = f"{counted(alone, 'image')} that no table names: {first(alone)}."
+        yield warn(message, "They are not used; add their labels.")
 
 
 def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSplit:
@@ -175,8 +173,8 @@ def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterat
 
 
 def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _Table]], list[str]]:
-    """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table. Those
-    that tell of splits go before one for all; the paths of the tables that are left over come second."""
+    """The tables of labels in the folder or in its splits: each with its split ("" for all), its path and its rows.
+    Tables of splits go before one for all; the paths of the tables that are not used come second."""
     splits = {name.lower(): split for split, names in SPLIT_NAMES.items() for name in names}
     parents = [
         ("", folder),

@@ -9,7 +9,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import learn_meaning
 from engine.data.formats.imagefolder import EXTENSIONS
 from engine.data.formats.pairing import Kind, Pair, by_lists, find_pairs, join
-from engine.data.formats.splitting import train_and_val
+from engine.data.formats.splitting import divide
 from engine.data.splits import MaskSplit, Recognised, counted, first, shown, warn, wrong
 
 KIND = Kind(
@@ -32,17 +32,16 @@ def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, se
     problems: list[Problem] = []
     splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
     nothing = f"{shown(folder)} has folders of images and of masks, but no training image has a mask."
-    halves = train_and_val(
-        splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing
-    )
-    if halves is None:
+    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing)
+    if divided is None:
         return Recognised("masks", problems=tuple(problems))
-    train, val = halves
+    train, val, test = divided
     mask_folders = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
-    meaning = learn_meaning(folder, train.masks, [*mask_folders, *(pair.annotations for pair in pairs.values())])
+    told_by = train.masks or [*val.masks, *(test.masks if test else ())]
+    meaning = learn_meaning(folder, told_by, [*mask_folders, *(pair.annotations for pair in pairs.values())])
     if meaning.trouble:
         problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a color, for each class."))
-    return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code)
+    return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code, test=test)
 
 
 def find_masks(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
@@ -50,7 +49,7 @@ def find_masks(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     none. Those of PASCAL VOC are JPEGImages and SegmentationClass, with lists of names in ImageSets/Segmentation."""
     if {"JPEGImages", "SegmentationClass"} <= set(folders):
         images, masks = os.path.join(folder, "JPEGImages"), os.path.join(folder, "SegmentationClass")
-        return by_lists(images, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val"))
+        return by_lists(images, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val", "test"))
     return find_pairs(folder, folders, KIND)
 
 

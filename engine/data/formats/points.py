@@ -51,10 +51,12 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
             return None
         listed = {"train": files} | listed if files else listed
     problems: list[Problem] = []
+    if "train" not in listed and not val_fraction:
+        listed["train"] = []
     if "train" not in listed:
         message = f"There is {', '.join(shown(splits[split]) for split in listed)} but no train folder."
         return Recognised("points", problems=(wrong(message, LAYOUT),))
-    if "val" not in listed and "test" in listed:
+    if val_fraction and "val" not in listed and "test" in listed:
         problems.append(
             warn(
                 f"There is no validation folder; {shown(splits['test'])} serves as one.",
@@ -66,19 +68,23 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
     val = PointSplit(listed["val"]) if "val" in listed else None
     if val is None:
         train, val = _divided(listed["train"], folder, val_fraction, seed)
-    if not val.files:
+    if val_fraction and not val.files:
         problems.append(
             wrong("A single cloud can't be divided into training and validation.", "Add some, or a val folder.")
         )
-    meaning, features = _meaning(folder, train.files)
+    test = PointSplit(listed["test"]) if "test" in listed else None
+    told_by = train.files or [*val.files, *(test.files if test else ())]
+    meaning, features = _meaning(folder, told_by)
     if meaning.trouble:
         problems.append(wrong(meaning.trouble, LAYOUT))
     train, val = (PointSplit(split.files, features, split.made) for split in (train, val))
-    return Recognised("points", meaning.classes, train, val, tuple(problems), meaning.code)
+    if test is not None:
+        test = val if test.files == val.files else PointSplit(test.files, features)
+    return Recognised("points", meaning.classes, train, val, tuple(problems), meaning.code, test=test)
 
 
 def heads(files: Sequence[str]) -> Iterator[Head | None]:
-    """What the beginning of each file tells, None for one that cannot be read."""
+    """The header of each file, None for one that cannot be read."""
     for path in files:
         try:
             yield read_head(path)
@@ -119,7 +125,7 @@ def _divided(files: list[str], folder: str, val_fraction: float, seed: int) -> t
 
 
 def _meaning(folder: str, files: Sequence[str]) -> tuple[Meaning, tuple[str, ...]]:
-    """What the labels in `files` mean, and which features all of them have."""
+    """The meaning of the labels in `files`, and the features that all of them have."""
     known = [head for head in heads(files) if head is not None]
     if not known:
         return Meaning(trouble="None of the point clouds can be read."), ()

@@ -25,6 +25,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, AnyEvent, PhaseChanged, Restarting, RunFinished, StepMetrics, Warned
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
+from engine.runs.interruptions import exit_words
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.event_log import EventLog
@@ -257,7 +258,7 @@ class Notices:
             try:
                 sent = msgspec.json.decode(said, type=NoticeSent)
             except NOT_DECODED:
-                self._complain(f"A notification could not be sent: {SENDER} exited with code {process.returncode}.")
+                self._complain(f"A notification could not be sent: {SENDER} {exit_words(process.returncode)}.")
                 continue
             if sent.command_problem:
                 self._complain(sent.command_problem)

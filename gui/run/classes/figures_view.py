@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QMenu,
-    QScrollArea,
     QSplitter,
     QToolButton,
     QVBoxLayout,
@@ -29,6 +28,7 @@ from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.scroll_panel import scroll_panel
 
 _FILTERED_FROM = 12
 """Classes from which on there is a filter."""
@@ -163,18 +163,14 @@ class ClassFiguresView(QWidget):
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
         measures = Action(self, f"save_{self._name}_measures", "Metrics per class as CSV …")
-        measures.does(lambda: self._ask("classes", self.save_measures))
+        measures.on_trigger(lambda: self._ask("classes", self.save_measures))
         self._confusion_action = Action(self, f"save_{self._name}_confusion", "Confusion matrix as CSV …")
-        self._confusion_action.does(lambda: self._ask("confusion", self.save_confusion))
+        self._confusion_action.on_trigger(lambda: self._ask("confusion", self.save_confusion))
         menu.addActions([measures, self._confusion_action])
         button.setMenu(menu)
         return button
 
     def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(self.matrix)
         self._matrix_area = QWidget()
         below = QVBoxLayout(self._matrix_area)
         below.setContentsMargins(6, 6, 0, 0)
@@ -182,7 +178,7 @@ class ClassFiguresView(QWidget):
         for part in parts:
             below.addWidget(part)
         below.addWidget(self.cell)
-        below.addWidget(scroll, 1)
+        below.addWidget(scroll_panel(self.matrix, sideways=True), 1)
         self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.table)

@@ -43,8 +43,8 @@ class EvaluationBar(QWidget):
         self.list.control.setAccessibleName("Evaluation")
         self.new = Action(self, "new_evaluation", "Evaluate …", "Measures the model on another split or folder")
         self.delete = Action(self, "delete_evaluation", "Delete", "Moves the evaluation to the trash")
-        self.delete.does(self._delete)
-        self.new.does(self.new_wanted.emit)
+        self.delete.on_trigger(self._delete)
+        self.new.on_trigger(self.new_wanted.emit)
         label = QLabel("Evaluation")
         label.setObjectName("muted")
         label.setBuddy(self.list.control)
@@ -133,11 +133,11 @@ class EvaluationBar(QWidget):
         )
         for name, text, kind in tables:
             action = Action(self, f"save_evaluation_{name}", text)
-            action.does(partial(self._ask, f"{name}.csv", partial(self.save_csv, kind)))
+            action.on_trigger(partial(self._ask, f"{name}.csv", partial(self.save_csv, kind)))
             self.menu.addAction(action)
             self._tables[name] = action
         whole = Action(self, "save_evaluation_json", "Everything but samples as JSON …")
-        whole.does(lambda: self._ask("evaluation.json", self.save_json))
+        whole.on_trigger(lambda: self._ask("evaluation.json", self.save_json))
         self.menu.addAction(whole)
         button.setMenu(self.menu)
         return button

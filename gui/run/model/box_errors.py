@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import BoxErrors, Evaluation
 from gui.run.model.plain_table import PlainTable
@@ -12,6 +12,7 @@ from gui.run.model.plot import caption
 from gui.run.model.words import with_interval
 from gui.sources.evaluations import OpenedEvaluation
 from gui.style import theme
+from gui.widgets.scroll_panel import scroll_panel
 
 KINDS = {
     "classification": ("Wrong class", "Well placed, but of another class"),
@@ -26,14 +27,12 @@ _BAR = 30
 """Pixels of height for each kind."""
 
 
-class BoxErrorsPage(QScrollArea):
+class BoxErrorsPage(QWidget):
     """Shows the kinds of errors as bars, and average precision by size."""
 
     def __init__(self) -> None:
         super().__init__()
         self._errors: tuple[BoxErrors, ...] = ()
-        self.setWidgetResizable(True)
-        self.setObjectName("panel")
         self.title = QLabel("What each kind of error costs")
         self.title.setObjectName("heading")
         self.plot = _bars()
@@ -50,7 +49,9 @@ class BoxErrorsPage(QScrollArea):
         for widget in (self.title, self.plot, self.reading, self.sizes_title, self.sizes):
             column.addWidget(widget)
         column.addStretch(1)
-        self.setWidget(inside)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll_panel(inside))
         theme.notifier.changed.connect(self._draw)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:

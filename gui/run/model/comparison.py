@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
-from engine.system.format import counted
+from engine.system.format import counted, listed
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
 from gui.sources.background import in_background, why
 from gui.sources.evaluation_comparison import compare
 from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
-from gui.titles import listed, short_title
+from gui.titles import short_title
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 NONE, COMPARED = range(2)
 EMPTY = (
@@ -163,12 +164,8 @@ class ComparisonPage(QWidget):
             column.addWidget(widget)
         column.addLayout(buttons)
         column.addStretch(1)
-        area = QScrollArea(widgetResizable=True)
-        area.setObjectName("panel")
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setWidget(inside)
         self.stack.addWidget(empty)
-        self.stack.addWidget(area)
+        self.stack.addWidget(scroll_panel(inside))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.stack)

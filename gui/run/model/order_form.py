@@ -63,7 +63,7 @@ class EvaluateForm(QWidget):
         self.start.setObjectName("primary")
         self.cancel = QPushButton("Back to the results")
         self._lay_out()
-        self.act.does(self._order)
+        self.act.on_trigger(self._order)
         self.cancel.clicked.connect(self.closed)
 
     def show_run(self, run: RunFolder, devices: tuple[str, ...], own: str) -> None:

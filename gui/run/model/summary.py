@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
@@ -14,18 +14,16 @@ from gui.run.model.plot import caption
 from gui.run.model.words import interval_words, measures_of, sample_count, value_words
 from gui.sources.evaluations import OpenedEvaluation
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 _SKIPPED_NAMED = 5
 
 
-class SummaryPage(QScrollArea):
+class SummaryPage(QWidget):
     """Shows the measures of an evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.setWidgetResizable(True)
-        self.setObjectName("panel")
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.about = caption()
         self.measures = PlainTable("Metrics", ("Metric", "Value", "95 % interval"))
         self.no_intervals = caption("Too few samples for intervals.")
@@ -42,7 +40,9 @@ class SummaryPage(QScrollArea):
         for widget in (self.about, self.remarks, self.measures, self.no_intervals, self.confident, self.thresholds):
             column.addWidget(widget)
         column.addStretch(1)
-        self.setWidget(inside)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll_panel(inside))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         evaluation = opened.evaluation

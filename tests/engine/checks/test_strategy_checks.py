@@ -182,7 +182,11 @@ def test_that_what_cannot_be_is_told_at_its_field_with_the_remedy(
             "Microbatches has no effect under DistributedDataParallel. Leave it empty, or choose Pipeline or",
         ),
         ({"sync_batchnorm": True}, "sync_batchnorm", "has no effect under Single device. Turn it off"),
-        ({"bucket_mib": 4.0}, "bucket_mib", "Set it to 25, or choose DistributedDataParallel."),
+        (
+            {"bucket_mib": 4.0},
+            "bucket_mib",
+            "Set it to 25, or choose DistributedDataParallel or DDP, sharded optimizer (ZeRO-1).",
+        ),
         ({"balance": "speed"}, "balance", "Set it to equal, or choose"),
         ({"replicas": 3}, "replicas", "has no effect"),
         (

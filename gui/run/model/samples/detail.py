@@ -88,7 +88,7 @@ class SampleDetail(QWidget):
         self.back = bind(QPushButton(), self.leave, "Back to all samples")
         self.previous, self.next = _step("◂", "Previous sample"), _step("▸", "Next sample")
         self._lay_out()
-        self.leave.does(self.closed.emit)
+        self.leave.on_trigger(self.closed.emit)
         self.previous.clicked.connect(lambda: self.moved.emit(-1))
         self.next.clicked.connect(lambda: self.moved.emit(1))
         self.marked.clicked.connect(lambda _on: self.mark_wanted.emit())

@@ -60,7 +60,7 @@ class SamplesPage(QWidget):
         self.detail.closed.connect(self._back)
         self.detail.moved.connect(self._move)
         self.detail.mark_wanted.connect(lambda: self._mark(self.wall.current()))
-        self.save.does(self._ask)
+        self.save.on_trigger(self._ask)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""

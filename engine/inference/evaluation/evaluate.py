@@ -1,0 +1,191 @@
+"""A run's model evaluated: the workers' parts joined, measured, and kept in the run's folder as a whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from engine.contract.inference.evaluation import (
+    CURVES_FILE,
+    EVALUATION_FILE,
+    PROBABILITIES_FILE,
+    RESAMPLES_FILE,
+    SAMPLES_FILE,
+    Curves,
+    EvaluateOrder,
+    Evaluation,
+    Resamples,
+    Samples,
+)
+from engine.contract.inference.messages import Progress
+from engine.contract.problems import Problem
+from engine.inference.devices import Say, on_devices
+from engine.inference.evaluation.analyses import analysis_of
+from engine.inference.evaluation.analysis import Intervals, Measured
+from engine.inference.evaluation.bootstrap import Resampled, Values, intervals_of, resampled
+from engine.inference.evaluation.dataset import EvaluationData, open_data
+from engine.inference.evaluation.measure import part_name
+from engine.inference.evaluation.parts import Joined, join
+from engine.inference.trained_model import CannotLoad, Learnt, checkpoint_path, learnt
+from engine.runs.evaluations import FOLDER
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.system.format import counted
+from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, whole_checksum
+
+WORK = "engine.inference.evaluation.measure:run"
+
+
+def evaluate(order: EvaluateOrder, say: Say) -> Path:
+    """Evaluates the model of the order's run; the path of the Evaluation. Raises CannotLoad."""
+    run = RunFolder(order.run)
+    known = learnt(run)
+    checkpoint = checkpoint_path(run, order.checkpoint)
+    say(Progress(fraction=0.0, what="Opening the dataset"))
+    data = open_data(known, order.dataset, order.split)
+    say(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
+    with _kept(run) as folder:
+        sha256 = whole_checksum(checkpoint)
+        on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
+        files = [folder / part_name(rank) for rank in range(len(order.devices))]
+        joined = join(files)
+        if not len(joined.samples):
+            raise CannotLoad(Problem("dataset", "None of the samples can be read.", "Choose a folder of intact files."))
+        evaluation = Evaluation(
+            id="",
+            date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            run=run.run_id,
+            task=known.job.task,
+            checkpoint=checkpoint.name,
+            sha256=sha256,
+            dataset=data.folder,
+            split=data.split,
+            classes=known.classes,
+            samples=len(joined.samples),
+            skipped=joined.skipped,
+            mapping=data.mapping,
+            warnings=data.warnings,
+        )
+        contents = _measured(evaluation, known, joined, say)
+        for path in (*files, *folder.iterdir()):
+            path.unlink(missing_ok=True)
+        contents[SAMPLES_FILE] = msgspec.msgpack.encode(_samples(data, joined))
+        return _written(folder, contents, data.split)
+
+
+@contextmanager
+def _kept(run: RunFolder) -> Iterator[Path]:
+    """A new folder to work in beside the run's evaluations, which is gone in the end unless it was moved. Raises CannotLoad."""
+    try:
+        parent = run.path / FOLDER
+        paths.make_folder(parent)
+        folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
+    except OSError as error:
+        raise _unwritable(run.path, error) from error
+    try:
+        yield folder
+    except DamagedCheckpoint as error:
+        raise CannotLoad(Problem("checkpoint", f"A file is damaged: {error}.", "Choose another checkpoint.")) from error
+    except OSError as error:
+        raise _unwritable(parent, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> CannotLoad:
+    message = f"The evaluation can't be kept in {folder}: {error.strerror or error}."
+    return CannotLoad(Problem("run", message, "Free some space there, or give yourself permission to write to it."))
+
+
+def _measured(evaluation: Evaluation, known: Learnt, joined: Joined, say: Say) -> dict[str, bytes]:
+    """The files that hold what came of it, but for the samples; the evaluation has no id yet."""
+    objective = known.objective()
+    analysis = analysis_of(objective, known.classes)
+    analysis.begin(joined.columns)
+    count = len(joined.samples)
+
+    def filled(weights: np.ndarray) -> Measured:
+        metrics = {name: joined.states[name].fill(metric, weights) for name, metric in analysis.metrics(1.0).items()}
+        return Measured(metrics, weights, joined.columns)
+
+    def values(weights: np.ndarray) -> Values:
+        return analysis.values(filled(weights))
+
+    whole = filled(np.ones(count, np.int64))
+    of_all = analysis.values(whole)
+    draws = resampled(count, values, lambda share: say(Progress(fraction=share, what="Computing intervals")))
+    intervals = Intervals(*intervals_of(of_all, draws))
+    known_ids = {entry.id for entry in objective.entry.measures}
+    added = (entry for entry in analysis.entries if entry.id not in known_ids)
+    entries = tuple(entry for entry in (*objective.entry.measures, *added) if entry.id in intervals.measures)
+    evaluation = msgspec.structs.replace(
+        evaluation,
+        entries=entries,
+        measures={entry.id: intervals.measures[entry.id] for entry in entries},
+        per_class=dict(intervals.per_class),
+        confusion=whole.own.confusion(),
+        resamples=draws.drawn,
+        **analysis.details(whole, intervals),
+    )
+    contents = {EVALUATION_FILE: msgspec.json.encode(evaluation), RESAMPLES_FILE: _resamples(evaluation, draws)}
+    curves = analysis.curves(whole, intervals)
+    if curves:
+        contents[CURVES_FILE] = msgspec.msgpack.encode(Curves(classes=curves))
+    if joined.columns.probabilities is not None:
+        stream = io.BytesIO()
+        np.save(stream, joined.columns.probabilities, allow_pickle=False)
+        contents[PROBABILITIES_FILE] = stream.getvalue()
+    return contents
+
+
+def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
+    measures = {
+        name: tuple(value if np.isfinite(value) else None for value in draws.measures[name].tolist())
+        for name in evaluation.measures
+        if name in draws.measures
+    }
+    return msgspec.msgpack.encode(Resamples(measures=measures))
+
+
+def _samples(data: EvaluationData, joined: Joined) -> Samples:
+    """How the model did on each sample."""
+    firsts = np.cumsum([0, *(len(samples) for _, samples in data.parts)])
+    of = np.searchsorted(firsts, joined.samples, side="right") - 1
+    indices = (joined.samples - firsts[of]).tolist()
+    columns = joined.columns
+    return Samples(
+        paths=tuple(data.parts[part][1].path(index) for part, index in zip(of.tolist(), indices, strict=True)),
+        splits=tuple(data.parts[part][0] for part in of.tolist()),
+        indices=tuple(indices),
+        losses=tuple(joined.losses) if joined.losses is not None else None,
+        correct=tuple(columns.correct) if columns.correct is not None else None,
+        true=tuple(columns.true) if columns.true is not None else None,
+        predicted=tuple(columns.predicted) if columns.predicted is not None else None,
+        confidence=tuple(columns.confidence) if columns.confidence is not None else None,
+    )
+
+
+def _written(folder: Path, contents: dict[str, bytes], split: str) -> Path:
+    """Moves the evaluation to where it is kept, once all its files are on the disk; the path of its first. Raises OSError."""
+    parent = folder.parent
+    evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
+    plain = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"
+    number = 1
+    while (target := parent / (plain if number == 1 else f"{plain}-{number}")).exists():
+        number += 1
+    evaluation = msgspec.structs.replace(evaluation, id=target.name)
+    for name, content in contents.items():
+        paths.put_into_place(folder / name, content, sync=True)
+    encoded = msgspec.json.format(msgspec.json.encode(evaluation), indent=1)
+    paths.put_into_place(folder / EVALUATION_FILE, encoded, sync=True)
+    os.rename(folder, target)
+    return target / EVALUATION_FILE

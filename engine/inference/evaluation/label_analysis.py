@@ -1,0 +1,192 @@
+"""Classes and labels of images: curves, calibration, and what a threshold leaves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+from torch import Tensor
+
+from engine.contract.catalogue import Measure
+from engine.contract.inference.evaluation import Calibration, ClassCurves, Interval, ReliabilityBin
+from engine.inference.evaluation.analysis import Analysis, Columns, Intervals, Measured
+from engine.inference.evaluation.bootstrap import Values
+from engine.inference.evaluation.thresholds import class_curves, threshold_rows
+from engine.metrics import calibration
+from engine.metrics.calibration import Fitted
+from engine.metrics.class_counts import Shares
+from engine.metrics.label_curves import RankedScores, average_precision, roc, roc_area, thinned
+from engine.tasks.multilabel import THRESHOLD
+
+MOST_CELLS = 1 << 21
+"""Samples times classes up to which curves are computed again for resamples; of more their areas have no intervals."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Predictions(NamedTuple):
+    """The `confidence` of each prediction and whether it is `right`, both [n * each], of which a sample has `each`; `there` is how
+    many could be right."""
+
+    confidence: Floats
+    right: Floats
+    each: int
+    there: float
+
+
+class LabelAnalysis(Analysis):
+    """What classes and labels have in common: each has a probability for each sample."""
+
+    entries = (
+        Measure("map", "Mean average precision", higher_is_better=True, percent=True),
+        Measure("auc", "Mean AUC", higher_is_better=True, percent=True),
+        Measure("ece", "Calibration error", higher_is_better=False, percent=True),
+    )
+
+    @abstractmethod
+    def predictions(self, columns: Columns) -> Predictions:
+        """What is predicted of each sample."""
+
+    @abstractmethod
+    def fitted(self, columns: Columns) -> Fitted | None:
+        """The temperature that suits the probabilities."""
+
+    def begin(self, columns: Columns) -> None:
+        assert columns.true is not None
+        assert columns.probabilities is not None
+        truth = truth_of(columns.true, len(self.classes))
+        self._ranked = [RankedScores(columns.probabilities[:, c], truth[:, c]) for c in range(len(self.classes))]
+        self._predictions = self.predictions(columns)
+        self._fitted = self.fitted(columns)
+
+    def values(self, measured: Measured) -> Values:
+        measures, per_class = super().values(measured)
+        predictions, weights = self._predictions, measured.weights
+        binned = calibration.bins(predictions.confidence, predictions.right, weights.repeat(predictions.each))
+        measures = {**measures, "ece": calibration.expected_error(binned)}
+        if (weights != 1).any() and weights.size * len(self.classes) > MOST_CELLS:
+            return Values(measures, per_class)
+        counts = [ranked.counts(weights) for ranked in self._ranked]
+        precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
+        means = _mean("map", precisions) | _mean("auc", areas)
+        return Values(means | measures, {"AP": precisions, "AUC": areas, **per_class})
+
+    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+        predictions, fitted = self._predictions, self._fitted
+        binned = calibration.bins(predictions.confidence, predictions.right)
+        told = Calibration(
+            ece=intervals.measures["ece"],
+            bins=tuple(
+                _reliability(*each) for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
+            ),
+            temperature=fitted.temperature if fitted else None,
+            ece_before=fitted.ece[0] if fitted else None,
+            ece_after=fitted.ece[1] if fitted else None,
+            loss_before=fitted.loss[0] if fitted else None,
+            loss_after=fitted.loss[1] if fitted else None,
+        )
+        rows = threshold_rows(predictions.confidence, predictions.right > 0, predictions.there)
+        return {"calibration": told, "thresholds": rows}
+
+    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
+        return tuple(
+            _curves(number, *each) for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
+        )
+
+
+class ClassAnalysis(LabelAnalysis):
+    """One class for each image."""
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        likely = outputs.float().softmax(1)
+        confidence, found = likely.max(1)
+        true = targets.argmax(1) if targets.dim() == 2 else targets
+        return Columns(
+            correct=(found == true).double().tolist(),
+            true=[(number,) for number in true.tolist()],
+            predicted=[(number,) for number in found.tolist()],
+            confidence=confidence.tolist(),
+            probabilities=likely.cpu().numpy(),
+        )
+
+    def predictions(self, columns: Columns) -> Predictions:
+        confidence, right = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
+        return Predictions(confidence, right, 1, float(len(right)))
+
+    def fitted(self, columns: Columns) -> Fitted | None:
+        assert columns.probabilities is not None
+        return calibration.fit_temperature(columns.probabilities, np.array(columns.true, np.int64).ravel())
+
+
+class MultiLabelAnalysis(LabelAnalysis):
+    """Any number of labels for each image."""
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        likely, true = outputs.float().sigmoid(), targets > 0.5
+        found = likely >= THRESHOLD
+        decided = likely.where(found, 1 - likely).amin(1)
+        either, both = (found | true).sum(1), (found & true).sum(1)
+        return Columns(
+            correct=(both / either.clamp(min=1)).where(either > 0, 1.0).double().tolist(),
+            true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
+            predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
+            confidence=decided.tolist(),
+            probabilities=likely.cpu().numpy(),
+        )
+
+    def predictions(self, columns: Columns) -> Predictions:
+        assert columns.probabilities is not None
+        assert columns.true is not None
+        right = truth_of(columns.true, len(self.classes)).ravel().astype(np.float64)
+        return Predictions(
+            columns.probabilities.ravel().astype(np.float64), right, len(self.classes), float(right.sum())
+        )
+
+    def fitted(self, columns: Columns) -> Fitted | None:
+        assert columns.probabilities is not None
+        assert columns.true is not None
+        return calibration.fit_temperature_of_labels(columns.probabilities, truth_of(columns.true, len(self.classes)))
+
+
+def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
+    """Which of the classes each sample has, [n, classes]."""
+    truth = np.zeros((len(true), classes), bool)
+    rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
+    truth[rows, [number for each in true for number in each]] = True
+    return truth
+
+
+def _mean(name: str, values: Shares) -> dict[str, float]:
+    there = [value for value in values if value is not None]
+    return {name: float(np.mean(there))} if there else {}
+
+
+def _reliability(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
+    count, confidence, right = sums
+    return ReliabilityBin(
+        low=number / calibration.BINS,
+        high=(number + 1) / calibration.BINS,
+        count=round(count),
+        confidence=confidence / count if count else None,
+        accuracy=right / count if count else None,
+    )
+
+
+def _curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
+    counts = ranked.counts()
+    if precision is None:
+        return ClassCurves(class_index=number, positives=0)
+    found = class_curves(number, counts, round(float(counts.right[-1])), precision)
+    if area is None:
+        return found
+    curve = thinned(roc(counts))
+    return structs.replace(
+        found,
+        false_positive_rate=tuple(curve.x.tolist()),
+        true_positive_rate=tuple(curve.y.tolist()),
+        auc=area,
+    )

@@ -1,0 +1,206 @@
+"""Boxes and outlined objects: average precision by size, kinds of errors, and what a threshold of the score leaves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.contract.catalogue import Measure
+from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeName, SizePrecision
+from engine.inference.evaluation.analysis import OWN, Analysis, Columns, Intervals, Measured
+from engine.inference.evaluation.thresholds import class_curves, threshold_rows
+from engine.metrics.average_precision import (
+    LEFT_OUT,
+    MOST,
+    RIGHT,
+    THRESHOLDS,
+    WRONG,
+    Bools,
+    Floats,
+    Ints,
+    assign,
+    average_precisions,
+    box_overlaps,
+    mask_overlaps,
+    outcomes_of,
+)
+from engine.metrics.base import Metric
+from engine.metrics.detection_errors import COLUMNS, costs, judge_errors
+from engine.metrics.label_curves import Counts
+from engine.tasks.detection import SHOWN, Found, found_in, true_in
+from engine.tasks.instance_segmentation import masks_of, outlined_in
+
+SIZES: tuple[SizeName, ...] = get_args(SizeName)
+AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
+"""COCO's sizes: from the least to the most pixels, both included (pycocotools' `areaRng`)."""
+
+
+class Compared(NamedTuple):
+    """An image's detections and objects: `overlaps` [d, g], and what each has for an area, in pixels of what the model was given;
+    `classes` [g] and `ignored` [g] are the objects'."""
+
+    found: Found
+    found_areas: Floats
+    classes: Ints
+    ignored: Bools
+    areas: Floats
+    overlaps: Floats
+
+
+class ObjectMetric(Metric):
+    """`counters` [2 + 3, C]: of each class the objects that count, those that were missed, and those of each of `SIZES`. `rows`:
+    those of `judge_errors`, and for each size the ten outcomes, in which objects and detections of other sizes are left out."""
+
+    def __init__(self, classes: int, scale: float) -> None:
+        self.counters = torch.zeros((2 + len(SIZES), classes), dtype=torch.float64)
+        self.rows = torch.empty((0, COLUMNS + len(SIZES) * len(THRESHOLDS)), dtype=torch.float64)
+        self._scale = scale
+
+    @abstractmethod
+    def compared(self, found: Found, target: Tensor) -> Compared:
+        """One image's detections beside its objects."""
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
+            each = self.compared(found_in(output), target)
+            errors = judge_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps)
+            by_size = [self._outcomes(each, *limits) for limits in AREAS]
+            self.rows = torch.cat([self.rows, torch.from_numpy(np.column_stack([errors.rows, *by_size]))])
+            real = ~each.ignored
+            areas = each.areas * self._scale**2
+            classes = self.counters.shape[1]
+            counts = [each.classes[real], errors.missed]
+            counts += [each.classes[real & (areas >= least) & (areas <= most)] for least, most in AREAS]
+            self.counters = self.counters + torch.from_numpy(
+                np.stack([np.bincount(of, minlength=classes) for of in counts]).astype(np.float64)
+            )
+
+    def compute(self) -> dict[str, float]:
+        """The average precision of each size of which there are objects."""
+        found = {}
+        for size, precisions in self.by_size().items():
+            there = precisions[~np.isnan(precisions[:, 0])]
+            if len(there):
+                found[f"ap_{size}"], found[f"ap50_{size}"] = float(there.mean()), float(there[:, 0].mean())
+        return found
+
+    def by_size(self) -> dict[SizeName, Floats]:
+        """Of each class at each threshold, NaN for a class that has no such objects."""
+        rows, counters = self.rows.numpy(), self.counters.numpy()
+        parts = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
+        return {
+            size: average_precisions(np.concatenate([rows[:, :2], part], 1), counts)
+            for size, part, counts in zip(SIZES, parts, counters[2:], strict=True)
+        }
+
+    def _outcomes(self, each: Compared, least: float, most: float) -> Floats:
+        """As pycocotools' `evaluateImg` does: objects of other sizes are ignored, and so are detections that take none and are of
+        another size themselves. In the order of `judge_errors`."""
+        areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
+        ignored = each.ignored | (areas < least) | (areas > most)
+        parts = [np.empty((0, len(THRESHOLDS)))]
+        for number in np.unique(each.found.classes):
+            of = np.flatnonzero(each.found.classes == number)
+            of = of[np.argsort(-each.found.scores[of], kind="stable")][:MOST]
+            true = np.flatnonzero(each.classes == number)
+            taken = assign(each.overlaps[np.ix_(of, true)], ignored[true], each.ignored[true])
+            outcomes = outcomes_of(taken, ignored[true])
+            outside = (found_areas[of] < least) | (found_areas[of] > most)
+            parts.append(np.where((outcomes == WRONG) & outside[:, None], LEFT_OUT, outcomes))
+        return np.concatenate(parts)
+
+
+class BoxObjects(ObjectMetric):
+    def compared(self, found: Found, target: Tensor) -> Compared:
+        true = true_in(target)
+        areas, found_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (true.boxes, found.boxes))
+        overlaps = box_overlaps(found.boxes, true.boxes, true.ignored)
+        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
+
+
+class MaskObjects(ObjectMetric):
+    def compared(self, found: Found, target: Tensor) -> Compared:
+        true = outlined_in(target, self.counters.shape[1])
+        masks = masks_of(found, *target.shape[-2:])
+        areas, found_areas = (each.sum((1, 2), dtype=np.float64) for each in (true.masks, masks))
+        overlaps = mask_overlaps(masks, true.masks, true.ignored)
+        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
+
+
+class ObjectAnalysis(Analysis):
+    """Boxes or outlines around objects, which `kind` compares; `first` is what the ids of their measures begin with."""
+
+    entries = tuple(
+        Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)
+        for name, title in (("ap", "AP"), ("ap50", "AP50"))
+        for size in SIZES
+    )
+    scaled = True
+    kind: type[ObjectMetric] = BoxObjects
+
+    def metrics(self, scale: float) -> dict[str, Metric]:
+        return {OWN: self.objective.metric(), "objects": self.kind(len(self.classes), scale)}
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        columns = Columns(correct=[], true=[], predicted=[], confidence=[])
+        compare = self.kind(len(self.classes), 1.0).compared
+        for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
+            each = compare(found_in(output, SHOWN), target)
+            rows = judge_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
+            right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
+            there = each.classes[~each.ignored]
+            either = right + wrong + len(there)
+            columns.correct.append(float(2 * right / either) if either else 1.0)  # type: ignore[union-attr]
+            columns.true.append(tuple(there.tolist()))  # type: ignore[union-attr]
+            columns.predicted.append(tuple(each.found.classes.tolist()))  # type: ignore[union-attr]
+            scores = each.found.scores
+            columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
+        return columns
+
+    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+        metric = measured.metrics["objects"]
+        rows, counters = metric.rows.numpy(), metric.counters.numpy()
+        counted = rows[rows[:, 2] != LEFT_OUT]
+        errors = costs(rows[:, :COLUMNS], counters[0], counters[1])
+        return {
+            "thresholds": threshold_rows(counted[:, 1], counted[:, 2] == RIGHT, float(counters[0].sum())),
+            "box_errors": tuple(
+                BoxErrors(kind=kind, count=count, ap_loss=loss) for kind, (count, loss) in errors.items()
+            ),
+            "sizes": tuple(
+                SizePrecision(
+                    size=size,
+                    objects=int(counts.sum()),
+                    ap=intervals.measures.get(f"ap_{size}"),
+                    ap50=intervals.measures.get(f"ap50_{size}"),
+                )
+                for size, counts in zip(SIZES, counters[2:], strict=True)
+            ),
+        }
+
+    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+        """At an IoU of 0.5."""
+        metric = measured.metrics["objects"]
+        rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]
+        titles = (title for title in intervals.per_class if title.endswith("AP50"))
+        precisions = intervals.per_class[next(titles)]
+        found = []
+        for number, precision in enumerate(precisions):
+            of = rows[(rows[:, 0] == number) & (rows[:, 2] != LEFT_OUT)]
+            of = of[np.argsort(-of[:, 1], kind="stable")]
+            right = (of[:, 2] == RIGHT).cumsum()
+            if not counts[number] or not len(of):
+                found.append(ClassCurves(class_index=number, positives=int(counts[number])))
+                continue
+            ranked = Counts(of[:, 1], right.astype(np.float64), np.arange(1, len(of) + 1) - right.astype(np.float64))
+            found.append(class_curves(number, ranked, int(counts[number]), precision))
+        return tuple(found)
+
+
+class OutlineAnalysis(ObjectAnalysis):
+    kind = MaskObjects

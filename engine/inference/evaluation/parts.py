@@ -1,0 +1,96 @@
+"""What each worker finds out of its share of the samples, and how its parent puts the shares together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.contract.inference.evaluation import Skipped
+from engine.inference.evaluation.analysis import Columns
+from engine.inference.evaluation.sample_states import Packed, Recorder, States
+from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
+
+_LISTS = ("correct", "true", "predicted", "confidence")
+
+
+@dataclass
+class Part:
+    """A worker's samples, by their numbers among all, in the order in which it came to them."""
+
+    samples: list[int] = field(default_factory=list)
+    losses: list[float] | None = field(default_factory=list)
+    columns: Columns = field(default_factory=Columns)
+    recorders: dict[str, Recorder] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
+
+    def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
+        """Adds a batch, but for its states, which are for the recorders."""
+        self.samples += samples
+        if losses is None:
+            self.losses = None
+        elif self.losses is not None:
+            self.losses += losses.double().tolist()
+        for name in _LISTS:
+            added = getattr(columns, name)
+            if added is not None:
+                setattr(self.columns, name, [*(getattr(self.columns, name) or []), *added])
+        if columns.probabilities is not None:
+            self._probabilities.append(columns.probabilities)
+
+    def write(self, path: Path) -> None:
+        """Raises CheckpointError."""
+        content: dict[str, Any] = {
+            "samples": self.samples,
+            "losses": self.losses,
+            "skipped": self.skipped,
+            "columns": {name: getattr(self.columns, name) for name in _LISTS},
+            "probabilities": torch.from_numpy(np.concatenate(self._probabilities)) if self._probabilities else None,
+            "states": {name: tuple(recorder.packed()) for name, recorder in self.recorders.items()},
+        }
+        write_checkpoint(content, path)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """All samples, in the order of the split. `samples` are their numbers, without those of what was skipped."""
+
+    samples: npt.NDArray[np.int64]
+    losses: list[float] | None
+    columns: Columns
+    states: dict[str, States]
+    skipped: tuple[Skipped, ...]
+
+
+def join(paths: Sequence[Path]) -> Joined:
+    """The parts in `paths` together. Raises OSError, or DamagedCheckpoint."""
+    parts: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
+    there = [part for part in parts if part["samples"]]
+    numbers = np.array([number for part in there for number in part["samples"]], np.int64)
+    order = np.argsort(numbers, kind="stable")
+    probabilities = [part["probabilities"].numpy() for part in there if part["probabilities"] is not None]
+    columns = {name: _ordered([part["columns"][name] for part in there], order) for name in _LISTS}
+    return Joined(
+        numbers[order],
+        _ordered([part["losses"] for part in there], order),
+        Columns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
+        {
+            name: States([Packed(*part["states"][name]) for part in there], order)
+            for name in (there[0]["states"] if there else ())
+        },
+        tuple(Skipped(path=path, reason=reason) for part in parts for path, reason in part["skipped"]),
+    )
+
+
+def _ordered(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) -> list[Any] | None:
+    if any(each is None for each in lists):
+        return None
+    together = [each for part in lists for each in part or ()]
+    return [together[index] for index in order.tolist()]

@@ -1,0 +1,65 @@
+"""Boundary IoU (Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation 1): the
+intersection over union of those pixels of a class, in truth and as predicted, that are near its outline."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.metrics.base import Metric
+from engine.metrics.class_counts import Shares, shares
+
+DILATION = 0.02
+"""How far from the outline a pixel may be, as a share of the image's diagonal: the paper's, and its code's, default."""
+
+
+def width_of(height: int, width: int) -> int:
+    """How many pixels wide the strip along an outline is in an image of that size."""
+    return max(1, round(DILATION * math.hypot(height, width)))
+
+
+def strips(masks: Tensor, wide: int) -> Tensor:
+    """The pixels of bool [n, h, w] that are at most `wide` steps, also diagonal ones, from one that is none of it; what is outside of
+    the image is none of it."""
+    others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
+    side = 2 * wide + 1
+    near = functional.max_pool2d(functional.max_pool2d(others, (side, 1), 1), (1, side), 1)[:, 0]
+    return masks & (near > 0)
+
+
+class BoundaryMetric(Metric):
+    """`counters`: of each class the pixels that are in both strips, then those that are in either; pixels of `NO_CLASS` are in none.
+
+    Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self.counters = torch.zeros((2, classes), dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        counters = self.counters.to(outputs.device)
+        wide = width_of(*targets.shape[-2:])
+        predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)
+        for found, true in zip(predicted, targets, strict=True):
+            there = torch.cat([found.unique(), true.unique()]).unique()
+            there = there[there != NO_CLASS]
+            if len(there):
+                one, other = (strips(plane[None] == there[:, None, None], wide) for plane in (found, true))
+                counters[0, there] += (one & other).sum((1, 2)).double()
+                counters[1, there] += (one | other).sum((1, 2)).double()
+        self.counters = counters
+
+    def compute(self) -> dict[str, float]:
+        """The mean over the classes that occur, in truth or by mistake."""
+        found = [share for share in self.per_class()["Boundary IoU"] if share is not None]
+        return {"boundary_iou": sum(found) / len(found)} if found else {}
+
+    def per_class(self) -> dict[str, Shares]:
+        both, either = self.counters
+        return {"Boundary IoU": shares(both, either)}

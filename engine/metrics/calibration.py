@@ -1,0 +1,102 @@
+"""How far the confidences of a classifier can be believed (Guo et al. 2017, "On Calibration of Modern Neural Networks")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+BINS = 15
+"""As in section 4 of the paper."""
+LEAST_FITTED = 20
+"""Samples from which a temperature is fitted; a number of ours."""
+_LOG_RANGE = (-3.0, 3.0)
+"""The range of the temperature's logarithm that is searched."""
+_TINY = 1e-12
+
+
+class Bins(NamedTuple):
+    """How much weight each bin holds, the sum of its confidences, and how much of it is right, all [15]."""
+
+    weight: Floats
+    confidence: Floats
+    right: Floats
+
+
+class Fitted(NamedTuple):
+    """A temperature, and what it makes of samples that it was not fitted to: expected calibration error and negative
+    log-likelihood, each before and after."""
+
+    temperature: float
+    ece: tuple[float, float]
+    loss: tuple[float, float]
+
+
+def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | None = None) -> Bins:
+    """Predictions [n] by their confidence, in bins of equal width above their lower edge and up to their upper one."""
+    given = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
+    index = (np.ceil(confidence * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
+    sums = (
+        np.bincount(index, values, BINS).astype(np.float64) for values in (given, given * confidence, given * right)
+    )
+    return Bins(*sums)
+
+
+def expected_error(found: Bins) -> float:
+    """The mean distance between confidence and accuracy over the bins, by their weight (equation 3)."""
+    return float(np.abs(found.confidence - found.right).sum() / max(found.weight.sum(), _TINY))
+
+
+def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
+    """By which to divide the logits of probabilities [n, C] of which one is `true` [n]: that of the lowest negative log-likelihood on
+    every second sample (section 4.2). None where there are too few."""
+    return _fitted(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _class_of)
+
+
+def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
+    """The same of labels [n, C], each of which has a logit of its own and is true or not."""
+    likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
+    return _fitted(np.log(likely) - np.log1p(-likely), true, _sigmoid, _label_of)
+
+
+def _fitted(logits, true, likely_of, judged) -> Fitted | None:  # type: ignore[no-untyped-def]
+    from scipy.optimize import minimize_scalar
+
+    if len(logits) < 2 * LEAST_FITTED:
+        return None
+    fitted, told = slice(0, None, 2), slice(1, None, 2)
+
+    def loss(log_temperature: float, which: slice) -> float:
+        likely, _ = judged(likely_of(logits[which] / np.exp(log_temperature)), true[which])
+        return float(-np.log(np.maximum(likely, _TINY)).mean())
+
+    found = float(minimize_scalar(lambda value: loss(value, fitted), bounds=_LOG_RANGE, method="bounded").x)
+    errors = []
+    for log_temperature in (0.0, found):
+        _, predictions = judged(likely_of(logits[told] / np.exp(log_temperature)), true[told])
+        errors.append(expected_error(bins(*predictions)))
+    return Fitted(float(np.exp(found)), (errors[0], errors[1]), (loss(0.0, told), loss(found, told)))
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers: Floats = np.exp(logits - logits.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    likely: Floats = 1 / (1 + np.exp(-logits))
+    return likely
+
+
+def _class_of(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
+    """The probability of what is true, and of each prediction its confidence and whether it is right."""
+    rows = np.arange(len(likely))
+    return likely[rows, true], (likely.max(1), (likely.argmax(1) == true).astype(np.float64))
+
+
+def _label_of(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
+    """The same of labels, each of which is a prediction that it is true."""
+    return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

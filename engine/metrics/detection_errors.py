@@ -1,0 +1,126 @@
+"""What kinds of errors a detector makes, and what each of them costs: TIDE (Bolya et al. 2020, "TIDE: A General Toolbox for
+Identifying Object Detection Errors", section 2), over COCO's matching at an IoU of 0.5.
+
+A detection that is wrong is, in this order: of bad *localisation*, where it overlaps an object of its class by 0.1 to 0.5; of a wrong
+*class*, where it overlaps one of another class by 0.5 or more; a *duplicate* of one that was right; *background*, where it overlaps
+nothing by more than 0.1; and else of *both*, a wrong class and bad localisation. An object is *missed* that no detection found or is
+nearly right about.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.contract.inference.evaluation import ErrorKind
+from engine.metrics.average_precision import (
+    LEFT_OUT,
+    MOST,
+    RIGHT,
+    WRONG,
+    Bools,
+    Floats,
+    Ints,
+    assign,
+    average_precisions,
+    outcomes_of,
+)
+
+FOREGROUND, BACKGROUND = 0.5, 0.1
+KINDS: tuple[ErrorKind, ...] = ("classification", "localisation", "both", "duplicate", "background")
+"""The kinds of detections' errors, by the numbers that rows have for them; -1 is no error."""
+NO_ERROR = -1
+COLUMNS = 5
+
+
+class Judged(NamedTuple):
+    """One image's errors. `rows` [k, 5] of detections: class, score, outcome (see `average_precision`), the error's kind,
+    and the class in which it would be right if it were mended, -1 where it would be gone. `missed` [m] are the classes of
+    objects."""
+
+    rows: Floats
+    missed: Ints
+
+
+def judge_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> Judged:
+    """The errors in one image by the `overlaps` [d, g] of its detections with its objects."""
+    used = np.zeros(len(true_classes), bool)
+    counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
+    for number in np.unique(classes):
+        of = np.flatnonzero(classes == number)
+        of = of[np.argsort(-scores[of], kind="stable")][:MOST]
+        true = np.flatnonzero(true_classes == number)
+        taken = assign(overlaps[np.ix_(of, true)], ignored[true], ignored[true])[:, :1]
+        counted.append(of)
+        outcomes.append(outcomes_of(taken, ignored[true])[:, 0])
+        used[true[taken[taken >= 0]]] = True
+    detections, outcome = np.concatenate(counted), np.concatenate(outcomes)
+    real = np.flatnonzero(~ignored)
+    kinds, objects = _kinds(
+        outcome, classes[detections], true_classes[real], used[real], overlaps[np.ix_(detections, real)]
+    )
+    mended = _mended(objects, scores[detections], used[real])
+    becomes = np.where(mended, true_classes[real][objects] if len(real) else -1, -1)
+    rows = np.column_stack([classes[detections], scores[detections], outcome, kinds, becomes])
+    nearly = np.zeros(len(real), bool)
+    nearly[objects[objects >= 0]] = True
+    return Judged(rows.reshape(-1, COLUMNS), true_classes[real][~used[real] & ~nearly])
+
+
+def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
+    """Of each detection the kind of its error, and the object that it is nearly right about, -1 for none."""
+    if not len(true_classes):
+        background = np.where(outcome == WRONG, KINDS.index("background"), NO_ERROR)
+        return background, np.full(len(outcome), -1)
+    same = classes[:, None] == true_classes[None]
+    of_class, of_others = np.where(same, overlaps, 0), np.where(same, 0, overlaps)
+    near = of_class.max(1)
+    conditions = [
+        outcome != WRONG,
+        (near >= BACKGROUND) & (near <= FOREGROUND),
+        of_others.max(1) >= FOREGROUND,
+        np.where(used[None], of_class, 0).max(1) >= FOREGROUND,
+        overlaps.max(1) <= BACKGROUND,
+    ]
+    kinds = ["localisation", "classification", "duplicate", "background"]
+    found = np.select(conditions, [NO_ERROR, *(KINDS.index(kind) for kind in kinds)], KINDS.index("both"))
+    objects = np.select(
+        [found == KINDS.index("localisation"), found == KINDS.index("classification")],
+        [of_class.argmax(1), of_others.argmax(1)],
+        -1,
+    )
+    return found, objects
+
+
+def _mended(objects: Ints, scores: Floats, used: Bools) -> Bools:
+    """Which detections become right when mended: of those about one object that is not found already the surest."""
+    mended = np.zeros(len(objects), bool)
+    taken = used.copy()
+    for number in np.argsort(-scores, kind="stable").tolist():
+        target = int(objects[number])
+        if target >= 0 and not taken[target]:
+            mended[number] = taken[target] = True
+    return mended
+
+
+def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
+    """Of each kind how many errors there are, and by how much AP50 would rise without them. `rows` [k, 5] are those of
+    `judge_errors` of all images; `counts` and `missed` [classes] are the objects of each class, and those that were missed."""
+    base = _ap50(rows, counts)
+    found: dict[ErrorKind, tuple[int, float]] = {}
+    for number, kind in enumerate(KINDS):
+        wrong = rows[:, 3] == number
+        mended = rows.copy()
+        right = wrong & (rows[:, 4] >= 0)
+        mended[right, 0], mended[right, 2] = rows[right, 4], RIGHT
+        mended[wrong & ~right, 2] = LEFT_OUT
+        found[kind] = int(wrong.sum()), _ap50(mended, counts) - base
+    found["missed"] = int(missed.sum()), _ap50(rows, counts - missed) - base
+    return found
+
+
+def _ap50(rows: Floats, counts: Floats) -> float:
+    precisions = average_precisions(rows[:, :3], counts)[:, 0]
+    there = precisions[~np.isnan(precisions)]
+    return float(there.mean()) if len(there) else 0.0

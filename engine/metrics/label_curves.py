@@ -1,0 +1,97 @@
+"""Precision-recall and ROC curves of one class against the rest, of samples that may have weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+MOST_POINTS = 200
+"""Points of a curve that is kept."""
+
+
+class Counts(NamedTuple):
+    """How much weight of positives (`right`) and of others (`wrong`) scores at least each of `thresholds` [t], which fall."""
+
+    thresholds: Floats
+    right: Floats
+    wrong: Floats
+
+
+class Curve(NamedTuple):
+    """Points from high thresholds to low."""
+
+    x: Floats
+    y: Floats
+    thresholds: Floats
+
+
+class RankedScores:
+    """The scores [n] of one class, and which samples are of it, bool [n], sorted once for any weights."""
+
+    def __init__(self, scores: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> None:
+        self._order = np.argsort(-scores, kind="stable")
+        ranked = scores[self._order].astype(np.float64)
+        self._true = true[self._order]
+        self._ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1) if len(ranked) else np.empty(0, int)
+        self._thresholds = ranked[self._ends]
+
+    def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
+        """Samples of one score come together."""
+        ranked = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
+        right = np.cumsum(np.where(self._true, ranked, 0))[self._ends]
+        return Counts(self._thresholds, right, np.cumsum(ranked)[self._ends] - right)
+
+
+def average_precision(counts: Counts) -> float | None:
+    """The area under the steps of precision over recall (scikit-learn's `average_precision_score`); None without positives."""
+    right, all_found = counts.right, counts.right + counts.wrong
+    if not len(right) or not right[-1]:
+        return None
+    precision = np.divide(right, all_found, out=np.zeros_like(right), where=all_found > 0)
+    return float((np.diff(right, prepend=0) * precision).sum() / right[-1])
+
+
+def roc_area(counts: Counts) -> float | None:
+    """The area under the ROC curve by trapezoids: how likely a positive scores above another, ties counted half (Hanley and
+    McNeil 1982). None without positives or without others."""
+    right, wrong = np.concatenate([[0], counts.right]), np.concatenate([[0], counts.wrong])
+    if not right[-1] or not wrong[-1]:
+        return None
+    return float((np.diff(wrong) * (right[1:] + right[:-1])).sum() / (2 * right[-1] * wrong[-1]))
+
+
+def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
+    """Precision by recall; `positives` is how much there is to be found, None for all that is scored."""
+    positives = counts.right[-1] if positives is None else positives
+    return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
+
+
+def roc(counts: Counts) -> Curve:
+    """The true positive rate by the false positive rate, from (0, 0) on, whose threshold is infinite."""
+    return Curve(
+        np.append(0, counts.wrong / counts.wrong[-1]),
+        np.append(0, counts.right / counts.right[-1]),
+        np.append(np.inf, counts.thresholds),
+    )
+
+
+def best_f1(curve: Curve) -> tuple[float, float]:
+    """The threshold with the highest F1 of a curve of precision by recall, and this F1."""
+    both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
+    best = int(np.argmax(both))
+    return float(curve.thresholds[best]), float(both[best])
+
+
+def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
+    """At most `most` of the curve's points, evenly spread along its length, with its first and its last."""
+    if len(curve.x) <= most:
+        return curve
+    along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
+    wanted = np.linspace(0, along[-1], most)
+    chosen = np.unique(np.append(np.searchsorted(along, wanted).clip(max=len(along) - 1), len(along) - 1))
+    chosen = chosen[-most:] if len(chosen) > most else chosen
+    return Curve(curve.x[chosen], curve.y[chosen], curve.thresholds[chosen])
