@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from engine.cli import (
     arguments,
     cache,
+    convert,
     cut,
     doctor,
     evaluate,
@@ -136,6 +137,8 @@ def parser() -> argparse.ArgumentParser:
     explain.add_explain(command)
     command.set_defaults(command=explain.explain)
 
+    convert.add_commands(commands)
+
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
     command.set_defaults(command=gpus.gpus)
@@ -151,8 +154,9 @@ def parser() -> argparse.ArgumentParser:
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
-    command.set_defaults(command=doctor.doctor)
+    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
+        command=doctor.doctor
+    )
     return root
 
 
