@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.inference.evaluation import SAMPLES_FILE, Curves, Evaluation
+from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curves, Evaluation
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
 from engine.runs.folder import RunFolder, list_runs
 from engine.system.decode_errors import NOT_DECODED
@@ -159,14 +159,32 @@ class Outcomes:
         return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
 
 
+class CurvePoints:
+    """The same of objects, by the points of their curve: there are no negatives, and it is as fine as the curve."""
+
+    def __init__(self, curve: ClassCurves) -> None:
+        self._curve = curve
+        self._rising = np.array(curve.thresholds[::-1], np.float64)
+
+    def at(self, threshold: float) -> Counts:
+        """What comes of counting detections from that score on."""
+        curve = self._curve
+        point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
+        if point < 0:
+            return Counts(0, 0, curve.positives, None)
+        right = round(curve.recall[point] * curve.positives)
+        precision = curve.precision[point]
+        return Counts(right, round(right / precision) - right if precision else 0, curve.positives - right, None)
+
+
 @dataclass(frozen=True)
 class Counts:
-    """True and false positives, false and true negatives."""
+    """True and false positives, false and true negatives; of the last None where there is no such thing."""
 
     true_positives: int
     false_positives: int
     false_negatives: int
-    true_negatives: int
+    true_negatives: int | None
 
     @property
     def precision(self) -> float | None:
@@ -178,16 +196,19 @@ class Counts:
 
     @property
     def false_positive_rate(self) -> float | None:
-        return _share(self.false_positives, self.false_positives + self.true_negatives)
+        negatives = self.true_negatives
+        return None if negatives is None else _share(self.false_positives, self.false_positives + negatives)
 
     @property
     def f1(self) -> float | None:
         return _share(2 * self.true_positives, 2 * self.true_positives + self.false_positives + self.false_negatives)
 
 
-def outcomes(opened: OpenedEvaluation, class_index: int) -> Outcomes:
-    """Those of a class, for labels. Reads the class's column alone of what may be a large file. Raises DamagedEvaluation."""
-    file, true = opened.kept.probabilities_file, opened.samples.true
+def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
+    """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises DamagedEvaluation."""
+    file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
+    if not file.exists():
+        return CurvePoints(curve)
     try:
         table = np.load(file, mmap_mode="r", allow_pickle=False)
         column = np.array(table[:, class_index], np.float32)

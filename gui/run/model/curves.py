@@ -15,7 +15,7 @@ from gui.run.model.plot import SharePlot, caption
 from gui.run.model.threshold import ThresholdRow
 from gui.run.model.words import value_words, with_interval
 from gui.sources.background import in_background, why
-from gui.sources.evaluations import OpenedEvaluation, Outcomes, outcomes
+from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes, outcomes
 from gui.style import theme
 from gui.widgets.editors import ChoiceEditor
 
@@ -29,7 +29,7 @@ class CurvesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._outcomes: dict[int, Outcomes] = {}
+        self._outcomes: dict[int, Outcomes | CurvePoints] = {}
         self.classes = ChoiceEditor([])
         self.classes.control.setAccessibleName("Class of the curves")
         self.about = caption()
@@ -68,7 +68,8 @@ class CurvesPage(QWidget):
         curve = self.curve()
         if curve is None:
             return
-        parts = [f"{curve.positives:,} of {counted(len(self._opened.samples) if self._opened else 0, 'sample')}"]
+        objects = not curve.false_positive_rate
+        parts = [counted(curve.positives, "object" if objects else "sample")]
         if curve.average_precision is not None:
             parts.append(f"average precision {with_interval(curve.average_precision)}")
         if curve.auc is not None:
@@ -77,8 +78,8 @@ class CurvesPage(QWidget):
         best = curve.best_threshold
         self.best.setEnabled(best is not None)
         self.best.setText("Best F1" if best is None else f"Best F1 at {best:.2f}")
-        self.roc.setVisible(bool(curve.false_positive_rate))
-        self._read(curve.class_index)
+        self.roc.setVisible(not objects)
+        self._read(curve)
         self.threshold.set(USUAL if best is None else best)
 
     def _take_best(self) -> None:
@@ -88,18 +89,18 @@ class CurvesPage(QWidget):
 
     # At the threshold
 
-    def _read(self, class_index: int) -> None:
+    def _read(self, curve: ClassCurves) -> None:
         opened = self._opened
-        if opened is None or class_index in self._outcomes:
+        if opened is None or curve.class_index in self._outcomes:
             return
         in_background(
-            partial(outcomes, opened, class_index),
+            partial(outcomes, opened, curve),
             self,
-            lambda read: self._take(opened, class_index, read),
+            lambda read: self._take(opened, curve.class_index, read),
             lambda error: self.words.setText(f"The probabilities can't be read: {why(error)}"),
         )
 
-    def _take(self, opened: OpenedEvaluation, class_index: int, read: Outcomes) -> None:
+    def _take(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
         if self._opened is not None and opened.kept.folder == self._opened.kept.folder:
             self._outcomes[class_index] = read
             self._follow()
@@ -115,10 +116,11 @@ class CurvesPage(QWidget):
             return
         at = found.at(self.threshold.value())
         name = self.classes.titles.get(self.classes.value(), "")
+        negatives = "–" if at.true_negatives is None else f"{at.true_negatives:,} right"
         self.counts.show_rows(
             [
                 (name, f"{at.true_positives:,} right", f"{at.false_negatives:,} missed"),
-                (f"not {name}", f"{at.false_positives:,} wrong", f"{at.true_negatives:,} right"),
+                (f"not {name}", f"{at.false_positives:,} wrong", negatives),
             ]
         )
         parts = (("Precision", at.precision), ("recall", at.recall), ("F1", at.f1))

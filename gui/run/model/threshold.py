@@ -16,6 +16,7 @@ class ThresholdRow(QWidget):
     def __init__(self, words: str, name: str) -> None:
         """`words` stand before it; `name` is what screen readers call it."""
         super().__init__()
+        self._value = 0.0
         self.words = QLabel(words)
         self.words.setObjectName("muted")
         self.slider = QSlider(Qt.Orientation.Horizontal)
@@ -43,11 +44,13 @@ class ThresholdRow(QWidget):
         self.number.valueChanged.connect(self.set)
 
     def value(self) -> float:
-        return self.number.value()
+        """In full, though less of it is on screen."""
+        return self._value
 
     def set(self, value: float) -> None:
         """Moves it, and tells of it."""
+        self._value = value
         with QSignalBlocker(self.slider), QSignalBlocker(self.number):
             self.slider.setValue(round(value * _STEPS))
             self.number.setValue(value)
-        self.moved.emit(self.value())
+        self.moved.emit(value)
