@@ -43,15 +43,20 @@ def evaluate(options: argparse.Namespace) -> int:
     kept = _evaluated(options)
     if isinstance(kept, int):
         return kept
-    if options.against is None:
-        if not _wrote_csv(options.csv, _rows(kept.evaluation)):
-            return FAILED
-        if options.json:
-            told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
-            print(msgspec.json.encode(told).decode())
-        else:
-            say(*_told(kept))
-        return COMPLETED
+    if options.against is not None:
+        return _compare(kept, options)
+    if not _wrote_csv(options.csv, _rows(kept.evaluation)):
+        return FAILED
+    if options.json:
+        told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
+        print(msgspec.json.encode(told).decode())
+    else:
+        say(*_told(kept))
+    return COMPLETED
+
+
+def _compare(kept: KeptEvaluation, options: argparse.Namespace) -> int:
+    """Evaluates the other run in the options on the same samples, and prints how the two compare."""
     options.run, options.checkpoint = options.against, "best"
     options.split = kept.evaluation.split
     other = _evaluated(options)

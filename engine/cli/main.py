@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from engine.cli import (
     arguments,
@@ -127,17 +128,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_export(command)
     command.set_defaults(command=export.export)
 
-    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
-    evaluate.add_evaluate(command)
-    command.set_defaults(command=evaluate.evaluate)
-
-    predict.add_predict(commands)
-
-    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
-    explain.add_explain(command)
-    command.set_defaults(command=explain.explain)
-
-    convert.add_commands(commands)
+    _add_model_commands(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
@@ -158,6 +149,21 @@ def parser() -> argparse.ArgumentParser:
         command=doctor.doctor
     )
     return root
+
+
+def _add_model_commands(commands: Any) -> None:
+    """Adds what is done with the model of a run."""
+    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    evaluate.add_evaluate(command)
+    command.set_defaults(command=evaluate.evaluate)
+
+    predict.add_predict(commands)
+
+    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
+    explain.add_explain(command)
+    command.set_defaults(command=explain.explain)
+
+    convert.add_commands(commands)
 
 
 def _version() -> str:

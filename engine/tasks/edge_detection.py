@@ -18,12 +18,12 @@ from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
+from engine.metrics import boundaries
 from engine.metrics.base import Metric
 from engine.metrics.boundaries import (
     DRAWN,
     THRESHOLDS,
     Floats,
-    Scores,
     best_row,
     count,
     recall_and_precision,
@@ -71,7 +71,7 @@ class EdgeMetric(Metric):
         scores = self.scores()
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
-    def scores(self) -> Scores:
+    def scores(self) -> boundaries.Scores:
         """The measures of all images."""
         return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 

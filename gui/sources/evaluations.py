@@ -174,21 +174,24 @@ class CurvePoints:
             return Counts(0, 0, curve.positives, None)
         right = round(curve.recall[point] * curve.positives)
         precision = curve.precision[point]
-        return Counts(right, round(right / precision) - right if precision else 0, curve.positives - right, None)
+        wrong = round(right / precision) - right if precision else None
+        return Counts(right, wrong, curve.positives - right, None)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """True and false positives, false and true negatives; of the last None where there is no such thing."""
+    """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is right, and
+    of objects what is rightly not found."""
 
     true_positives: int
-    false_positives: int
+    false_positives: int | None
     false_negatives: int
     true_negatives: int | None
 
     @property
     def precision(self) -> float | None:
-        return _share(self.true_positives, self.true_positives + self.false_positives)
+        wrong = self.false_positives
+        return 0.0 if wrong is None else _share(self.true_positives, self.true_positives + wrong)
 
     @property
     def recall(self) -> float | None:
@@ -196,12 +199,13 @@ class Counts:
 
     @property
     def false_positive_rate(self) -> float | None:
-        negatives = self.true_negatives
-        return None if negatives is None else _share(self.false_positives, self.false_positives + negatives)
+        wrong, right = self.false_positives, self.true_negatives
+        return None if wrong is None or right is None else _share(wrong, wrong + right)
 
     @property
     def f1(self) -> float | None:
-        return _share(2 * self.true_positives, 2 * self.true_positives + self.false_positives + self.false_negatives)
+        twice, wrong = 2 * self.true_positives, self.false_positives
+        return 0.0 if wrong is None else _share(twice, twice + wrong + self.false_negatives)
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:

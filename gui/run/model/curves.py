@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import ClassCurves
-from engine.system.format import counted
+from engine.system.format import NOT_KNOWN, counted
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import SharePlot, caption
 from gui.run.model.threshold import ThresholdRow
@@ -116,11 +116,12 @@ class CurvesPage(QWidget):
             return
         at = found.at(self.threshold.value())
         name = self.classes.titles.get(self.classes.value(), "")
-        negatives = "–" if at.true_negatives is None else f"{at.true_negatives:,} right"
+        wrong = NOT_KNOWN if at.false_positives is None else f"{at.false_positives:,} wrong"
+        negatives = NOT_KNOWN if at.true_negatives is None else f"{at.true_negatives:,} right"
         self.counts.show_rows(
             [
                 (name, f"{at.true_positives:,} right", f"{at.false_negatives:,} missed"),
-                (f"not {name}", f"{at.false_positives:,} wrong", negatives),
+                (f"not {name}", wrong, negatives),
             ]
         )
         parts = (("Precision", at.precision), ("recall", at.recall), ("F1", at.f1))

@@ -73,6 +73,7 @@ class ResultView(QWidget):
         }
         for number, shown in there.items():
             self.tabs.setTabVisible(number, shown)
+        self.tabs.update()  # a tab that has come back is not always drawn
         if not there[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(METRICS)
         for page in (self.summary, self.classes, self.curves, self.calibration, self.errors, self.comparison):

@@ -18,14 +18,13 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
     return first, " · ".join(_numbers(opened, row))
 
 
-def full_caption(opened: OpenedEvaluation, row: int) -> str:
-    """ "Truth: rose · Prediction: tulip (83.1 %) · Loss 2.31"."""
+def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
+    """ "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1 %"; `truth` and `prediction` are in the task's own words, if any."""
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []
-    if samples.true is not None:
-        parts.append(f"Truth: {class_words(classes, samples.true[row])}")
-    if samples.predicted is not None:
-        parts.append(f"Prediction: {class_words(classes, samples.predicted[row])}")
+    for title, words, column in (("Truth", truth, samples.true), ("Prediction", prediction, samples.predicted)):
+        if words or column is not None:
+            parts.append(f"{title}: {words or class_words(classes, column[row] if column is not None else ())}")
     parts += [f"{part[:1].upper()}{part[1:]}" for part in _numbers(opened, row, short=False)]
     return " · ".join(parts)
 

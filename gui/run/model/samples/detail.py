@@ -166,9 +166,8 @@ class SampleDetail(QWidget):
         self.truth.show_image("Truth", drawing.truth, told.truth_words or self._words)
         self.prediction.show_image("Prediction", drawing.prediction, told.prediction_words or self._words)
         self.legend.show_legend(self.drawings.legend, told.legend)
-        if told.truth_words or told.prediction_words:
-            said = (f"Truth: {told.truth_words}", f"Prediction: {told.prediction_words}")
-            self.words.setText(" · ".join((*said, self._words)))
+        if self._opened is not None:
+            self.words.setText(full_caption(self._opened, told.number, told.truth_words, told.prediction_words))
 
     def hideEvent(self, event: QHideEvent) -> None:
         super().hideEvent(event)

@@ -66,6 +66,7 @@ class SamplesPage(QWidget):
         """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""
         self._opened = opened
         self.wall.thumbnails.forget()
+        self.wall.shown.show_rows((), (), ())
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.shown.marked = set()
