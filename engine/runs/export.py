@@ -1,6 +1,6 @@
 """A run as others may see it: its job, its log, its notes and what its processes printed, without what is private.
 
-Paths in the user's home are written as ~. Left out are images, the checkpoints unless they are asked for, and
+Paths in the user's home are written as ~. Left out are images, converted models, the checkpoints unless they are asked for, and
 supervisor.json, which may hold the key to the run's supervisor.
 """
 

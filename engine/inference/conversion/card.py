@@ -14,6 +14,7 @@ from engine.inference.conversion.curves import CURVES
 from engine.inference.conversion.onnx_file import footplate_version
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
+from engine.runs.evaluations import evaluations_of
 from engine.system.format import size
 
 CARD = "README.md"
@@ -113,7 +114,7 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
 
 
 def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
-    """Of the run's last validation, and of the files beside the model."""
+    """Of the run's last validation, of the files beside the model, and of evaluations."""
     last = None
     for event in model.run.events():
         last = event if isinstance(event, Validation) else last
@@ -124,6 +125,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     if measured:
         columns.append((f"this checkpoint, {measured[0].samples} samples", measured[0].torch_measures))
     columns += [(f"{each.name}, {each.samples} samples", each.measures) for each in measured]
+    columns += _evaluations(model).items()
     if not columns:
         return "*None were kept.*"
     rows = [
@@ -132,6 +134,17 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     ]
     head = "| measure | " + " | ".join(name for name, _ in columns) + " |"
     return "\n".join([head, "|---|" + "---|" * len(columns), *rows])
+
+
+def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
+    """The measures of this checkpoint's kept evaluations by what they are of, the newest of each."""
+    found: dict[str, dict[str, float]] = {}
+    for kept in evaluations_of(model.run.path):
+        each = kept.evaluation
+        if each.sha256 == model.sha256:
+            name = f"{PurePath(each.dataset).name} ({each.split}), {each.samples} samples"
+            found.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
+    return found
 
 
 def _value(measure: Measure, values: dict[str, float]) -> str:

@@ -16,7 +16,7 @@ from engine.contract.inference.conversion import QUALITY_SAMPLES, TOLERANCE, Dif
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
-from engine.inference.conversion.exportable import DETECTORS, PARTIAL, Exportable, plain_outputs
+from engine.inference.conversion.exportable import DETECTORS, PARTIAL, WIDTH, Exportable, plain_outputs, widened
 from engine.inference.sweep import batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
 from engine.models.base import TaskError
@@ -77,10 +77,13 @@ def _drawn(model: TrainedModel, count: int) -> np.ndarray:
 
 
 def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
-    """How far what `run` gives is from what the model gives, for batches of `BATCH_SIZES` of its inputs."""
+    """How far what `run` gives is from what the model gives, for batches of `BATCH_SIZES` of its inputs; where the file takes any
+    size, the last of them are twice as wide."""
     made = []
     for batch_size in BATCH_SIZES:
         given = inputs[:batch_size]
+        if WIDTH in export.axes.values() and batch_size == BATCH_SIZES[-1]:
+            given = widened(given)
         theirs, ours = run(export.given(given)), reference(model, given)
         if model.task.entry.id in DETECTORS:
             made.append(_of_detections(ours, theirs, model.size))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.contract.inference.conversion import OnnxOptions
-from engine.inference.conversion.exportable import DETECTORS, Exportable
+from engine.inference.conversion.exportable import DETECTORS, WIDTH, Exportable, widened
 from engine.inference.conversion.failure import CannotConvert, not_exported
 from engine.inference.conversion.quiet import quietly
 from engine.inference.trained_model import TrainedModel
@@ -29,7 +29,9 @@ def write_onnx(
     """Writes `export`, as tried with model inputs [n, ...]; the files that were made. Raises CannotConvert, OSError."""
     from engine.inference.conversion.static_detectors import TRANSLATIONS
 
-    example = export.given(inputs[torch.arange(EXAMPLES) % len(inputs)])
+    seen = inputs[torch.arange(EXAMPLES) % len(inputs)]
+    # Height and width that are alike would be taken for one.
+    example = export.given(widened(seen) if WIDTH in export.axes.values() else seen)
     with quietly():
         try:
             program = torch.onnx.export(
