@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedWidget, 
 
 from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
+from engine.runs.comparison import compare
 from engine.system.format import counted, listed
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
 from gui.sources.background import in_background, why
-from gui.sources.evaluation_comparison import compare
 from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
 from gui.titles import short_title
 from gui.widgets.editors import ChoiceEditor
@@ -89,7 +89,7 @@ class ComparisonPage(QWidget):
         if opened is None or rival is None:
             return
         in_background(
-            partial(compare, opened, rival.kept), self, partial(self._take, opened), partial(self._fail, opened)
+            partial(compare, rival.kept, opened.kept), self, partial(self._take, opened), partial(self._fail, opened)
         )
 
     def _take(self, opened: OpenedEvaluation, comparison: Comparison) -> None:
