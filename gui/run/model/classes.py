@@ -14,6 +14,7 @@ from gui.run.model.threshold import ThresholdRow
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures
+from gui.widgets.tab_order import order_tabs
 
 
 class ClassesPage(QWidget):
@@ -33,6 +34,7 @@ class ClassesPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.figures)
+        order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
         self.threshold.moved.connect(lambda _value: self._show())
         self.figures.matrix.cell_opened.connect(self._open)
         self.figures.save.hide()  # the evaluation is saved as a whole, above

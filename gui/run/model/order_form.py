@@ -18,6 +18,7 @@ from gui.sources.background import expected_of_a_disk, in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.widgets.editors import ChoiceEditor, Editor, PathEditor
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.tab_order import order_tabs
 
 AUTOMATIC = "auto"
 SPLITS: tuple[tuple[str, str, str], ...] = (
@@ -163,6 +164,7 @@ class EvaluateForm(QWidget):
             box.toggled.connect(partial(self._chose, device))
             self._flow.addWidget(box)
         self.devices.updateGeometry()
+        order_tabs(self, (self.checkpoint, self.folder, self.split, *self._boxes.values(), self.start, self.cancel))
 
     def _chose(self, device: str, on: bool) -> None:
         """The CPU works alone."""

@@ -33,7 +33,7 @@ class ThresholdRow(QWidget):
         self.number.setLocale(QLocale.c())
         self.number.lineEdit().setTextMargins(6, 0, 0, 0)  # a style sheet's left padding has no effect here
         self.number.setAccessibleName(f"{name} as a number")
-        self.words.setBuddy(self.slider)
+        self.words.setBuddy(self.number)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)

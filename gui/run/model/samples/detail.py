@@ -29,6 +29,7 @@ from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.legend import Legend
+from gui.widgets.tab_order import order_tabs
 
 _MOST_SIDE = 2048
 """Pixels of an image's longer side that are decoded at most."""
@@ -200,6 +201,20 @@ class SampleDetail(QWidget):
         layout.addWidget(self.maps)
         self._show_drawing(None)
         self._show_maps()
+        order_tabs(
+            self,
+            (
+                self.back,
+                self.previous,
+                self.next,
+                self.marked,
+                self.image,
+                self.truth,
+                self.prediction,
+                *self.heat,
+                self.maps,
+            ),
+        )
 
 
 def _step(text: str, meaning: str) -> QToolButton:

@@ -54,6 +54,7 @@ class HeatMaps(QWidget):
             editor.box.setMinimumContentsLength(14)
         self._versus = QLabel("and")
         self._versus.setObjectName("muted")
+        self._versus.setBuddy(self.second.control)
         self.work = WorkLine("Making the heat map")
         self._soon = QTimer(self, interval=_SOON_MS, singleShot=True)
         self._lay_out()

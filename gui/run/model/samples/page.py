@@ -23,6 +23,7 @@ from gui.sources.export import write_csv
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.tab_order import order_tabs
 
 ALL, NO = "all", str(NO_CLASS)
 WALL, DETAIL = range(2)
@@ -225,7 +226,8 @@ class SamplesPage(QWidget):
         ):
             self._groups[editor] = group = _labelled(title, name, editor)
             flow.addWidget(group)
-        for widget in (self.wrong, self.only_marked, bind(QPushButton(), self.save)):
+        save = bind(QPushButton(), self.save)
+        for widget in (self.wrong, self.only_marked, save):
             flow.addWidget(widget)
         wall = QWidget()
         column = QVBoxLayout(wall)
@@ -240,6 +242,7 @@ class SamplesPage(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.stack)
         self.save.allow("Mark samples first, with Space")
+        order_tabs(self, (*self._groups.values(), self.wrong, self.only_marked, save, self.wall, self.detail))
 
 
 def _labelled(title: str, name: str, editor: ChoiceEditor) -> QWidget:
