@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from engine.contract.inference.review import Mark
 from engine.runs.evaluations import KeptEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -36,25 +37,34 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 
+def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggested: Mapping[int, str]) -> tuple[Mark, ...]:
+    """The samples at `rows` as the engine takes them, with the labels that are `suggested` for some."""
+    samples, classes = opened.samples, opened.evaluation.classes
+    marks = []
+    for row in rows:
+        label, prediction = (
+            class_words(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
+        )
+        reason = f"probably {suggested[row]}" if row in suggested else "marked"
+        marks.append(
+            Mark(
+                file=str(sample_file(opened, row)),
+                reason=reason,
+                label=label,
+                prediction=prediction,
+                new_label=suggested.get(row, ""),
+            )
+        )
+    return tuple(marks)
+
+
 @dataclass(frozen=True)
 class MarkedCsv:
-    """The marked samples: a line for each, with what the dataset and the model say of it."""
+    """A line for each mark."""
 
-    opened: OpenedEvaluation
-    rows: tuple[int, ...]
+    marks: tuple[Mark, ...]
 
     def lines(self) -> Iterator[list[str]]:
-        samples, classes = self.opened.samples, self.opened.evaluation.classes
-        yield ["file", "split", "label", "prediction", "confidence", "loss"]
-        for row in self.rows:
-            label, prediction = (
-                class_words(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
-            )
-            numbers = (samples.confidence, samples.losses)
-            yield [
-                str(sample_file(self.opened, row)),
-                samples.splits[row],
-                label,
-                prediction,
-                *("" if column is None or column[row] != column[row] else f"{column[row]:.6g}" for column in numbers),
-            ]
+        yield [*Mark.__struct_fields__]
+        for mark in self.marks:
+            yield [getattr(mark, name) for name in Mark.__struct_fields__]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.system.format import counted
-from gui.actions import Action, bind
 from gui.run.model.plot import caption
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.marks import MarkedCsv, read_marks, sample_file, write_marks
+from gui.run.model.samples.marked_menu import MarkedMenu
+from gui.run.model.samples.marks import read_marks, sample_file, write_marks
 from gui.run.model.samples.ranking import MOST, SORTS, Choice, Sort, ranked, sorts_of
+from gui.run.model.samples.review import ReviewBar
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import in_background, raise_again, why
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
-from gui.sources.export import write_csv
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.file_dialogs import choose_target
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.tab_order import order_tabs
 
@@ -49,7 +47,8 @@ class SamplesPage(QWidget):
         self.told = caption()
         self.wall = SampleWall()
         self.detail = SampleDetail()
-        self.save = Action(self, "save_marked", "Save marked …", "Saves the list of the marked samples as CSV")
+        self.menu = MarkedMenu()
+        self.review = ReviewBar()
         self.stack = QStackedWidget()
         self._lay_out()
         for editor in (self.sort, self.true, self.predicted):
@@ -61,7 +60,8 @@ class SamplesPage(QWidget):
         self.detail.closed.connect(self._back)
         self.detail.moved.connect(self._move)
         self.detail.mark_wanted.connect(lambda: self._mark(self.wall.current()))
-        self.save.on_trigger(self._ask)
+        self.menu.message.connect(self.message)
+        self.review.changed.connect(self._show_suspects)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""
@@ -73,6 +73,8 @@ class SamplesPage(QWidget):
         self.wall.shown.marked = set()
         in_background(partial(read_marks, opened.kept), self, partial(self._take_marks, opened), raise_again)
         self._offer(opened)
+        self.review.show_evaluation(opened)
+        self._marks_changed()
         self._rank()
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
@@ -107,6 +109,8 @@ class SamplesPage(QWidget):
         """Ends what goes on in the background, for the end of the window."""
         self.wall.thumbnails.finish()
         self.detail.close_work()
+        self.menu.close_work()
+        self.review.close_work()
 
     def _back(self) -> None:
         self.stack.setCurrentIndex(WALL)
@@ -145,18 +149,33 @@ class SamplesPage(QWidget):
         marked = frozenset(self.wall.shown.marked) if self.only_marked.isChecked() else None
         return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
 
+    def _show_suspects(self) -> None:
+        suspects, opened = self.review.suspects(), self._opened
+        if suspects is None or opened is None:
+            self._rank()
+        else:
+            with QSignalBlocker(self.only_marked):
+                self.only_marked.setChecked(False)
+            self._show(opened, suspects.rows[:MOST], suspects.captions[:MOST], suspects.told)
+        self._marks_changed()
+
     def _rank(self, only: frozenset[int] | None = None) -> None:
+        self.review.choose_all()
         opened = self._opened
         if opened is None or self.true.box.count() == 0:
             return
         choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
         found = ranked(opened.samples, choice)
         rows = found[:MOST].tolist()
+        told = _told(len(found), len(rows), len(opened.samples))
+        self._show(opened, rows, [short_caption(opened, row) for row in rows], told)
+
+    def _show(
+        self, opened: OpenedEvaluation, rows: Sequence[int], captions: Sequence[tuple[str, str]], told: str
+    ) -> None:
         before = self.wall.shown.rows[self.wall.current()] if self.wall.current() >= 0 else None
-        self.wall.shown.show_rows(
-            rows, [sample_file(opened, row) for row in rows], [short_caption(opened, row) for row in rows]
-        )
-        self.told.setText(_told(len(found), len(rows), len(opened.samples)))
+        self.wall.shown.show_rows(rows, [sample_file(opened, row) for row in rows], captions)
+        self.told.setText(told)
         if rows:
             self.wall.choose(rows.index(before) if before in rows else 0)
 
@@ -184,34 +203,11 @@ class SamplesPage(QWidget):
     def _marks_changed(self) -> None:
         count = len(self.wall.shown.marked)
         self.wall.shown.marks_changed()
-        self.save.become(f"Save {count:,} marked …" if count else "Save marked …", self.save.toolTip())
-        self.save.allow("" if count else "Mark samples first, with Space")
+        if self._opened is not None:
+            self.menu.show_marked(self._opened, self.wall.shown.marked, self.review.suggestions())
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
             self._rank()
-
-    def _ask(self) -> None:
-        choose_target(
-            self,
-            "Save the marked samples",
-            f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-marked.csv",
-            self.save_marked,
-        )
-
-    def save_marked(self, path: Path) -> None:
-        """Writes the marked samples as CSV."""
-        opened = self._opened
-        if opened is None:
-            return
-        table = MarkedCsv(opened, tuple(sorted(self.wall.shown.marked)))
-        in_background(
-            partial(write_csv, path, table),
-            self,
-            lambda written: self.message.emit(
-                f"{counted(len(table.rows), 'marked sample')} saved to {written}.", "info"
-            ),
-            lambda error: self.message.emit(str(error), "warning"),
-        )
 
     # Making it
 
@@ -226,14 +222,14 @@ class SamplesPage(QWidget):
         ):
             self._groups[editor] = group = _labelled(title, name, editor)
             flow.addWidget(group)
-        save = bind(QPushButton(), self.save)
-        for widget in (self.wrong, self.only_marked, save):
+        for widget in (self.wrong, self.only_marked, self.menu):
             flow.addWidget(widget)
         wall = QWidget()
         column = QVBoxLayout(wall)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(8)
         column.addWidget(top)
+        column.addWidget(self.review)
         column.addWidget(self.told)
         column.addWidget(self.wall, 1)
         self.stack.addWidget(wall)
@@ -241,8 +237,9 @@ class SamplesPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.stack)
-        self.save.allow("Mark samples first, with Space")
-        order_tabs(self, (*self._groups.values(), self.wrong, self.only_marked, save, self.wall, self.detail))
+        order_tabs(
+            self, (*self._groups.values(), self.wrong, self.only_marked, self.menu, self.review, self.wall, self.detail)
+        )
 
 
 def _labelled(title: str, name: str, editor: ChoiceEditor) -> QWidget:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
+from engine.contract.inference.review import DuplicatePair, LabelIssue, MarkOrder, Review, ReviewedSample
+from engine.contract.job import save_job
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples.marks import MARKS_FILE
@@ -18,8 +22,9 @@ from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.ranking import Choice, ranked
 from gui.run.model.view import ModelView
 from gui.sources.dataset_images import read_image
-from gui.sources.evaluations import SampleTable
-from tests.gui.run.model.written_evaluations import COUNT, keep
+from gui.sources.evaluations import OpenedEvaluation, SampleTable
+from tests.gui.run.model.written_evaluations import CLASSES, COUNT, keep
+from tests.gui.sources.written_runs import job
 
 
 @pytest.fixture
@@ -84,13 +89,82 @@ def test_that_marks_are_kept_shown_alone_and_saved(
     view.result.tabs.setCurrentIndex(SAMPLES)
     page.only_marked.setChecked(True)
     assert page.wall.shown.rows == [4, 1]
-    assert page.save.text() == "Save 2 marked …"
+    assert page.menu.text() == "2 marked ▾"
     with qtbot.waitSignal(page.message) as told:
-        page.save_marked(tmp_path / "marked.csv")
+        page.menu.save_list(tmp_path / "marked.csv")
     assert told.args == [f"2 marked samples saved to {tmp_path / 'marked.csv'}.", "info"]
     with (tmp_path / "marked.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
-    assert rows[1][:4] == [str(dataset / "val/ash/1.png"), "val", "ash", "birch"]
+    assert rows == [
+        ["file", "reason", "label", "prediction", "new_label"],
+        [str(dataset / "val/ash/1.png"), "marked", "ash", "birch", ""],
+        [str(dataset / "val/birch/0.png"), "marked", "birch", "cedar", ""],
+    ]
+
+
+def a_review(opened: OpenedEvaluation) -> Review:
+    """One wrong label, and a pair of the same image of which one is in another split."""
+    one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
+    train = ReviewedSample(path="train/ash/7.png", split="train")
+    return Review(
+        id="1",
+        date="2026-11-24T11:00:00Z",
+        run=opened.evaluation.run,
+        task="classification",
+        dataset=opened.evaluation.dataset,
+        evaluations=(str(opened.kept.folder.absolute()),),
+        classes=CLASSES,
+        samples=COUNT,
+        held_out=True,
+        origin="Predictions for validation.",
+        label_issues=(
+            LabelIssue(sample=one, given="birch", suggested="cedar", probability=0.1, suggested_probability=0.8),
+        ),
+        expected_errors=2,
+        duplicates=(DuplicatePair(first=train, second=other, distance=0, exact=True),),
+    )
+
+
+def test_that_a_review_shows_wrong_labels_and_what_occurs_twice(page: SamplesPage, qtbot: QtBot) -> None:
+    opened = page._opened
+    assert opened is not None
+    assert not page.review.shown.isVisible()
+    file = opened.kept.folder.parents[1] / "reviews" / "1.json"
+    file.parent.mkdir()
+    file.write_bytes(msgspec.json.encode(a_review(opened)))
+    page.review.child.done.emit(str(file))
+    qtbot.waitUntil(lambda: page.wall.shown.rows == [5])
+    index = page.wall.shown.index(0)
+    assert page.wall.shown.data(index) == "1.png: birch → cedar, 10 % → 80 %"
+    assert page.told.text() == "1 label is probably wrong; about 2 wrong labels are to be expected in all"
+    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    assert page.wall.shown.rows == [5]
+    assert page.menu.correct.isEnabled()
+    page.review.shown.set_value("twice")
+    assert page.wall.shown.data(page.wall.shown.index(0)) == "0.png: the same as 7.png, train"
+    page.wrong.setChecked(True)
+    assert page.review.shown.value() == "all"
+    assert page.wall.shown.rows == [5, 4, 1]
+
+
+def test_that_only_the_run_s_own_dataset_is_copied(
+    page: SamplesPage, run: RunFolder, tmp_path: Path, qtbot: QtBot
+) -> None:
+    page.wall.choose(0)
+    qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    orders: list[object] = []
+    page.menu.child.progress.connect(lambda _progress: orders.append(page.menu.child.order))
+    page.menu.copy_into(tmp_path, correct=False)
+    qtbot.waitUntil(lambda: bool(orders))
+    page.menu.child.cancel()
+    order = orders[0]
+    assert isinstance(order, MarkOrder)
+    assert order.copy == str(tmp_path / "trees-cleaned")
+    assert [Path(mark.file).parent.name for mark in order.marks] == ["birch"]
+    save_job(job(dataset="/data/others"), run.job_file)
+    with qtbot.waitSignal(page.message) as told:
+        page.menu.copy_into(tmp_path, correct=False)
+    assert told.args == ["Only the run's own dataset can be copied. Save the list as CSV instead.", "warning"]
 
 
 def test_that_the_model_of_samples_is_a_sound_one(page: SamplesPage) -> None:
@@ -123,7 +197,5 @@ def test_that_files_without_an_image_say_why(tmp_path: Path) -> None:
 
 
 def make_fifo(path: Path) -> Path:
-    import os
-
     os.mkfifo(path)
     return path
