@@ -48,7 +48,7 @@ class ComparisonPage(QWidget):
         self.differences = PlainTable("Differences", ("Metric", "This", "Other", "Difference", "95 % interval"))
         self.verdict = caption(kind="")
         self.test = caption()
-        self.mine, self.others = QPushButton(), QPushButton()
+        self.mine, self.others = (QPushButton(f"Show what only {who} has right") for who in ("this one", "the other"))
         self.trouble = ProblemLabel()
         self.stack = QStackedWidget()
         self._lay_out()

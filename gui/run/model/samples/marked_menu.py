@@ -130,7 +130,11 @@ def _target(run: RunFolder, dataset: str, folder: Path) -> Path | Problem:
 
 
 def _marked(path: Path) -> Marked:
-    return decode_marked(path.read_bytes())
+    """What came of it, whose file in a folder of its own is of no use any more."""
+    done = decode_marked(path.read_bytes())
+    path.unlink()
+    path.parent.rmdir()
+    return done
 
 
 def _copy_words(done: Marked) -> str:
