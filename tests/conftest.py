@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
@@ -114,7 +115,7 @@ def _lingering_processes(mark: str) -> list[str]:
     """Processes started under this test's environment that do not end in time; they are then killed."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
-        left = [process for process in psutil.process_iter() if _bears(process, mark)]
+        left = [process for process in _candidates(mark) if _bears(process, mark)]
         if not left or time.monotonic() > deadline:
             break
         psutil.wait_procs(left, timeout=0.1)
@@ -127,6 +128,19 @@ def _lingering_processes(mark: str) -> list[str]:
         except psutil.Error:
             continue
     return names
+
+
+def _candidates(mark: str) -> Iterator[psutil.Process]:
+    """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a minute, and
+    reading their environments from /proc a fifth of that."""
+    if sys.platform != "linux":
+        yield from psutil.process_iter()
+        return
+    entry = os.fsencode(f"\0{MARK}={mark}\0")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, psutil.Error), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
+            if entry in b"\0" + environment.read():
+                yield psutil.Process(int(pid))
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:

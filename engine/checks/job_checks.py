@@ -22,6 +22,7 @@ from engine.contract.catalogue import (
 )
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.folds import fold_of
 from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.options import option_problems
@@ -83,7 +84,7 @@ def problems(
     if strategy is None:
         known = [s.id for s in catalogue.strategies]
         found.append(Problem("strategy", f"There is no strategy “{job.strategy}”.", did_you_mean(job.strategy, known)))
-    found += augmentation_problems(job)
+    found += augmentation_problems(job) + _fold(job)
     found += image_size_problems(job, task, strategy, model)
     found += _devices(job, strategy, machine)
     if strategy is not None:
@@ -126,6 +127,12 @@ def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem
             Problem("dataset", f"{job.dataset} is a file, not a folder.", "Choose the folder that holds the images.")
         ]
     return list(report.problems) if report is not None else []
+
+
+def _fold(job: Job) -> list[Problem]:
+    if not job.fold or fold_of(job.fold) is not None:
+        return []
+    return [Problem("fold", f"There is no fold “{job.fold}”.", "Write 1/5 to 5/5 for five folds, or leave it empty.")]
 
 
 def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:

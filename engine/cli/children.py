@@ -20,8 +20,8 @@ from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrd
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
-from engine.runs.interruptions import exit_words
 from engine.system import paths
+from engine.system.format import exit_words
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Eval
 from engine.runs.comparison import NotComparable, compare
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
 from engine.system import paths
+from engine.system.csv_writer import CsvWriter
 from engine.system.format import NOT_KNOWN, counted
 
 WORST = 10
@@ -34,8 +34,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         choices=get_args(EvaluationSplit),
         help="by default val of the run's own dataset; of another folder test, else val, else all",
     )
-    parser.add_argument("--against", metavar="RUN", help="also evaluate the model of another run, and compare the two")
+    parser.add_argument("--against", metavar="RUN", help="compare it with the best model of another run")
     parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the measures as a table")
+    parser.set_defaults(command=evaluate)
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -44,7 +45,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if isinstance(kept, int):
         return kept
     if options.against is not None:
-        return _compare(kept, options)
+        return _beside(kept, options)
     if not _wrote_csv(options.csv, _rows(kept.evaluation)):
         return FAILED
     if options.json:
@@ -55,10 +56,10 @@ def evaluate(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _compare(kept: KeptEvaluation, options: argparse.Namespace) -> int:
-    """Evaluates the other run in the options on the same samples, and prints how the two compare."""
+def _beside(kept: KeptEvaluation, options: argparse.Namespace) -> int:
+    """Evaluates the other run's model on the same samples, and prints both."""
     options.run, options.checkpoint = options.against, "best"
-    options.split = kept.evaluation.split
+    options.folder, options.split = kept.evaluation.dataset, kept.evaluation.split
     other = _evaluated(options)
     if isinstance(other, int):
         return other
@@ -169,6 +170,8 @@ def _compared(comparison: Comparison) -> Iterator[str]:
         for each in comparison.differences
     ]
     yield from table(("Measure", "First", "Second", "Difference", "95 % interval"), rows)
+    if comparison.samples < max(first.samples, second.samples):
+        yield "The two have not seen the same samples, so the differences have no intervals."
     if comparison.mcnemar is not None:
         found = comparison.mcnemar
         yield ""
@@ -225,7 +228,9 @@ def _wrote_csv(file: Path | None, rows: Iterator[tuple[Any, ...]]) -> bool:
     if file is None:
         return True
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    writer = CsvWriter(text, line_end="\n")
+    for row in rows:
+        writer.row(row)
     try:
         paths.put_into_place(file.expanduser(), text.getvalue().encode())
     except OSError as error:

@@ -34,6 +34,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", type=Path, help="where to write the maps; by default explained-RUN in this folder"
     )
+    parser.set_defaults(command=explain)
 
 
 def explain(options: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ from engine.cli import (
     queue,
     recipes,
     resume,
+    review,
     saving,
     train,
     watching,
@@ -124,11 +125,7 @@ def parser() -> argparse.ArgumentParser:
     queue.add_queue(command)
     command.set_defaults(command=queue.queue)
 
-    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
-    export.add_export(command)
-    command.set_defaults(command=export.export)
-
-    _add_model_commands(commands)
+    _add_results(commands)
 
     command = commands.add_parser("gpus", help="show this machine's devices")
     gpus.add_gpus(command)
@@ -138,8 +135,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
 
-    command = commands.add_parser("recipes", help="list recipes (defaults for training), or show one")
-    recipes.add_recipes(command)
+    recipes.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
 
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
@@ -151,18 +147,20 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def _add_model_commands(commands: Any) -> None:
-    """Adds what is done with the model of a run."""
-    command = commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
-    evaluate.add_evaluate(command)
-    command.set_defaults(command=evaluate.evaluate)
+def _add_results(commands: Any) -> None:
+    """Adds the commands for what a run has made."""
+    command = commands.add_parser("export", help="write a run as one file, for a bug report or for TensorBoard")
+    export.add_export(command)
+    command.set_defaults(command=export.export)
 
+    evaluate.add_evaluate(
+        commands.add_parser("evaluate", help="measure how good a run's model is, on its dataset or another")
+    )
+    explain.add_explain(commands.add_parser("explain", help="show what in images speaks for a class, as heat maps"))
+    review.add_review(
+        commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
+    )
     predict.add_predict(commands)
-
-    command = commands.add_parser("explain", help="show what in images speaks for a class, as heat maps")
-    explain.add_explain(command)
-    command.set_defaults(command=explain.explain)
-
     convert.add_commands(commands)
 
 

@@ -652,6 +652,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             lt=1,
         ),
     ] = 0.2
+    fold: Annotated[
+        str,
+        _about(
+            "Fold",
+            "For cross-validation: 2/5 holds out the second of five parts of the training images, whatever split the folder has. "
+            "Each image is in one of the parts. Empty for the folder's own validation split or a random one.",
+            "data",
+            decides=("report",),
+        ),
+    ] = ""
     picture_cache: Annotated[
         Literal["auto", "memory", "disk", "off"],
         _about(

@@ -104,3 +104,9 @@ class Files(Sequence[str]):
         else:
             rows = np.flatnonzero(which).astype(np.uint32)
         return replace(self, _rows=rows)
+
+    def joined(self, other: Files) -> Files:
+        """Those of two selections of the same files, one behind the other."""
+        assert self._rows is not None
+        assert other._rows is not None
+        return replace(self, _rows=np.concatenate([self._rows, other._rows]))

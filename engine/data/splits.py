@@ -149,6 +149,18 @@ def spread_evenly(length: int, count: int) -> list[int]:
     return list(range(0, length, max(-(-length // count), 1)))
 
 
+def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
+    """Samples class by class, those of a class in the order of a hash of the seed and their names."""
+    salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
+    digests = bytearray()
+    for key in keys:
+        # A copy of what is salted already takes half as long as a new one.
+        own = salted.copy()
+        own.update(key)
+        digests += own.digest()
+    return np.lexsort((np.frombuffer(digests, ">u8").astype(np.uint64), labels))
+
+
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     """Which samples go to validation: of each class the given share, at least one where it has two; none of a share of 0.
 
@@ -157,14 +169,7 @@ def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, 
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)
-    salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
-    digests = bytearray()
-    for key in keys:
-        # A copy of what is salted already takes half as long as a new one.
-        own = salted.copy()
-        own.update(key)
-        digests += own.digest()
-    order = np.lexsort((np.frombuffer(digests, ">u8").astype(np.uint64), labels))
+    order = hash_order(keys, labels, seed)
     counts = np.bincount(labels)
     chosen = np.zeros(len(labels), bool)
     for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):

@@ -91,7 +91,6 @@ def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
     if len(curve.x) <= most:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
-    wanted = np.linspace(0, along[-1], most)
+    wanted = np.linspace(0, along[-1], most - 1)
     chosen = np.unique(np.append(np.searchsorted(along, wanted).clip(max=len(along) - 1), len(along) - 1))
-    chosen = chosen[-most:] if len(chosen) > most else chosen
     return Curve(curve.x[chosen], curve.y[chosen], curve.thresholds[chosen])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import quantiles
 
@@ -27,7 +28,7 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
             message = f"The evaluations are of different {what} ({values[0]} and {values[1]})."
             raise NotComparable(f"{message} Evaluate both models on the same split of the same folder.")
     samples = first.samples(), second.samples()
-    paired = samples[0].paths == samples[1].paths and samples[0].indices == samples[1].indices
+    paired = samples[0].paths == samples[1].paths
     draws = (first.resamples().measures, second.resamples().measures) if paired else ({}, {})
     differences = []
     for entry in one.entries:
@@ -42,7 +43,7 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
     return Comparison(
         first=one,
         second=other,
-        samples=len(_keys(samples[0]) & _keys(samples[1])),
+        samples=len(set(_keys(samples[0])) & set(_keys(samples[1]))),
         differences=tuple(differences),
         mcnemar=mcnemar,
         only_first=only_first,
@@ -73,22 +74,21 @@ def _interval(value: float, first: Sequence[float | None], second: Sequence[floa
     return Interval(value, edges[0], edges[-1])
 
 
-def _keys(samples: Samples) -> set[tuple[str, int]]:
-    return set(zip(samples.splits, samples.indices, strict=True))
+def _keys(samples: Samples) -> list[tuple[str, int]]:
+    """What tells each sample from the others: its path, and which of those of this path it is."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for path in samples.paths:
+        keys.append((path, seen[path]))
+        seen[path] += 1
+    return keys
 
 
 def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
     """The paths of what `samples` have wholly right, and `others` not."""
-    right = _right(others)
-    return tuple(
-        path
-        for path, split, index, share in zip(
-            samples.paths, samples.splits, samples.indices, samples.correct or (), strict=True
-        )
-        if share == 1 and right.get((split, index)) is False
-    )
+    right, of_others = _right(samples), _right(others)
+    return tuple(key[0] for key, whole in right.items() if whole and of_others.get(key) is False)
 
 
 def _right(samples: Samples) -> dict[tuple[str, int], bool]:
-    keys = zip(samples.splits, samples.indices, strict=True)
-    return {key: share == 1 for key, share in zip(keys, samples.correct or (), strict=True)}
+    return {key: share == 1 for key, share in zip(_keys(samples), samples.correct or (), strict=True)}

@@ -66,7 +66,7 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
 def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
     """The evaluations of the run in `run_folder`, the newest first; what can't be read is left out."""
     found = []
-    for file in (run_folder / FOLDER).glob(f"*/{EVALUATION_FILE}"):
+    for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # one in the making begins with a dot
         try:
             found.append(read_evaluation(file.parent))
         except DamagedEvaluation:

@@ -1,4 +1,5 @@
-"""A run as others may see it: its job, its log, its notes and what its processes printed, without what is private.
+"""A run as others may see it: its job, its log, its notes, its evaluations and what its processes printed, without what is
+private.
 
 Paths in the user's home are written as ~. Left out are images, converted models, the checkpoints unless they are asked for, and
 supervisor.json, which may hold the key to the run's supervisor.
@@ -15,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from engine.contract.inference.evaluation import EVALUATION_FILE
+from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 
 _TEXTS = (".toml", ".json", ".jsonl", ".log")
@@ -45,7 +48,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
         temporary.mkdir()
         for path in _files(run, checkpoints):
             copied = temporary / path.relative_to(run.path)
-            copied.parent.mkdir(exist_ok=True)
+            copied.parent.mkdir(parents=True, exist_ok=True)
             with path.open("rb") as source, copied.open("wb") as stream:
                 _copy(source, stream, path)
         for name, text in texts.items():
@@ -100,6 +103,9 @@ def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
     for path in sorted(run.path.iterdir()):
         # A link may lead anywhere.
         if path.suffix in _TEXTS and path.is_file() and not path.is_symlink() and path != run.supervisor_file:
+            yield path
+    for path in sorted(run.path.glob(f"{FOLDER}/[!.]*/{EVALUATION_FILE}")):
+        if not any(each.is_symlink() for each in (path, *path.parents[:2])):
             yield path
     if checkpoints:
         yield from (path for path in sorted(run.checkpoints.glob("*.pt")) if path.is_file() and not path.is_symlink())

@@ -7,6 +7,7 @@ events.jsonl       everything that the run said (see `events`)
 worker-<rank>.log  what the rank's process printed
 supervisor.log     what the supervisor's process printed
 checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
+evaluations/       what its models were found to be worth (see `evaluations`)
 """
 
 from __future__ import annotations

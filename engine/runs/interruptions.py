@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from engine.runs.folder import RunFolder, started_before_this_boot
+from engine.system.format import exit_words
 
 TOLD_BY_ITSELF = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
 """The signals that faulthandler tells of."""
@@ -35,21 +36,6 @@ def why_interrupted(run: RunFolder) -> str:
             f"disk is full."
         )
     return f"{who} ended early. The end of {log.name}: {words}"
-
-
-def _signal_words(number: int) -> str:
-    """ "SIGKILL (signal 9)", and what that may mean."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
-    return f"{name} (signal {number}){memory}"
-
-
-def exit_words(exit_code: int) -> str:
-    """ "was killed by SIGKILL (signal 9)" or "exited with code 3": how a process ended, by its return code."""
-    return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 
 
 def note_end(folder: Path, exit_code: int) -> None:

@@ -14,7 +14,7 @@ from engine.optim.shards import PACKED_FOR, own_part
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.gradients import broadcast
-from engine.strategies.layer_split import LayerPair, divide, layer_pairs
+from engine.strategies.layer_split import LayerPair, divide, divided_parameters, layer_pairs
 from engine.strategies.rank_times import ShardProfiler
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class TensorParallel(FullySharded):
         self._tell_of(pairs, model)
         divide(pairs, self.mesh_of_ranks["tensor"])
         named = {own: name for name, own in model.named_parameters()}
-        halves = [half for pair in pairs for half in pair[:2]]
-        self._divided = {named[own] for half in halves for own in half.parameters()}
-        self._packed = {named[own] for pair in pairs if pair.attention is not None for own in pair.first.parameters()}
+        self._divided = {named[own] for own in divided_parameters(pairs)}
+        heads = [pair.first for pair in pairs if pair.attention is not None]
+        self._packed = {named[own] for first in heads for own in first.parameters(recurse=False)}
         # That is added once, and is whole on every rank.
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
@@ -81,7 +81,7 @@ class TensorParallel(FullySharded):
 
     def _tell_of(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
         heads = sum(pair.attention is not None for pair in pairs)
-        shared = sum(own.numel() for pair in pairs for half in pair[:2] for own in half.parameters())
+        shared = sum(own.numel() for own in divided_parameters(pairs))
         share = 100 * shared / sum(own.numel() for own in model.parameters())
         what = f"{len(pairs) - heads} MLPs and the heads of {heads} attention layers"
         text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f} % of the parameters"

@@ -13,9 +13,9 @@ from engine.contract.events import EVENT, Failed, Fetching, PhaseChanged
 from engine.contract.job import Job
 from engine.contract.weights import Weights, find
 from engine.runs.folder import RunFolder
-from engine.runs.interruptions import exit_words
 from engine.runs.resume import checkpoint_of
 from engine.supervisor.line_child import LineChild
+from engine.system.format import exit_words
 
 
 class WeightsFetch:

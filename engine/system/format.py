@@ -1,8 +1,9 @@
-"""The one way in which bytes, durations and counts are written, in the window, the terminal and the engine's messages."""
+"""The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and messages."""
 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "–"
@@ -53,3 +54,18 @@ def in_short(names: Sequence[str]) -> str:
     if len(names) > _NAMED:
         return f"{names[0]} and {len(names) - 1} more"
     return " and ".join(names)
+
+
+def exit_words(exit_code: int) -> str:
+    """ "was killed by SIGKILL (signal 9)" or "exited with code 3": how a process ended, by its return code."""
+    return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+
+
+def _signal_words(number: int) -> str:
+    """ "SIGKILL (signal 9)", and what that may mean."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
+    return f"{name} (signal {number}){memory}"

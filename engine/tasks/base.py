@@ -146,7 +146,8 @@ class Task(ABC):
         """The job's dataset, opened. Raises DatasetError."""
         formats = formats_for(self.entry.id, self.entry.formats)
         return self.prepared(
-            job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
+            job,
+            open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats, fold=job.fold),
         )
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:

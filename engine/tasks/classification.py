@@ -90,6 +90,7 @@ class Classification(Task):
             "val_crop",
             "dropout",
             "stochastic_depth",
+            "fold",
         ),
         losses=("cross_entropy", "bce"),
     )

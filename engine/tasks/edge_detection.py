@@ -18,7 +18,6 @@ from engine.data.decoding.edges import AGREED, FULL, MOST_ANNOTATORS, OUTSIDE
 from engine.data.decoding.idx import Bytes
 from engine.data.formats.edges import CLASSES
 from engine.data.transforms.device_transforms import Statistics
-from engine.metrics import boundaries
 from engine.metrics.base import Metric
 from engine.metrics.boundaries import (
     DRAWN,
@@ -29,6 +28,9 @@ from engine.metrics.boundaries import (
     recall_and_precision,
     score,
     thin_maxima,
+)
+from engine.metrics.boundaries import (
+    Scores as BoundaryScores,
 )
 from engine.models import edge_models, registry
 from engine.models.base import ModelInfo
@@ -71,7 +73,7 @@ class EdgeMetric(Metric):
         scores = self.scores()
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
-    def scores(self) -> boundaries.Scores:
+    def scores(self) -> BoundaryScores:
         """The measures of all images."""
         return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 

@@ -19,6 +19,7 @@ from engine.data.decoding.reading import folder_channels
 from engine.data.decoding.tiff import learn_bands
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.folds import with_fold
 from engine.data.formats.idx import open_idx_images
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
@@ -49,10 +50,15 @@ class Splits:
         return replace(self, train=change(self.train), val=val, test=test, **changes)
 
 
-def open_splits(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Splits:
-    """Opens the dataset in `folder`, which is of one of `formats`. Raises DatasetError with everything that is wrong."""
+def open_splits(
+    folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS, fold: str = ""
+) -> Splits:
+    """Opens the dataset in `folder`, which is of one of `formats`; with `fold`, as `Job.fold`, its training images divided so. Raises
+    DatasetError with everything that is wrong."""
     folder = os.path.expanduser(folder)
     found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
+    if fold and not errors(found.problems):
+        found = with_fold(found, folder, fold, seed)
     return open_recognised(found, folder)
 
 

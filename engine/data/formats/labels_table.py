@@ -19,7 +19,7 @@ from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_text, read_xml
 from engine.data.formats.folders import walk
 from engine.data.formats.imagefolder import SPLIT_NAMES, is_image
-from engine.data.splits import Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
+from engine.data.splits import Labels, Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 
 LAYOUT = (
     "Choose a folder of images with a labels.csv (a column of file names, then a column of 0 and 1 per label or "
@@ -144,13 +144,17 @@ def _split(labelled: Mapping[str, set[str]], classes: Sequence[str]) -> LabelSpl
     return LabelSplit(files, truth)
 
 
-def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> tuple[LabelSplit, LabelSplit]:
-    """Of the images of each rarest label the given share goes to validation, so that rare ones are in both parts."""
+def rarest_labels(whole: LabelSplit) -> Labels:
+    """Of each image that of its labels that the fewest have, [N]; one more than there are where it has none."""
     counts = np.append(whole.labels.sum(0), whole.labels.size + 1)
     there = np.column_stack([whole.labels, ~whole.labels.any(1)])
-    rarest = np.where(there, counts, counts.max() + 1).argmin(1)
+    return np.where(there, counts, counts.max() + 1).argmin(1).astype(np.int64)
+
+
+def _divided(whole: LabelSplit, folder: str, val_fraction: float, seed: int) -> tuple[LabelSplit, LabelSplit]:
+    """Of the images of each rarest label the given share goes to validation, so that rare ones are in both parts."""
     keys = (os.fsencode(os.path.relpath(path, folder)) for path in whole.files)
-    chosen = draw_validation(keys, rarest.astype(np.int64), val_fraction, seed)
+    chosen = draw_validation(keys, rarest_labels(whole), val_fraction, seed)
     train, val = (np.flatnonzero(which).tolist() for which in (~chosen, chosen))
     return (
         LabelSplit([whole.files[row] for row in train], whole.labels[train]),

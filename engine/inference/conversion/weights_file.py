@@ -27,10 +27,12 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TORCHVISION, TIMM_LIBRARY, SMP = "torchvision", "timm", "segmentation_models_pytorch"
 _OF_TORCHVISION = """\
 import json
+from pathlib import Path
+
 import torchvision
 from safetensors.torch import load_file
 
-config = json.load(open("config.json"))
+config = json.loads(Path("config.json").read_text())
 model = torchvision.models.get_model(config["architecture"], **config["arguments"])
 model.load_state_dict(load_file("model.safetensors"))
 model.eval()"""
@@ -137,13 +139,15 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
 def _timm_code(model: TrainedModel) -> str:
     name = model.job.model.removeprefix(TIMM)
     sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model, model.size).items())
+    shape = (model.channels, model.size, model.size)
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
         "import timm\n\n"
         'model = timm.create_model("local-dir:.", pretrained=True).eval()\n'
         "# or, by the weights alone:\n"
+        f'weights = dict(file="{WEIGHTS}", num_classes={len(model.classes)}, input_size={shape})\n'
         f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{sized},\n'
-        f'                          pretrained_cfg_overlay=dict(file="{WEIGHTS}")).eval()'
+        "                          pretrained_cfg_overlay=weights).eval()"
     )
 
 

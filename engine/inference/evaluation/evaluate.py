@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -56,6 +57,7 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
     with _kept(run) as folder:
         sha256 = whole_checksum(checkpoint)
         on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
+        say(Progress(fraction=0.0, what="Computing measures"))
         files = [folder / part_name(rank) for rank in range(len(order.devices))]
         joined = join(files)
         if not len(joined.samples):
@@ -88,6 +90,8 @@ def _kept(run: RunFolder) -> Iterator[Path]:
     try:
         parent = run.path / FOLDER
         paths.make_folder(parent)
+        if parent.is_symlink():  # in a folder that comes from elsewhere it may lead anywhere
+            raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
         raise _unwritable(run.path, error) from error

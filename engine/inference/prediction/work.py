@@ -36,6 +36,7 @@ from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
 from engine.inference.worker import Share, serve
+from engine.models.base import TaskError
 from engine.system import paths
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -52,11 +53,10 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
         folder.put_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
         with Journal(folder.folder, plan.start, share.rank) as journal:
-            worker = _Worker(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
+            worker = Predicting(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
             {"images": worker.images, "clouds": worker.clouds, "folder": worker.own}[plan.kind]()
     except (OSError, NoVideo) as error:
-        folder.put_problem(cannot_write(Path(order.out), error))
-        raise
+        raise TaskError.of(cannot_write(Path(order.out), error)) from error
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
@@ -68,7 +68,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
     return Problem("out", f"The results can't be written into {shown(str(out))}: {reason}.", "Choose another folder.")
 
 
-class _Worker:
+class Predicting:
     def __init__(
         self,
         order: PredictOrder,

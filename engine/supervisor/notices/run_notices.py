@@ -25,14 +25,13 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, AnyEvent, PhaseChanged, Restarting, RunFinished, StepMetrics, Warned
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.interruptions import exit_words
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.notices import desktop
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import duration
+from engine.system.format import duration, exit_words
 
 STALL_S = 120.0
 STALL_STEPS = 20.0

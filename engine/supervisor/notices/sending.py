@@ -18,10 +18,10 @@ from typing import IO
 
 import msgspec
 
-from engine.runs.interruptions import exit_words
 from engine.runs.notices import COMMAND_S, Notice, NoticeSent
 from engine.supervisor.notices import desktop
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.format import exit_words
 
 NO_DESKTOP = (
     "No desktop notifications can be shown: neither notify-send (package libnotify-bin) nor gdbus "

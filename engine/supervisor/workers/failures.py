@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.events import Failed
-from engine.runs.interruptions import exit_words
+from engine.system.format import exit_words
 
 TAIL_LINES = 5
 _TAIL_BYTES = 8192

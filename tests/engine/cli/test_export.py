@@ -202,3 +202,17 @@ def test_that_tensorboard_reads_the_figures_of_a_run(run: RunFolder, tmp_path: P
     assert read.Scalars(f"device/{CPU}/utilization_percent")[0].value == 90.0
     assert "train/accuracy" not in read.Tags()["scalars"]
     assert os.listdir(tmp_path / "board") == [run.run_id]
+
+
+def test_that_evaluations_go_with_it_without_the_samples_that_they_name(
+    run: RunFolder, user_home: Path, tmp_path: Path
+) -> None:
+    kept = run.path / "evaluations" / "20261124-130000-val"
+    kept.mkdir(parents=True)
+    (kept / "evaluation.json").write_text(f'{{"dataset": "{user_home}/images"}}')
+    (kept / "samples.msgpack").write_bytes(b"paths")
+    (run.path / "evaluations" / "elsewhere").symlink_to(kept)
+    name = "evaluations/20261124-130000-val/evaluation.json"
+    target = tmp_path / "exported"
+    assert sorted(set(export_folder(run, target, TEXTS)) - set(TOLD)) == [name]
+    assert (target / name).read_text() == '{"dataset": "~/images"}'

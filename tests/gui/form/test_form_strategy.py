@@ -114,17 +114,20 @@ def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(
     qtbot.waitUntil(lambda: "one device only" in box.itemText(box.findData("single")))  # type: ignore[attr-defined]
 
 
-def test_that_a_model_that_cannot_be_cut_is_told_of_in_the_list_and_at_the_strategy(
+def test_that_a_model_that_cannot_be_cut_or_divided_is_told_of_in_the_list_and_at_the_strategy(
     form: JobForm, qtbot: QtBot
 ) -> None:
     models = form.catalogue.models
-    whole = msgspec.structs.replace(models[0], uncuttable="more than one value crosses everywhere", split_points=())
+    whole = msgspec.structs.replace(
+        models[0], uncuttable="more than one value crosses everywhere", split_points=(), tensor_parallel=False
+    )
     form.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
     form.set_devices(("cpu", "cpu"))
     form.rows["model"].set_value(whole.id)
     box = form.rows["strategy"].editor.control
     marked = f"Pipeline – {whole.title} can't be cut"
     qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)  # type: ignore[attr-defined]
+    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {whole.title} has no layers to divide"  # type: ignore[attr-defined]
     form.rows["strategy"].set_value("pipeline")
     qtbot.waitUntil(lambda: "can't be cut" in form.rows["strategy"].problem_label.text())
     assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()

@@ -105,7 +105,8 @@ def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Train
     about = session(folder / "model.onnx").get_modelmeta().custom_metadata_map
     assert json.loads(about["classes"]) == list(made.classes) == ["blue", "green", "red"]
     assert (about["task"], about["size"], about["framing"]) == ("classification", "16", "crop")
-    example = np.asarray(Image.open(folder / "example.png"))
+    with Image.open(folder / "example.png") as image:
+        example = np.array(image)
     model = load(of.run, "last")
     likely = model.outputs(model.inputs([example]))[0].softmax(0)
     first = predicted(folder, "example.png").splitlines()[1]
@@ -138,7 +139,8 @@ def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Tr
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
     image.save(tmp_path / "out" / "image.png")
     assert "%" in predicted(tmp_path / "out", "image.png")
-    assert Image.open(tmp_path / "out" / "image-predicted.png").size == (30, 20)
+    with Image.open(tmp_path / "out" / "image-predicted.png") as plane:
+        assert plane.size == (30, 20)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +190,11 @@ def test_that_what_onnx_lacks_is_named_and_nothing_left(forker: Forker, tmp_path
     with pytest.raises(CannotLoad) as refused:
         converted(of, tmp_path / "out", "onnx")
     (problem,) = refused.value.problems
-    assert "special_bessel_j0" in problem.message
+    assert "bessel_j0" in problem.message
     assert not (tmp_path / "out").exists()
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
     made = converted(of, tmp_path / "out", "onnx", "safetensors")
-    assert any("special_bessel_j0" in each.message for each in made.problems)
+    assert any("bessel_j0" in each.message for each in made.problems)
     assert {each.name for each in made.files} == {"model.safetensors", "config.json", "README.md"}
 
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.messages import Progress
+from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
-from engine.runs.evaluations import evaluations_of
+from engine.inference.trained_model import CannotLoad
+from engine.runs.comparison import compare
+from engine.runs.evaluations import KeptEvaluation, evaluations_of, read_evaluation
 from tests.support.consent import agreed
-from tests.support.trained_runs import COUNTING, DATASETS, Trained
+from tests.support.masks import make_masked
+from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colours
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "MOST", 60)
+
+
+def evaluated(run: Path, dataset: str = "", **fields: object) -> KeptEvaluation:
+    order = EvaluateOrder(run=str(run), checkpoint="last", dataset=dataset, **fields)  # type: ignore[arg-type]
+    return read_evaluation(evaluate(order, lambda progress: None).parent)
+
+
+def refused(run: Path, dataset: str, **fields: object) -> str:
+    before = sorted((run / "evaluations").iterdir())
+    with pytest.raises(CannotLoad) as refusal:
+        evaluated(run, dataset, **fields)
+    assert sorted((run / "evaluations").iterdir()) == before
+    (problem,) = refusal.value.problems
+    return f"{problem.field}: {problem.message} {problem.remedy}"
 
 
 @pytest.mark.parametrize("task", list(DATASETS))
@@ -24,11 +49,130 @@ def test_that_an_evaluation_measures_what_the_run_measured(
     agreed(COUNTING)
     run = shutil.copytree(of.run.path, tmp_path / "run")
     said: list[Progress] = []
-    path = evaluate(EvaluateOrder(run=str(run), checkpoint="last"), said.append)
+    devices = ("cpu", "cpu") if task in ("multilabel", "detection") else ("cpu",)
+    path = evaluate(EvaluateOrder(run=str(run), checkpoint="last", devices=devices), said.append)
     (kept,) = evaluations_of(run)
     assert kept.folder == path.parent
     evaluation = kept.evaluation
     measures = {name: each.value for name, each in evaluation.measures.items()}
     assert {name: measures[name] for name in of.measures} == pytest.approx(of.measures, abs=1e-5)
+    assert list(measures) == [entry.id for entry in evaluation.entries]
+    assert evaluation.resamples == 60
+    assert all(each.low is not None for each in evaluation.measures.values())
     samples = kept.samples()
-    assert evaluation.samples == len(samples.paths)
+    columns = (samples.losses, samples.correct, samples.true, samples.predicted, samples.confidence)
+    for column in (samples.paths, samples.splits, samples.indices, *filter(None, columns)):
+        assert len(column) == evaluation.samples
+    assert (samples.losses is None) == (task in ("detection", "instance_segmentation"))
+    if samples.losses is not None and "loss" in of.measures:
+        assert np.mean(samples.losses) == pytest.approx(of.measures["loss"], abs=1e-4)
+    assert kept.probabilities_file.exists() == (task in ("classification", "multilabel"))
+    assert bool(kept.curves().classes) == (
+        task in ("classification", "multilabel", "detection", "instance_segmentation", "edge_detection")
+    )
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
+    assert max(message.fraction for message in said) == 1
+
+
+def test_that_another_folder_is_evaluated_with_its_classes_mapped_by_name(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
+    folder = shutil.copytree(Path(trained("classification").job.dataset) / "val", tmp_path / "folder")
+    (folder / "blue").rename(folder / "0 new")
+    kept = evaluated(run, str(folder))
+    evaluation = kept.evaluation
+    assert (evaluation.split, evaluation.samples, evaluation.classes) == ("all", 10, ("blue", "green", "red"))
+    assert (evaluation.mapping.missing, evaluation.mapping.unknown, evaluation.mapping.ignored) == (
+        ("blue",),
+        ("0 new",),
+        5,
+    )
+    whole = evaluated(run)
+    of_all = dict(zip(whole.samples().paths, whole.samples().losses or (), strict=True))
+    of_folder = dict(zip(kept.samples().paths, kept.samples().losses or (), strict=True))
+    assert {f"val/{path}": loss for path, loss in of_folder.items()} == pytest.approx(
+        {path: loss for path, loss in of_all.items() if "blue" not in path}, abs=1e-6
+    )
+    (folder / "green").rename(folder / "1 new")
+    (folder / "red").rename(folder / "2 new")
+    assert "none of the model's classes" in refused(run, str(folder))
+
+
+def test_that_the_test_split_is_found_and_a_lacking_one_is_told(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
+    folder = make_colours(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
+    assert (evaluated(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
+    everything = evaluated(run, str(folder), split="all")
+    assert sorted(set(everything.samples().splits)) == ["test", "train", "val"]
+    assert everything.evaluation.samples == 18
+    assert refused(run, "", split="test").startswith("split: ")
+    only = make_colours(tmp_path / "only", {"test": 1})
+    assert evaluated(run, str(only)).evaluation.samples == 3
+
+
+def test_that_masks_of_another_folder_are_mapped_by_their_values(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained("segmentation").run.path, tmp_path / "run")
+    folder = make_masked(tmp_path / "folder", {"test": 3})
+    evaluation = evaluated(run, str(folder)).evaluation
+    assert (evaluation.split, evaluation.samples, evaluation.classes) == ("test", 3, ("class 0", "class 1", "class 2"))
+    assert evaluation.mapping.unknown == ()
+
+
+def test_that_clouds_of_another_folder_are_normalised_as_in_training(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained("point_segmentation")
+    run = shutil.copytree(of.run.path, tmp_path / "run")
+    folder = shutil.copytree(Path(of.job.dataset) / "val", tmp_path / "folder")
+    own, other = evaluated(run), evaluated(run, str(folder))
+    assert other.evaluation.split == "all"
+    assert {name: each.value for name, each in other.evaluation.measures.items()} == pytest.approx(
+        {name: each.value for name, each in own.evaluation.measures.items()}, abs=1e-6
+    )
+
+
+def test_that_what_cannot_be_evaluated_or_kept_is_refused_and_leaves_nothing(
+    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
+    (run / "evaluations").mkdir()
+    masks = make_masked(tmp_path / "masks", {"train": 2, "val": 2})
+    assert "not a folder of images for each class" in refused(run, str(masks))
+    assert "There is no folder" in refused(run, str(tmp_path / "nowhere"))
+    monkeypatch.setattr(os, "rename", _full_disk)
+    assert "No space left on device" in refused(run, "")
+
+    monkeypatch.undo()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.what.startswith("Evaluating"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(EvaluateOrder(run=str(run)), interrupt)
+    assert list((run / "evaluations").iterdir()) == []
+    (run / "evaluations").rmdir()
+    (run / "evaluations").symlink_to(masks)
+    assert "it is a link" in refused(run, "")
+
+
+def _full_disk(source: str, target: str) -> None:
+    raise OSError(28, "No space left on device", target)
+
+
+def test_that_two_evaluations_are_compared_pair_by_pair(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    run = shutil.copytree(trained("multilabel").run.path, tmp_path / "run")
+    first, second = evaluated(run), evaluated(run)
+    assert [kept.folder for kept in evaluations_of(run)] == [second.folder, first.folder]
+    comparison = compare(first, second)
+    assert comparison.samples == first.evaluation.samples
+    for each in comparison.differences:
+        assert (each.difference.value, each.difference.low, each.difference.high) == (0, 0, 0)
+    assert comparison.mcnemar is not None
+    assert (comparison.mcnemar.p, comparison.only_first, comparison.only_second) == (1.0, (), ())

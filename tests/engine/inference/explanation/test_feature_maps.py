@@ -31,8 +31,8 @@ def built(model: str, side: int = SIDE) -> nn.Module:
     [
         ("resnet18", 128, "layer4"),
         ("resnet18", 64, "layer3"),  # whose last map has but 2 x 2 cells
-        ("timm/vit_tiny_patch16_224", 64, "blocks.11.norm1"),  # behind it only the class token counts
-        ("timm/mixer_s16_224", 64, "norm"),
+        ("timm:vit_tiny_patch16_224", 64, "blocks.11.norm1"),  # behind it only the class token counts
+        ("timm:mixer_s16_224", 64, "norm"),
         ("swin_t", 128, "permute"),
     ],
 )
@@ -45,7 +45,7 @@ def test_that_the_last_map_on_which_the_score_depends_is_found(model: str, side:
 
 @pytest.mark.parametrize(
     ("model", "layer"),
-    [("timm/vit_tiny_patch16_224", "blocks.0.norm1"), ("swin_t", "features.0"), ("resnet18", "conv1")],
+    [("timm:vit_tiny_patch16_224", "blocks.0.norm1"), ("swin_t", "features.0"), ("resnet18", "conv1")],
 )
 @pytest.mark.parametrize(("row", "column"), [(0, 3), (2, 1)])
 def test_that_a_cell_of_the_map_lies_where_its_part_of_the_image_does(

@@ -1,0 +1,59 @@
+"""Probably wrong labels by confident learning (Northcutt et al. 2021, Confident Learning: Estimating Uncertainty in Dataset Labels).
+
+The probabilities must be out of sample: a model knows the wrong labels by heart that it was trained with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.splits import Labels
+
+Probabilities = npt.NDArray[np.floating]
+Bools = npt.NDArray[np.bool_]
+
+
+def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
+    """How many of the n samples with each label are of each true class by estimate, [K, K] (section 3.1): a sample counts for the
+    likeliest of the classes whose probability is at least the mean of those that are labelled so, and each row adds up to how often
+    its label occurs. `probabilities` [n, K], `labels` [n]."""
+    classes = probabilities.shape[1]
+    counts = np.bincount(labels, minlength=classes)
+    means = [probabilities[labels == each, each].mean() if counts[each] else np.inf for each in range(classes)]
+    confident = probabilities >= np.array(means)
+    sure = confident.any(1)
+    likeliest = np.where(confident, probabilities, -1.0).argmax(1)
+    joint = np.zeros((classes, classes))
+    np.add.at(joint, (labels[sure], likeliest[sure]), 1)
+    joint += np.diag((joint.sum(1) == 0).astype(float))  # a label without a confident sample is taken for right
+    return joint / joint.sum(1, keepdims=True) * counts[:, None]
+
+
+def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
+    """How many of the labels are wrong by estimate."""
+    joint = joint_of(probabilities, labels)
+    return float(joint.sum() - joint.trace())
+
+
+def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
+    """Which labels [n] are probably wrong: for each label and each other class as many as the joint has, those first for which
+    that class leads the label by the most (section 3.2, "Prune by Noise Rate")."""
+    joint = np.rint(joint_of(probabilities, labels)).astype(int)
+    wrong = np.zeros(len(labels), bool)
+    for label in range(len(joint)):
+        of_label = np.flatnonzero(labels == label)
+        for other in range(len(joint)):
+            if other != label and joint[label, other]:
+                lead = probabilities[of_label, other] - probabilities[of_label, label]
+                wrong[of_label[np.argsort(-lead, kind="stable")[: joint[label, other]]]] = True
+    return wrong & (probabilities.argmax(1) != labels)
+
+
+def margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
+    """How far each label leads the likeliest other class, [n]: the lower, the more probably it is wrong."""
+    rows = np.arange(len(labels))
+    others = probabilities.astype(np.float64)
+    given = others[rows, labels].copy()
+    others[rows, labels] = -1.0
+    return given - others.max(1)

@@ -1,0 +1,227 @@
+"""Reviews the samples of evaluations, as a file in the run's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from engine.contract.catalogue import did_you_mean
+from engine.contract.inference.messages import Progress
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewOrder
+from engine.contract.problems import Problem
+from engine.data.datasets.images import ImageSet
+from engine.data.decoding.reading import read_image
+from engine.data.splits import Labels
+from engine.inference.devices import Say
+from engine.inference.evaluation.dataset import EvaluationData, open_data
+from engine.inference.review.duplicates import MOST, Pair, pairs_of, prints_of
+from engine.inference.review.label_errors import Probabilities, expected_errors, margins, wrong_labels
+from engine.inference.review.samples import Reviewed, collect, file_of
+from engine.inference.trained_model import CannotLoad, learnt
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.system.format import counted
+from engine.system.regular_files import UnusableFile
+
+FOLDER = "reviews"
+MOST_PAIRS = 10_000
+
+
+def review(order: ReviewOrder, say: Say) -> Path:
+    """Looks through what the order names; the path of a `Review`. Raises CannotLoad."""
+    run = RunFolder(order.run)
+    say(Progress(fraction=0.0, what="Reading the evaluation"))
+    of = collect(run, order.evaluations)
+    evaluation = of.evaluations[0].evaluation
+    _check_classes(order, evaluation.classes)
+    issues, expected = _label_issues(of) if order.labels else ([], 0)
+    pairs = _duplicates(run, of, say) if order.duplicates else []
+    found = Review(
+        id=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        run=run.run_id,
+        task=evaluation.task,
+        dataset=evaluation.dataset,
+        evaluations=tuple(str(each.folder) for each in of.evaluations),
+        classes=evaluation.classes,
+        samples=len(of.samples),
+        held_out=bool(of.held_out.all()),
+        origin=_origin(of),
+        worst=tuple(_worst(of.samples, order)),
+        label_issues=tuple(issues),
+        expected_errors=expected,
+        duplicates=tuple(pairs),
+        missing=tuple(of.missing),
+    )
+    try:
+        file = paths.private_folder(run.path / FOLDER) / f"{found.id}.json"
+        paths.put_into_place(file, msgspec.json.encode(found))
+    except OSError as error:
+        message = f"The review can't be written to {run.path}: {error.strerror}."
+        raise CannotLoad(Problem("run", message, "Free some space, or check the permissions.")) from error
+    return file
+
+
+def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
+    problems = [
+        Problem(field, f"The model has no class “{name}”.", did_you_mean(name, list(classes)))
+        for field, name in (("true", order.true), ("predicted", order.predicted))
+        if name and name not in classes
+    ]
+    if problems:
+        raise CannotLoad(*problems)
+
+
+def _origin(of: Reviewed) -> str:
+    """Which samples the predictions are of, and by what."""
+    splits = sorted({sample.split for sample in of.samples})
+    if len(of.evaluations) > 1:
+        runs = len({each.evaluation.run for each in of.evaluations})
+        return f"Predictions of {counted(runs, 'run')} for {counted(len(of.samples), 'sample')}" + (
+            ", none of which was in the training of the run that predicted it." if of.held_out.all() else "."
+        )
+    name = of.evaluations[0].evaluation.run
+    seen = int((~of.held_out).sum())
+    return f"Predictions of {name} for {counted(len(of.samples), 'sample')} ({', '.join(splits)}), " + (
+        "none of which was in its training." if not seen else f"{seen:,} of which were in its training."
+    )
+
+
+def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
+    """Those of the order's classes by falling loss, else by rising share of what is right."""
+    chosen = [
+        sample
+        for sample in samples
+        if (not order.true or order.true in (sample.true or ()))
+        and (not order.predicted or order.predicted in (sample.predicted or ()))
+    ]
+
+    def badness(sample: ReviewedSample) -> float:
+        if sample.loss is not None:
+            return sample.loss if not np.isnan(sample.loss) else float("inf")
+        return -sample.correct if sample.correct is not None else 0.0
+
+    return sorted(chosen, key=badness, reverse=True)[: order.worst]
+
+
+def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
+    """Those among the samples that were held out, the most probable first, and how many are expected."""
+    if of.probabilities is None or of.true is None:
+        of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
+        return [], 0
+    if not of.held_out.all():
+        count = int((~of.held_out).sum())
+        of.missing.append(
+            f"{counted(count, 'sample')} the model was trained with are left out of the search for wrong labels. "
+            "A cross-validation includes them (footplate review RUN --cross-validate 5)."
+        )
+    rows = np.flatnonzero(of.held_out).tolist()
+    if not rows:
+        return [], 0
+    probabilities = of.probabilities[rows].astype(np.float64)
+    samples = [of.samples[row] for row in rows]
+    true = [of.true[row] for row in rows]
+    classes = of.evaluations[0].evaluation.classes
+    found: list[tuple[float, LabelIssue]] = []
+    expected = 0.0
+    if of.evaluations[0].evaluation.task == "classification":
+        labels = np.array([numbers[0] for numbers in true], np.int64)
+        expected = expected_errors(probabilities, labels)
+        found += _issues(samples, probabilities, labels, classes)
+    else:  # each label for itself, as a question with two answers
+        for number, name in enumerate(classes):
+            either = np.stack([1 - probabilities[:, number], probabilities[:, number]], 1)
+            labels = np.array([number in numbers for numbers in true], np.int64)
+            expected += expected_errors(either, labels)
+            found += _issues(samples, either, labels, ("", name))
+    return [issue for _, issue in sorted(found, key=lambda each: each[0])], round(expected)
+
+
+def _issues(
+    samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
+) -> Iterator[tuple[float, LabelIssue]]:
+    """Each with how far its label leads. `probabilities` [n, K] and `labels` [n] are of the samples, `names` of K classes."""
+    lead = margins(probabilities, labels)
+    for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
+        given, suggested = int(labels[row]), int(probabilities[row].argmax())
+        yield (
+            float(lead[row]),
+            LabelIssue(
+                sample=samples[row],
+                given=names[given],
+                suggested=names[suggested],
+                probability=float(probabilities[row, given]),
+                suggested_probability=float(probabilities[row, suggested]),
+            ),
+        )
+
+
+def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
+    """Pairs of different splits first, of these those with differing labels."""
+    if of.data is None:
+        return []
+    known = learnt(run)
+    data = open_data(known, of.evaluations[0].evaluation.dataset, "all")
+    if not all(isinstance(samples, ImageSet) for _, samples in data.parts):
+        of.missing.append("Duplicates are looked for among images, which this task's samples are not.")
+        return []
+    if len(data) > MOST:
+        of.missing.append(f"Duplicates were not looked for: there are more than {MOST:,} images.")
+        return []
+    splits = [samples for _, samples in data.parts if isinstance(samples, ImageSet)]
+
+    def progressed(done: int) -> None:
+        if done % 100 == 0:
+            say(Progress(fraction=done / len(data), what="Comparing images"))
+
+    say(Progress(fraction=0.0, what="Comparing images"))
+    prints = prints_of(splits, known.channels, max(1, known.job.loader_workers), progressed)
+    if unread := int((~prints.read).sum()):
+        of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
+    evaluation = of.evaluations[0].evaluation
+    samples = _all_samples(data, evaluation.task, evaluation.classes)
+    found = [_pair(samples, pair) for pair in pairs_of(prints)]
+    found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
+    if len(found) > MOST_PAIRS:
+        of.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MOST_PAIRS:,} are kept.")
+    return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MOST_PAIRS]]
+
+
+def _all_samples(data: EvaluationData, task: str, classes: Sequence[str]) -> list[ReviewedSample]:
+    """Those of all splits, with their classes where they have any."""
+    found = []
+    for split, samples in data.parts:
+        assert isinstance(samples, ImageSet)
+        for index in range(len(samples)):
+            true: tuple[str, ...] | None = None
+            if task == "classification":
+                true = (classes[int(samples.targets[index])],)
+            elif task == "multilabel":
+                true = tuple(classes[number] for number in samples.targets[index].nonzero().flatten().tolist())
+            path = samples.path(index)
+            found.append(ReviewedSample(path=path, file=file_of(samples, index, path) or "", split=split, true=true))
+    return found
+
+
+def _pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePair:
+    first, second = samples[pair.first], samples[pair.second]
+    return DuplicatePair(first=first, second=second, distance=pair.distance, labels_differ=first.true != second.true)
+
+
+def _same_file(pair: DuplicatePair) -> bool:
+    """Whether both are equal byte by byte."""
+    if pair.distance or not pair.first.file or not pair.second.file:
+        return False
+    try:
+        if os.path.getsize(pair.first.file) != os.path.getsize(pair.second.file):
+            return False
+        one, other = (hashlib.blake2b(read_image(each.file)).digest() for each in (pair.first, pair.second))
+    except (OSError, UnusableFile):
+        return False
+    return one == other

@@ -1,0 +1,54 @@
+"""``footplate evaluate``: the real command on a real run, and what it prints of two."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.cli import evaluate
+from engine.runs.comparison import compare, mcnemar_test
+from engine.runs.evaluations import evaluations_of
+from tests.engine.cli.terminal import footplate
+from tests.support.trained_runs import make_colours, train
+from tests.support.worker_group import Forker
+
+
+def test_that_a_model_is_evaluated_on_a_folder_and_the_result_printed_and_kept(forker: Forker, tmp_path: Path) -> None:
+    run = train(forker, tmp_path, "classification").run
+    folder = make_colours(tmp_path / "other", {"test": 3})
+    broken = folder / "test" / "red" / "=broken.png"
+    broken.write_bytes(b"not an image")
+    table = tmp_path / "measures.csv"
+    words = ("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
+    answer = footplate(*words)
+    assert answer.code == 0, answer.err
+    (kept,) = evaluations_of(run.path)
+    evaluation = kept.evaluation
+    assert (evaluation.split, evaluation.samples) == ("test", 9)
+    assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
+    assert "Skipping test/red/=broken.png" in answer.err
+    assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f} % ", answer.out, re.MULTILINE)
+    assert answer.out.rstrip().endswith(f"Kept in {kept.folder}.")
+    with table.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert float(next(row["value"] for row in rows if row["measure"] == "auc")) == evaluation.measures["auc"].value
+    assert {row["class"] for row in rows} == {"", "blue", "green", "red"}
+
+    other = shutil.copytree(kept.folder, tmp_path / "kept")
+    lines = list(evaluate._compared(compare(kept, kept._replace(folder=other))))
+    assert lines[-1].endswith("p = 1 (McNemar's exact test).")
+    assert any(line.startswith("Top-1 accuracy") and "+0.0 %" in line for line in lines)
+
+    refusal = footplate("evaluate", str(run.path), str(tmp_path / "nowhere"))
+    assert refusal.code == 2
+    assert "There is no folder" in refusal.err
+
+
+@pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (1, 9, 0.021484375), (0, 10, 0.001953125)])
+def test_that_mcnemars_test_is_the_exact_binomial_one(one: int, other: int, p: float) -> None:
+    assert mcnemar_test(one, other).p == pytest.approx(p, rel=1e-9)
+    assert mcnemar_test(other, one).p == pytest.approx(p, rel=1e-9)

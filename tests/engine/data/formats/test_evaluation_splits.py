@@ -1,0 +1,144 @@
+"""What evaluation needs of formats: the test split of each, folders left whole, and classes made those of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.datasets.open_splits import open_recognised
+from engine.data.formats.class_mapping import map_classes
+from engine.data.formats.registry import recognise
+from tests.support.boxed import ONE, TWO, coco, voc, yolo
+from tests.support.clouds import make_clouds
+from tests.support.edges import make_edged
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
+from tests.support.trained_runs import make_colours, make_labelled
+
+COUNTS = {"train": 3, "val": 2, "test": 4}
+BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e": TWO, "f": ONE}}
+
+
+def with_test(folder: Path) -> Path:
+    """YOLO's folder, whose data.yaml names its test split, too."""
+    definition = folder / "data.yaml"
+    definition.write_text(definition.read_text() + "test: images/test\n")
+    return folder
+
+
+MAKERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "imagefolder": ("imagefolder", lambda folder: make_colours(folder, COUNTS)),
+    "labels": ("labels", lambda folder: make_labelled(folder, COUNTS)),
+    "masks": ("masks", lambda folder: make_masked(folder, COUNTS)),
+    "edges": ("edges", lambda folder: make_edged(folder, COUNTS)),
+    "points": ("points", lambda folder: make_clouds(folder, COUNTS)),
+    "voc": ("boxes", lambda folder: voc(folder, BOXED)),
+    "coco": ("boxes", lambda folder: coco(folder, BOXED)),
+    "yolo": ("boxes", lambda folder: with_test(yolo(folder, BOXED))),
+    "instances": ("instances", lambda folder: make_outlined(folder, COUNTS)),
+}
+
+
+def samples(split: Any) -> int:
+    return len(split.files)
+
+
+@pytest.mark.parametrize("kind", list(MAKERS))
+@pytest.mark.parametrize("val_fraction", [0.2, 0.0])
+def test_that_a_folder_gives_its_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
+    name, make = MAKERS[kind]
+    folder = make(tmp_path / "folder")
+    found = recognise(str(folder), val_fraction=val_fraction, seed=0, formats=(name,))
+    assert not errors(found.problems)
+    times = 3 if kind == "imagefolder" else 1
+    assert [samples(each) for each in (found.train, found.val, found.test)] == [
+        times * len(BOXED[split]) if name == "boxes" else times * count for split, count in COUNTS.items()
+    ]
+    opened = open_recognised(found, str(folder))
+    assert opened.test is not None
+    assert opened.test is not opened.val
+
+
+def test_that_test_images_that_serve_for_validation_are_one_split(tmp_path: Path) -> None:
+    folder = make_colours(tmp_path / "folder", {"train": 2, "test": 1})
+    for_training = recognise(str(folder), val_fraction=0.2, seed=0)
+    assert for_training.val is for_training.test
+    for_evaluation = recognise(str(folder), val_fraction=0.0, seed=0)
+    assert [samples(each) for each in (for_evaluation.train, for_evaluation.val, for_evaluation.test)] == [6, 0, 3]
+
+
+@pytest.mark.parametrize("kind", list(MAKERS))
+def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_path: Path) -> None:
+    name, _ = MAKERS[kind]
+    counts = {"test": 4}
+    only: dict[str, Callable[[Path], Any]] = {
+        "imagefolder": lambda folder: make_colours(folder, counts),
+        "labels": lambda folder: make_labelled(folder, counts),
+        "masks": lambda folder: make_masked(folder, counts),
+        "edges": lambda folder: make_edged(folder, counts),
+        "points": lambda folder: make_clouds(folder, counts),
+        "voc": lambda folder: voc(folder, {"test": BOXED["test"]}),
+        "coco": lambda folder: coco(folder, {"test": BOXED["test"]}),
+        "yolo": lambda folder: yolo(folder, {"test": BOXED["test"]}),
+        "instances": lambda folder: make_outlined(folder, counts),
+    }
+    folder = only[kind](tmp_path / "folder")
+    found = recognise(str(folder), val_fraction=0.0, seed=0, formats=(name,))
+    assert not errors(found.problems), found.problems
+    total = sum(samples(each) for each in (found.train, found.val, found.test) if each is not None)
+    assert total == (12 if kind == "imagefolder" else 4)
+    open_recognised(found, str(folder))
+
+
+def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tmp_path: Path) -> None:
+    boxes = recognise(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, formats=("boxes",))
+    assert boxes.classes == ("cat", "dog")
+    mapped, mapping = map_classes(boxes, ("bird", "dog"))
+    assert (mapping.missing, mapping.unknown, mapping.ignored) == (("bird",), ("cat",), 6)
+    test: Any = mapped.test
+    assert (test.labels.tolist(), np.diff(test.bounds).tolist()) == ([1, 1], [1, 0, 1, 0])
+    before: Any = boxes.test
+    assert test.boxes.tolist() == before.boxes[before.labels == 1].tolist()
+
+    outlined = recognise(
+        str(make_outlined(tmp_path / "outlined", COUNTS)), val_fraction=0.0, seed=0, formats=("instances",)
+    )
+    first = outlined.classes[0]
+    mapped, mapping = map_classes(outlined, ("nothing", first))
+    assert (mapping.unknown, mapping.ignored) == (outlined.classes[1:], None)
+    split: Any = mapped.test
+    original: Any = outlined.test
+    wanted = [[1] * labels.count(0) for labels in (source.labels() for source in original.sources)]
+    assert [source.labels() for source in split.sources] == wanted
+
+
+def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None:
+    labelled = recognise(
+        str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, formats=("labels",)
+    )
+    mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
+    before: Any = labelled.test
+    after: Any = mapped.test
+    assert after.labels.tolist() == np.stack([before.labels[:, 2], np.zeros(4, bool), before.labels[:, 0]], 1).tolist()
+    assert (mapping.missing, mapping.unknown) == (("grey",), ("green",))
+    assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labelled))
+
+    masked = recognise(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, formats=("masks",))
+    mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))
+    assert mapped.code is not None
+    assert masked.code is not None
+    assert mapped.code.values == (2, -1, 0)
+    assert set(mapped.code.ignored) == {*masked.code.ignored, 1}
+    opened: Any = open_recognised(mapped, str(tmp_path / "masked")).test
+    original: Any = open_recognised(masked, str(tmp_path / "masked")).test
+    plane, wanted = opened.class_plane(0), original.class_plane(0)
+    assert np.array_equal(plane, np.array([2, 255, 0])[wanted.clip(max=2)].astype(np.uint8) | (wanted == 255) * 255)
+
+
+def _all(found: Any) -> list[Any]:
+    return [found.train, found.val, found.test]

@@ -1,0 +1,47 @@
+"""The folds of a cross-validation hold each training image out exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.contract.job import Job
+from engine.data.datasets.images import DatasetError, ImageSet
+from engine.data.datasets.open_splits import open_splits
+from engine.tasks import TASKS
+from tests.support.lines import make_lined
+from tests.support.trained_runs import make_colours, make_labelled
+
+
+def names(samples: object) -> list[str]:
+    assert isinstance(samples, ImageSet)
+    return [samples.path(index) for index in range(len(samples))]
+
+
+@pytest.mark.parametrize("divided", [True, False])
+@pytest.mark.parametrize("task", ["classification", "multilabel"])
+def test_that_every_training_image_is_held_out_once(task: str, divided: bool, tmp_path: Path) -> None:
+    make = make_colours if task == "classification" else make_labelled
+    folder = make(tmp_path, {"train": 11, "val": 4} if divided else {"train": 11})
+    folder = folder if divided else folder / "train"
+    job = Job(task=task, dataset=str(folder), val_fraction=0.3)
+    plain = TASKS[task].splits(job)
+    every = names(plain.train) + ([] if divided else names(plain.val))
+    held_out: list[str] = []
+    for number in range(1, 4):
+        splits = TASKS[task].splits(Job(task=task, dataset=str(folder), fold=f"{number}/3"))
+        train, val = names(splits.train), names(splits.val)
+        assert sorted(train + val) == sorted(every)
+        held_out += val
+        if task == "classification":
+            assert isinstance(splits.val, ImageSet)
+            assert np.bincount(splits.val.targets.numpy()).min() >= 3
+    assert sorted(held_out) == sorted(every)
+
+
+def test_that_what_cannot_be_divided_says_so(tmp_path: Path) -> None:
+    lined = make_lined(tmp_path, {"train": 3, "val": 2})
+    with pytest.raises(DatasetError, match="has no fold"):
+        open_splits(str(lined), val_fraction=0.2, seed=0, formats=("masks",), fold="1/3")

@@ -1,0 +1,72 @@
+"""Intervals against a bootstrap of plain NumPy, for metrics of counters, of rows, and of what is in neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.inference.evaluation import bootstrap
+from engine.inference.evaluation.bootstrap import Values, intervals_of, resampled, weights_of
+from engine.inference.evaluation.sample_states import Recorder, States
+from engine.metrics.base import Metric
+
+
+class Mean(Metric):
+    """The mean of the outputs, three times: by counters, by rows, and by a list that is in neither."""
+
+    def __init__(self) -> None:
+        self.counters = torch.zeros(2, dtype=torch.float64)
+        self.rows = torch.empty((0, 1), dtype=torch.float64)
+        self.values: list[float] = []
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        self.counters = self.counters + torch.tensor([outputs.sum(), len(outputs)], dtype=torch.float64)
+        self.rows = torch.cat([self.rows, outputs[:, None].double()])
+        self.values += outputs.tolist()
+
+    def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
+        self.values = [value for values in all_gather(self.values) for value in values]
+
+    def compute(self) -> dict[str, float]:
+        total, count = self.counters.tolist()
+        return {"counters": total / count, "rows": float(self.rows.mean()), "other": float(np.mean(self.values))}
+
+
+def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "MOST", 200)
+    values = torch.from_numpy(np.random.default_rng(0).normal(3, 2, 40))
+    order = np.random.default_rng(1).permutation(40)
+    parts = []
+    for chunk in (order[:15], order[15:]):
+        recorder = Recorder()
+        for index in chunk:
+            metric = Mean()
+            metric.update(values[index : index + 1], values[index : index + 1])
+            recorder.add(metric)
+        parts.append(recorder.packed())
+    states = States(parts, np.argsort(order))
+
+    def of(weights: np.ndarray) -> Values:
+        return Values(states.fill(Mean(), weights).compute(), {})
+
+    draws = resampled(40, of, lambda share: None)
+    found, _ = intervals_of(of(np.ones(40, np.int64)), draws)
+    plain = values.numpy()
+    means = [np.repeat(plain, weights_of(number, 40)).mean() for number in range(200)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    for each in found.values():
+        assert (each.value, each.low, each.high) == pytest.approx((plain.mean(), low, high), abs=1e-9)
+    deviation = plain.std() / np.sqrt(40)
+    assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.2)
+
+
+def test_that_a_single_sample_has_no_interval() -> None:
+    draws = resampled(1, lambda weights: Values({"x": 1.0}, {"y": (None, 0.5)}), lambda share: None)
+    measures, per_class = intervals_of(Values({"x": 1.0}, {"y": (None, 0.5)}), draws)
+    assert (measures["x"].value, measures["x"].low) == (1.0, None)
+    assert per_class["y"][0] is None

@@ -1,0 +1,96 @@
+"""Average precision by size against pycocotools, and the kinds of errors by cases whose kinds are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from engine.inference.evaluation.object_analysis import SIZES, BoxObjects
+from engine.metrics.average_precision import Floats, box_overlaps
+from engine.metrics.detection_errors import KINDS, costs, judge_errors
+from tests.support.coco_reference import CLASSES, images, precisions
+
+SCALE = 5.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_that_average_precision_by_size_is_that_of_pycocotools(seed: int) -> None:
+    given = images(seed)
+    metric = BoxObjects(CLASSES, SCALE)
+    for image in given:
+        found = np.column_stack([image["found"], image["scores"], image["classes"]])
+        true = np.column_stack([image["true"], image["true_classes"], image["ignored"]])
+        metric.update(torch.from_numpy(found)[None], torch.from_numpy(true)[None])
+    found_any = False
+    for size, ours in metric.by_size().items():
+        theirs = precisions(given, "bbox", size=size, scale=SCALE)
+        assert np.nan_to_num(ours, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
+        found_any |= bool((theirs > 0).any())
+        there = theirs[theirs[:, 0] >= 0]
+        if len(there):
+            assert metric.compute()[f"ap_{size}"] == pytest.approx(there.mean(), abs=1e-9)
+    assert found_any
+    assert list(metric.by_size()) == list(SIZES)
+
+
+def box(left: float, wide: float = 10) -> list[float]:
+    return [left, 0.0, left + wide, 10.0]
+
+
+# Two classes; objects of class 0 at 0 and 100, of class 1 at 200.
+TRUE = np.array([box(0), box(100), box(200)])
+TRUE_CLASSES = np.array([0, 0, 1])
+
+
+def errors(
+    found: list[tuple[list[float], int, float]],
+) -> tuple[dict[str, tuple[int, float]], list[str]]:
+    """The costs of the kinds of errors, and the kind of each detection."""
+    boxes = np.array([each[0] for each in found])
+    classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
+    ignored = np.zeros(3, bool)
+    judged = judge_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
+    counts: Floats = np.array([2.0, 1.0])
+    missed = np.bincount(judged.missed, minlength=2).astype(float)
+    kinds = ["right" if number < 0 else KINDS[int(number)] for number in judged.rows[:, 3]]
+    return costs(judged.rows, counts, missed), kinds
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        ((box(206), 1, 0.8), "localisation"),  # IoU 0.25 with the object at 200
+        ((box(200), 0, 0.8), "classification"),
+        ((box(206), 0, 0.8), "both"),
+        ((box(1), 0, 0.8), "duplicate"),  # of the one at 0, which is found
+        ((box(50), 0, 0.8), "background"),
+    ],
+)
+def test_that_a_wrong_detection_is_of_the_kind_that_it_was_made(
+    wrong: tuple[list[float], int, float], kind: str
+) -> None:
+    found, kinds = errors([(box(0), 0, 0.9), (box(100), 0, 0.7), wrong])
+    assert sorted(kinds) == sorted(["right", "right", kind])
+    assert {name: count for name, (count, _) in found.items() if count} == (
+        {kind: 1} if kind in ("localisation", "classification") else {kind: 1, "missed": 1}
+    )
+    # Class 0 is found whole, but for what a wrong detection of it between the two takes from it.
+    of_class_0 = (51 + 50 * (2 / 3)) / 101 if wrong[1] == 0 else 1.0
+    base = of_class_0 / 2
+    mended = {"localisation": 1.0, "classification": 1.0}.get(kind, 0.5)
+    assert found[kind][1] == pytest.approx(mended - base, abs=1e-9)
+
+
+def test_that_missed_objects_cost_what_they_take_from_recall() -> None:
+    found, kinds = errors([(box(0), 0, 0.9), (box(200), 1, 0.9)])
+    assert kinds == ["right", "right"]
+    assert found["missed"] == (1, pytest.approx(1 - (51 / 101 + 1) / 2, abs=1e-9))
+    assert all(found[kind] == (0, 0) for kind in KINDS)
+
+
+def test_that_of_several_errors_about_one_object_the_surest_alone_is_mended() -> None:
+    found, kinds = errors([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
+    assert sorted(kinds) == ["classification", "localisation", "localisation"]
+    assert found["classification"] == (1, pytest.approx(0.5, abs=1e-9))
+    assert found["localisation"][1] == 0  # the object goes to the surer one

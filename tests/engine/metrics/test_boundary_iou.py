@@ -1,0 +1,38 @@
+"""Boundary IoU against its definition: the pixels of a mask that an erosion, step by step, takes away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import binary_erosion
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.metrics.boundary_iou import BoundaryMetric, width_of
+
+
+def strip(mask: np.ndarray) -> np.ndarray:
+    eroded = binary_erosion(mask, np.ones((3, 3)), iterations=width_of(*mask.shape), border_value=0)
+    return mask & ~eroded
+
+
+def test_that_it_is_that_of_its_definition() -> None:
+    random = np.random.default_rng(0)
+    coarse = random.integers(0, 3, (2, 2, 5, 6))
+    found, true = coarse.repeat(16, 2).repeat(16, 3)
+    true = np.roll(true, 3, 2)
+    true[0, :9] = NO_CLASS
+    metric = BoundaryMetric(4)
+    for image in range(2):
+        scores = torch.nn.functional.one_hot(torch.from_numpy(found[image]), 4).permute(2, 0, 1)
+        metric.update(scores[None].float(), torch.from_numpy(true[image])[None])
+    for number in range(3):
+        both = either = 0
+        for plane, other in zip(found, true, strict=True):
+            one = strip((plane == number) & (other != NO_CLASS))
+            two = strip(other == number)
+            both, either = both + (one & two).sum(), either + (one | two).sum()
+        assert metric.per_class()["Boundary IoU"][number] == pytest.approx(both / either, abs=1e-9)
+    assert metric.per_class()["Boundary IoU"][3] is None
+    shares = [share for share in metric.per_class()["Boundary IoU"] if share is not None]
+    assert metric.compute()["boundary_iou"] == pytest.approx(np.mean(shares))

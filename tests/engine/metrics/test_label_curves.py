@@ -1,0 +1,98 @@
+"""Curves of labels, and calibration, against scikit-learn and plain NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, log_loss, precision_recall_curve, roc_auc_score, roc_curve
+
+from engine.metrics import calibration
+from engine.metrics.label_curves import (
+    MOST_POINTS,
+    RankedScores,
+    average_precision,
+    best_f1,
+    precision_recall,
+    roc,
+    roc_area,
+    thinned,
+)
+
+
+def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of which many are equal, and what is true."""
+    random = np.random.default_rng(seed)
+    scores = (random.integers(0, 60, count) / 60).astype(np.float32)
+    return scores, random.random(count) < scores
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_that_areas_and_curves_are_those_of_scikit_learn(seed: int) -> None:
+    scores, true = drawn(seed)
+    weights = np.random.default_rng(seed).integers(0, 4, len(scores))
+    ranked = RankedScores(scores, true)
+    for given in (None, weights):
+        counts = ranked.counts(given)
+        assert average_precision(counts) == pytest.approx(
+            average_precision_score(true, scores, sample_weight=given), abs=1e-9
+        )
+        assert roc_area(counts) == pytest.approx(roc_auc_score(true, scores, sample_weight=given), abs=1e-9)
+    precision, recall, thresholds = precision_recall_curve(true, scores)
+    curve = precision_recall(ranked.counts())
+    assert curve.x == pytest.approx(recall[:-1][::-1])
+    assert curve.y == pytest.approx(precision[:-1][::-1])
+    assert curve.thresholds == pytest.approx(thresholds[::-1])
+    false_rate, true_rate, _ = roc_curve(true, scores, drop_intermediate=False)
+    assert np.column_stack(roc(ranked.counts())[:2]) == pytest.approx(np.column_stack([false_rate, true_rate]))
+    f1 = 2 * curve.x * curve.y / (curve.x + curve.y).clip(1e-12)
+    assert best_f1(curve) == (curve.thresholds[f1.argmax()], f1.max())
+
+
+def test_that_a_class_without_positives_or_others_has_no_area() -> None:
+    scores = np.array([0.1, 0.4], np.float32)
+    none, every = (RankedScores(scores, np.full(2, value)).counts() for value in (False, True))
+    assert (average_precision(none), roc_area(none)) == (None, None)
+    assert (average_precision(every), roc_area(every)) == (1.0, None)
+
+
+def test_that_a_long_curve_keeps_its_ends_and_its_shape() -> None:
+    random = np.random.default_rng(0)
+    scores = random.random(20_000)
+    curve = roc(RankedScores(scores, random.random(20_000) < scores).counts())
+    fewer = thinned(curve)
+    assert len(fewer.x) <= MOST_POINTS
+    assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
+    assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
+
+
+def test_that_the_calibration_error_is_that_of_its_definition() -> None:
+    random = np.random.default_rng(1)
+    confidence = np.append(random.random(500), [0, 1, 1 / 15])
+    right = (random.random(503) < confidence**2).astype(float)
+    total = 0.0
+    for number in range(15):
+        low, high = number / 15, (number + 1) / 15
+        inside = (confidence > low) & (confidence <= high) if number else confidence <= high
+        if inside.any():
+            total += inside.sum() * abs(confidence[inside].mean() - right[inside].mean())
+    assert calibration.expected_error(calibration.bins(confidence, right)) == pytest.approx(total / 503, abs=1e-9)
+
+
+def test_that_the_temperature_is_that_by_which_logits_were_sharpened() -> None:
+    random = np.random.default_rng(2)
+    logits = random.normal(0, 2, (6000, 4))
+    likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    true = (likely.cumsum(1) > random.random((6000, 1))).argmax(1)
+    sharp = np.exp(2.5 * logits)
+    sharp /= sharp.sum(1, keepdims=True)
+    fitted = calibration.fit_temperature(sharp.astype(np.float32), true)
+    assert fitted is not None
+    assert fitted.temperature == pytest.approx(2.5, rel=0.1)
+    assert fitted.ece[1] < fitted.ece[0] / 3
+    assert fitted.loss[0] == pytest.approx(log_loss(true[1::2], sharp[1::2], labels=range(4)), rel=1e-4)
+    of_labels = calibration.fit_temperature_of_labels(
+        1 / (1 + np.exp(-2.5 * logits)), random.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    )
+    assert of_labels is not None
+    assert of_labels.temperature == pytest.approx(2.5, rel=0.1)
+    assert calibration.fit_temperature(sharp[:30], true[:30]) is None

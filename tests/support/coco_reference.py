@@ -1,0 +1,106 @@
+"""Objects and detections, and what pycocotools measures of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as coding
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+CLASSES = 3
+SIDE = 48
+Image = dict[str, Any]
+
+
+def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
+    """Objects, a tenth of them ignored, and detections of which most lie near an object; the last class has no objects."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        objects = int(generator.integers(0, crowded))
+        true = boxes(generator, objects)
+        classes = generator.integers(0, CLASSES - 1, objects)
+        near = generator.integers(0, max(1, objects), 3 * crowded if objects else 0)
+        found = np.concatenate([true[near] + generator.normal(0, 2, (len(near), 4)), boxes(generator, crowded)])
+        found = np.sort(found.reshape(-1, 2, 2), 1).reshape(-1, 4).clip(0, SIDE)
+        kinds = np.concatenate([classes[near], generator.integers(0, CLASSES, crowded)])
+        made.append(
+            {
+                "true": true,
+                "true_classes": classes,
+                "ignored": generator.random(objects) < 0.1,
+                "found": found,
+                "classes": kinds,
+                # Of few values, so that some are equal.
+                "scores": generator.integers(1, 40, len(found)) / 40,
+            }
+        )
+    return made
+
+
+def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    corners = generator.uniform(0, SIDE - 20, (count, 2))
+    return np.concatenate([corners, corners + generator.uniform(4, 20, (count, 2))], 1)
+
+
+def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The ellipses in boxes."""
+    y, x = np.mgrid[:SIDE, :SIDE] + 0.5
+    made = np.zeros((len(given), SIDE, SIDE), bool)
+    for mask, (left, top, right, bottom) in zip(made, given.tolist(), strict=True):
+        across, down = max(right - left, 1e-9) / 2, max(bottom - top, 1e-9) / 2
+        mask[:] = ((x - left - across) / across) ** 2 + ((y - top - down) / down) ** 2 <= 1
+    return made
+
+
+def precisions(
+    given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """pycocotools' average precision of objects of a size, [classes, 10], -1 where a class has none; of boxes in images made
+    `scale` times as large."""
+    truth, found = COCO(), []
+    annotations = []
+    for number, image in enumerate(given, 1):
+        for box, mask, of_class, ignored in zip(
+            image["true"], masks(image["true"]), image["true_classes"], image["ignored"], strict=True
+        ):
+            left, top, right, bottom = (box * scale).tolist()
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": int(of_class) + 1,
+                    "bbox": [left, top, right - left, bottom - top],
+                    "area": (right - left) * (bottom - top),
+                    "segmentation": coding.encode(np.asfortranarray(mask.astype(np.uint8))),
+                    "iscrowd": int(ignored),
+                }
+            )
+        for box, mask, of_class, score in zip(
+            image["found"], masks(image["found"]), image["classes"], image["scores"], strict=True
+        ):
+            left, top, right, bottom = (box * scale).tolist()
+            entry = {"image_id": number, "category_id": int(of_class) + 1, "score": float(score)}
+            if kind == "bbox":
+                entry["bbox"] = [left, top, right - left, bottom - top]
+            else:
+                entry["segmentation"] = coding.encode(np.asfortranarray(mask.astype(np.uint8)))
+            found.append(entry)
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.dataset = {
+            "info": {},
+            "images": [{"id": number, "width": SIDE, "height": SIDE} for number in range(1, len(given) + 1)],
+            "annotations": annotations,
+            "categories": [{"id": number} for number in range(1, CLASSES + 1)],
+        }
+        truth.createIndex()
+        evaluation = COCOeval(truth, truth.loadRes(found), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+    area = evaluation.params.areaRngLbl.index(size)
+    found_precisions: np.ndarray[Any, np.dtype[np.float64]] = evaluation.eval["precision"][:, :, :, area, -1]
+    return found_precisions.mean(1).T
