@@ -30,7 +30,7 @@ EMPTY = (
 
 
 class ComparisonPage(QWidget):
-    """Compares an evaluation with another of the same samples, which is chosen. Looks for such when it comes into sight.
+    """Compares an evaluation with another of the same samples, which is chosen.
 
     Signals: samples_wanted(object, str) - the samples with these paths are asked for, with what they are in words.
     """
@@ -60,8 +60,7 @@ class ComparisonPage(QWidget):
         self._opened = opened
         self.comparison = None
         self._clear()
-        if self.isVisible():
-            self.look()
+        self.look()
 
     def look(self) -> None:
         """Looks which evaluations there are to compare with."""

@@ -79,6 +79,8 @@ class CurvesPage(QWidget):
         self.best.setEnabled(best is not None)
         self.best.setText("Best F1" if best is None else f"Best F1 at {best:.2f}")
         self.roc.setVisible(not objects)
+        for plot in (self.precision, self.roc):
+            plot.repaint_all()
         self._read(curve)
         self.threshold.set(USUAL if best is None else best)
 
@@ -108,13 +110,15 @@ class CurvesPage(QWidget):
     def _follow(self) -> None:
         curve = self.curve()
         found = self._outcomes.get(curve.class_index) if curve is not None else None
-        self.precision.repaint_all()
-        self.roc.repaint_all()
         if found is None:
+            for plot in (self.precision, self.roc):
+                plot.mark(None, None)
             self.counts.show_rows([])
             self.words.setText("")
             return
         at = found.at(self.threshold.value())
+        self.precision.mark(at.recall, at.precision)
+        self.roc.mark(at.false_positive_rate, at.recall)
         name = self.classes.titles.get(self.classes.value(), "")
         wrong = NOT_KNOWN if at.false_positives is None else f"{at.false_positives:,} wrong"
         negatives = NOT_KNOWN if at.true_negatives is None else f"{at.true_negatives:,} right"
@@ -132,10 +136,6 @@ class CurvesPage(QWidget):
         if curve is None:
             return
         self.precision.plot(list(curve.recall), list(curve.precision), pen=pg.mkPen(theme.colors().accent, width=2))
-        found = self._outcomes.get(curve.class_index)
-        if found is not None:
-            at = found.at(self.threshold.value())
-            self.precision.point(at.recall, at.precision)
 
     def _draw_roc(self) -> None:
         curve = self.curve()
@@ -144,10 +144,6 @@ class CurvesPage(QWidget):
         self.roc.diagonal()
         pen = pg.mkPen(theme.colors().accent, width=2)
         self.roc.plot(list(curve.false_positive_rate), list(curve.true_positive_rate), pen=pen)
-        found = self._outcomes.get(curve.class_index)
-        if found is not None:
-            at = found.at(self.threshold.value())
-            self.roc.point(at.false_positive_rate, at.recall)
 
     def _lay_out(self) -> None:
         label = QLabel("Class")

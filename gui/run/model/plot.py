@@ -20,6 +20,7 @@ class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     def __init__(self, name: str, x_title: str, y_title: str) -> None:
         super().__init__()
         self._draw: Callable[[], None] = lambda: None
+        self._marker = pg.ScatterPlotItem(size=11)
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setMinimumSize(200, 160)
@@ -48,20 +49,21 @@ class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
             axis = self.getAxis(side)
             axis.setPen(colors.border)
             axis.setTextPen(colors.muted)
+        self._marker.setBrush(colors.text)
+        self._marker.setPen(pg.mkPen(colors.panel, width=1.5))
         self.clear()
         self._draw()
+        self.addItem(self._marker)
 
     def diagonal(self) -> None:
         """The dashed line from the lower left corner to the upper right."""
         pen = pg.mkPen(theme.colors().text, width=1, style=Qt.PenStyle.DashLine)
         self.plot([0, 1], [0, 1], pen=pen)
 
-    def point(self, x: float | None, y: float | None) -> None:
+    def mark(self, x: float | None, y: float | None) -> None:
         """Marks a point, where both are known."""
-        if x is not None and y is not None:
-            colors = theme.colors()
-            pen = pg.mkPen(colors.panel, width=1.5)
-            self.plot([x], [y], pen=None, symbol="o", symbolSize=11, symbolBrush=colors.text, symbolPen=pen)
+        there = x is not None and y is not None
+        self._marker.setData([x] if there else [], [y] if there else [])
 
 
 def caption(text: str = "", kind: str = "muted") -> QLabel:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TypeVar
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
@@ -17,9 +20,12 @@ from gui.sources.evaluations import OpenedEvaluation
 TITLES = ("Metrics", "Classes", "Curves", "Calibration", "Errors", "Samples", "Compare")
 METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
 
+_Page = TypeVar("_Page", bound=QWidget)
+
 
 class ResultView(QWidget):
-    """Shows one evaluation. The page on screen stays so from one to the next, where that has it.
+    """Shows one evaluation. Each page is made, and given the evaluation, when it first comes into sight, since nobody should wait
+    for those that are not looked at. The page on screen stays so from one evaluation to the next, where that has it.
 
     Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
     """
@@ -29,38 +35,64 @@ class ResultView(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.opened: OpenedEvaluation | None = None
+        self._devices: tuple[str, ...] = ()
+        self._stale: set[int] = set()
         self.tabs = QTabBar()
         self.tabs.setAccessibleName("Parts of the evaluation")
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
-        self.summary = SummaryPage()
-        self.classes = ClassesPage()
-        self.curves = CurvesPage()
-        self.calibration = CalibrationPage()
-        self.errors = BoxErrorsPage()
-        self.samples = SamplesPage()
-        self.comparison = ComparisonPage()
         self.pages = QStackedWidget()
-        for title, page in zip(
-            TITLES,
-            (self.summary, self.classes, self.curves, self.calibration, self.errors, self.samples, self.comparison),
-            strict=True,
-        ):
+        self._places: list[QVBoxLayout] = []
+        for title in TITLES:
             self.tabs.addTab(title)
-            self.pages.addWidget(page)
+            holder = QWidget()
+            self._places.append(QVBoxLayout(holder))
+            self._places[-1].setContentsMargins(0, 0, 0, 0)
+            self.pages.addWidget(holder)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addWidget(self.tabs)
         layout.addWidget(self.pages, 1)
         self.tabs.currentChanged.connect(self._turn)
-        self.comparison.samples_wanted.connect(self._show_samples)
-        self.classes.cell_opened.connect(self._show_cell)
-        self.samples.message.connect(self.message)
+
+    @cached_property
+    def summary(self) -> SummaryPage:
+        return self._put(METRICS, SummaryPage())
+
+    @cached_property
+    def classes(self) -> ClassesPage:
+        page = self._put(CLASSES, ClassesPage())
+        page.cell_opened.connect(self._show_cell)
+        return page
+
+    @cached_property
+    def curves(self) -> CurvesPage:
+        return self._put(CURVES, CurvesPage())
+
+    @cached_property
+    def calibration(self) -> CalibrationPage:
+        return self._put(CALIBRATION, CalibrationPage())
+
+    @cached_property
+    def errors(self) -> BoxErrorsPage:
+        return self._put(ERRORS, BoxErrorsPage())
+
+    @cached_property
+    def samples(self) -> SamplesPage:
+        page = self._put(SAMPLES, SamplesPage())
+        page.message.connect(self.message)
+        return page
+
+    @cached_property
+    def comparison(self) -> ComparisonPage:
+        page = self._put(COMPARE, ComparisonPage())
+        page.samples_wanted.connect(self._show_samples)
+        return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
         """Shows `opened`, whose model is run on `devices` where that is asked for."""
-        self.opened = opened
+        self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         there = {
             METRICS: True,
@@ -71,23 +103,45 @@ class ResultView(QWidget):
             SAMPLES: len(opened.samples) > 0,
             COMPARE: True,
         }
+        self._stale = {number for number, shown in there.items() if shown}
         for number, shown in there.items():
             self.tabs.setTabVisible(number, shown)
         self.tabs.update()  # a tab that has come back is not always drawn
         if not there[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(METRICS)
-        for page in (self.summary, self.classes, self.curves, self.calibration, self.errors, self.comparison):
-            page.show_evaluation(opened)
-        self.samples.show_evaluation(opened, devices)
+        self._fill(self.tabs.currentIndex())
 
     def close_work(self) -> None:
         """Ends what goes on in the background, for the end of the window."""
-        self.samples.close_work()
+        if "samples" in self.__dict__:
+            self.samples.close_work()
 
-    def _turn(self, page: int) -> None:
-        self.pages.setCurrentIndex(page)
-        if page == COMPARE:
-            self.comparison.look()
+    def _put(self, number: int, page: _Page) -> _Page:
+        self._places[number].addWidget(page)
+        return page
+
+    def _turn(self, number: int) -> None:
+        self.pages.setCurrentIndex(number)
+        self._fill(number)
+
+    def _fill(self, number: int) -> None:
+        """Gives a page the evaluation, where it has not got it yet."""
+        opened = self.opened
+        if opened is None or number not in self._stale:
+            return
+        self._stale.discard(number)
+        if number == SAMPLES:
+            self.samples.show_evaluation(opened, self._devices)
+            return
+        name = {
+            METRICS: "summary",
+            CLASSES: "classes",
+            CURVES: "curves",
+            CALIBRATION: "calibration",
+            ERRORS: "errors",
+            COMPARE: "comparison",
+        }[number]
+        getattr(self, name).show_evaluation(opened)
 
     def _show_samples(self, paths: frozenset[str], told: str) -> None:
         opened = self.opened

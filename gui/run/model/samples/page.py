@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, Signal
@@ -67,15 +67,13 @@ class SamplesPage(QWidget):
         """Shows the samples of `opened`; `devices` are where its model is to be run for heat maps."""
         self._opened = opened
         self.wall.thumbnails.forget()
-        self.wall.shown.show_rows((), (), ())
+        self.wall.shown.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.shown.marked = set()
         in_background(partial(read_marks, opened.kept), self, partial(self._take_marks, opened), raise_again)
         self._offer(opened)
-        self.review.show_evaluation(opened)
-        self._marks_changed()
-        self._rank()
+        self.review.show_evaluation(opened)  # which has all of them shown
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
         """Shows the samples of one cell of the confusion matrix: of a true class, taken for a class."""
@@ -99,7 +97,7 @@ class SamplesPage(QWidget):
         if not 0 <= position < len(shown.rows):
             return
         self.wall.choose(position)
-        self.detail.show_sample(shown.rows, position, shown.files[position])
+        self.detail.show_sample(shown.rows, position, shown.file(position))
         self.detail.show_marked(shown.rows[position] in shown.marked)
         if self.stack.currentIndex() != DETAIL:
             self.stack.setCurrentIndex(DETAIL)
@@ -156,7 +154,7 @@ class SamplesPage(QWidget):
         else:
             with QSignalBlocker(self.only_marked):
                 self.only_marked.setChecked(False)
-            self._show(opened, suspects.rows[:MOST], suspects.captions[:MOST], suspects.told)
+            self._show(opened, suspects.rows[:MOST], suspects.captions.__getitem__, suspects.told)
         self._marks_changed()
 
     def _rank(self, only: frozenset[int] | None = None) -> None:
@@ -168,13 +166,13 @@ class SamplesPage(QWidget):
         found = ranked(opened.samples, choice)
         rows = found[:MOST].tolist()
         told = _told(len(found), len(rows), len(opened.samples))
-        self._show(opened, rows, [short_caption(opened, row) for row in rows], told)
+        self._show(opened, rows, partial(short_caption, opened), told)
 
     def _show(
-        self, opened: OpenedEvaluation, rows: Sequence[int], captions: Sequence[tuple[str, str]], told: str
+        self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], told: str
     ) -> None:
         before = self.wall.shown.rows[self.wall.current()] if self.wall.current() >= 0 else None
-        self.wall.shown.show_rows(rows, [sample_file(opened, row) for row in rows], captions)
+        self.wall.shown.show_rows(rows, partial(sample_file, opened), caption)
         self.told.setText(told)
         if rows:
             self.wall.choose(rows.index(before) if before in rows else 0)

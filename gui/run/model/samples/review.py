@@ -25,11 +25,18 @@ ALL, LABELS, TWICE = "all", "labels", "twice"
 
 
 class Suspects(NamedTuple):
-    """Samples that something is said of: their rows, in order, two lines on each, and what they are in words."""
+    """Samples that something is said of: their rows, in order, two lines on each row, and what they are in words."""
 
     rows: tuple[int, ...]
-    captions: tuple[tuple[str, str], ...]
+    captions: dict[int, tuple[str, str]]
     told: str
+
+
+class _Read(NamedTuple):
+    """A review, and the rows of its evaluation by split and path."""
+
+    review: Review
+    rows: dict[tuple[str, str], int]
 
 
 class ReviewBar(QWidget):
@@ -83,10 +90,8 @@ class ReviewBar(QWidget):
         self.child.cancel()
         self.work.rest()
         self._opened, self.review = opened, None
-        samples = opened.samples
-        self._rows = {key: row for row, key in enumerate(zip(samples.splits, samples.paths, strict=True))}
         self._offer()
-        in_background(partial(_newest, opened.kept.folder), self, partial(self._take, opened), expected_of_a_disk)
+        in_background(partial(_newest, opened), self, partial(self._take, opened), expected_of_a_disk)
 
     def choose_all(self) -> None:
         """Shows all samples again, without telling of it."""
@@ -118,14 +123,19 @@ class ReviewBar(QWidget):
     def _done(self, path: str) -> None:
         opened = self._opened
         self.work.rest()
-        in_background(partial(_read, Path(path)), self, partial(self._take, opened), expected_of_a_disk)
+        if opened is not None:
+            in_background(partial(_read, opened, Path(path)), self, partial(self._fresh, opened), expected_of_a_disk)
 
-    def _take(self, opened: OpenedEvaluation | None, review: Review | None) -> None:
-        if opened is self._opened and review is not None:
-            self.review = review
+    def _fresh(self, opened: OpenedEvaluation, read: _Read | None) -> None:
+        """What was found just now is shown at once."""
+        self._take(opened, read)
+        if read is not None and read.review.label_issues:
+            self.shown.set_value(LABELS)
+
+    def _take(self, opened: OpenedEvaluation, read: _Read | None) -> None:
+        if opened is self._opened and read is not None:
+            self.review, self._rows = read
             self._offer()
-            if review.label_issues:
-                self.shown.set_value(LABELS)
 
     def _offer(self) -> None:
         review = self.review
@@ -152,7 +162,7 @@ class ReviewBar(QWidget):
         return self._rows.get((sample.split, sample.path))
 
     def _wrong_labels(self, review: Review) -> Suspects:
-        told = []
+        told: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
             row = self._row(issue.sample)
             if row is not None:
@@ -162,35 +172,38 @@ class ReviewBar(QWidget):
                     else f"{issue.given} → {issue.suggested or 'none'}"
                 )
                 probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
-                told.append((row, (first, probable)))
-        rows, captions = zip(*told, strict=True) if told else ((), ())
+                told[row] = first, probable
         expected = f"about {review.expected_errors:,} wrong labels are to be expected in all"
-        wrong = "1 label is" if len(rows) == 1 else f"{len(rows):,} labels are"
-        return Suspects(rows, captions, f"{wrong} probably wrong; {expected}")
+        wrong = "1 label is" if len(told) == 1 else f"{len(told):,} labels are"
+        return Suspects(tuple(told), told, f"{wrong} probably wrong; {expected}")
 
     def _twice(self, review: Review) -> Suspects:
         """Each pair one beside the other; of one whose other image is not in this evaluation, the one that is."""
-        told = []
+        told: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for mine, other in ((pair.first, pair.second), (pair.second, pair.first)):
                 row = self._row(mine)
                 if row is not None:
                     like = "the same as" if pair.exact else "nearly"
                     label = "other label" if pair.labels_differ else other.split
-                    told.append((row, (f"{like} {Path(other.path).name}", label)))
-        rows, captions = zip(*told, strict=True) if told else ((), ())
-        return Suspects(rows, captions, f"{counted(len(review.duplicates), 'pair')} of images that are alike")
+                    told[row] = f"{like} {Path(other.path).name}", label
+        return Suspects(tuple(told), told, f"{counted(len(review.duplicates), 'pair')} of images that are alike")
 
 
-def _read(path: Path) -> Review | None:
+def _read(opened: OpenedEvaluation, path: Path) -> _Read | None:
+    """The review in the file `path`; None of one that can't be understood."""
     try:
-        return decode_review(path.read_bytes())
+        review = decode_review(path.read_bytes())
     except NOT_DECODED:
         return None
+    samples = opened.samples
+    rows = {key: row for row, key in enumerate(zip(samples.splits, samples.paths, strict=True))}
+    return _Read(review, rows)
 
 
-def _newest(folder: Path) -> Review | None:
-    """The newest review of the evaluation in `folder` alone."""
-    found = [_read(file) for file in (folder.parents[1] / "reviews").glob("*.json")]
-    mine = [review for review in found if review is not None and review.evaluations == (str(folder.absolute()),)]
-    return max(mine, key=lambda review: review.date, default=None)
+def _newest(opened: OpenedEvaluation) -> _Read | None:
+    """The newest review of the evaluation alone; None without one."""
+    folder = opened.kept.folder.absolute()
+    found = [_read(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
+    mine = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
+    return max(mine, key=lambda read: read.review.date, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt, Signal
@@ -16,23 +16,35 @@ SIDE, PAD, LINES = 132, 6, 2
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
 CAPTION = int(Qt.ItemDataRole.UserRole)
+_TOLD = (
+    Qt.ItemDataRole.DisplayRole,
+    Qt.ItemDataRole.AccessibleTextRole,
+    Qt.ItemDataRole.ToolTipRole,
+    CAPTION,
+)
 
 
 class SampleModel(QAbstractListModel):
-    """The samples at some rows of an evaluation. Attributes: files - of each row; marked - the rows that are marked."""
+    """The samples at some rows of an evaluation. Attributes: rows - the number of each; marked - the rows that are marked."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.rows: list[int] = []
-        self.files: list[Path] = []
         self.marked: set[int] = set()
-        self._captions: list[tuple[str, str]] = []
+        self._file: Callable[[int], Path] = lambda _row: Path()
+        self._caption: Callable[[int], tuple[str, str]] = lambda _row: ("", "")
 
-    def show_rows(self, rows: Sequence[int], files: Sequence[Path], captions: Sequence[tuple[str, str]]) -> None:
-        """Shows samples: the row of each in its evaluation, its file, and two short lines on it."""
+    def show_rows(
+        self, rows: Sequence[int], file: Callable[[int], Path], caption: Callable[[int], tuple[str, str]]
+    ) -> None:
+        """Shows samples by their rows. `file` gives the file of a row, and `caption` two short lines on it, once they are in sight."""
         self.beginResetModel()
-        self.rows, self.files, self._captions = list(rows), list(files), list(captions)
+        self.rows, self._file, self._caption = list(rows), file, caption
         self.endResetModel()
+
+    def file(self, position: int) -> Path:
+        """The file of the sample at that position."""
+        return self._file(self.rows[position])
 
     def marks_changed(self) -> None:
         if self.rows:
@@ -44,14 +56,16 @@ class SampleModel(QAbstractListModel):
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         if not index.isValid():
             return None
-        first, second = self._captions[index.row()]
-        path, marked = self.files[index.row()], self.rows[index.row()] in self.marked
+        if role not in _TOLD:
+            return None
+        first, second = self._caption(self.rows[index.row()])
+        path, marked = self.file(index.row()), self.rows[index.row()] in self.marked
         told = f"{first}, {second}" if second else first
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             return f"{path.name}: {told}{', marked' if marked else ''}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return f"{path}\n{told}{chr(10) + 'Marked' if marked else ''}"
-        return (first, second) if role == CAPTION else None
+        return first, second
 
 
 class SampleWall(QListView):
@@ -125,7 +139,7 @@ class _Samples(QStyledItemDelegate):
         rect: QRect = option.rect
         square = QRect(rect.center().x() - SIDE // 2, rect.top() + PAD, SIDE, SIDE)
         painter.fillRect(square, QColor(scheme.raised))
-        image = self._wall.thumbnails.image(self._wall.shown.files[index.row()])
+        image = self._wall.thumbnails.image(self._wall.shown.file(index.row()))
         if image is None or image.isNull():
             painter.setPen(QColor(scheme.muted))
             painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if image is None else "no preview")

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model.csv_tables import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
-from gui.run.model.result import COMPARE, CURVES, ERRORS, SAMPLES
+from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
 from gui.run.model.view import FAULT, FORM, RESULT, WORKING, ModelView
 from tests.gui.run.model.written_evaluations import COUNT, keep
 from tests.gui.sources.written_runs import a_run
@@ -36,12 +36,14 @@ def test_that_the_newest_evaluation_is_shown_with_its_intervals_and_what_it_lack
     assert "no dove" in view.result.summary.remarks.text()
     assert view.result.tabs.isTabVisible(CURVES)
     assert not view.result.tabs.isTabVisible(ERRORS)
+    view.result.tabs.setCurrentIndex(CALIBRATION)
     assert "dividing its logits by a temperature of 1.40 lowers the error from 6.0 to 2.0 %" in (
         view.result.calibration.temperature.text()
     )
 
 
 def test_that_the_classes_have_intervals_and_low_confidences_leave_the_matrix(view: ModelView) -> None:
+    view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
     assert classes.figures.table.model_.interval(0, 1) == (0.1, 0.9)
     assert classes.figures.matrix.words(0, 1) == "Of 4 ash, 1 (25.0 %) were predicted as birch."
@@ -51,8 +53,8 @@ def test_that_the_classes_have_intervals_and_low_confidences_leave_the_matrix(vi
 
 
 def test_that_counts_and_points_follow_the_threshold(view: ModelView, qtbot: QtBot) -> None:
-    curves = view.result.curves
     view.result.tabs.setCurrentIndex(CURVES)
+    curves = view.result.curves
     curves.classes.set_value("1")
     qtbot.waitUntil(lambda: curves.counts.texts() != [])
     assert curves.best.text() == "Best F1 at 0.78"
@@ -65,8 +67,8 @@ def test_that_counts_and_points_follow_the_threshold(view: ModelView, qtbot: QtB
 
 
 def test_that_a_cell_of_the_matrix_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
+    view.result.tabs.setCurrentIndex(CLASSES)
     matrix = view.result.classes.figures.matrix
-    view.result.tabs.setCurrentIndex(1)
     qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(1, 2).center().toPoint())
     assert view.result.tabs.currentIndex() == SAMPLES
     assert view.result.samples.wall.shown.rows == [5, 4]
@@ -184,8 +186,8 @@ def test_that_two_evaluations_are_compared_and_their_samples_shown(
     other = a_run(8, dataset=str(dataset), name="rival")
     keep(other, dataset, wrong=(1, 8, 9, 10, 11))
     keep(other, dataset, "20261124-110000-test", split="test")
-    page = view.result.comparison
     view.result.tabs.setCurrentIndex(COMPARE)
+    page = view.result.comparison
     qtbot.waitUntil(lambda: page.comparison is not None)
     assert page.rival.box.count() == 1
     assert page.rival.box.currentText().startswith("rival · ")

@@ -31,43 +31,17 @@ def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunF
     return RunFolder(folder)
 
 
-def test_that_a_classifier_is_evaluated_and_says_what_it_looks_at(
+def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_at(
     empty_view: ModelView,
     trained: Callable[[str], Trained],  # noqa: F811
     tmp_path: Path,
     qtbot: QtBot,
 ) -> None:
-    run, view = trained("classification"), empty_view
+    view, run = empty_view, trained("segmentation")
     evaluated(view, run, tmp_path / "run", qtbot)
     shown = {title: value for title, value, _ in view.result.summary.measures.texts()}
-    assert shown["Top-1 accuracy"] == f"{100 * run.measures['top1']:.1f} %"
-    for part in (CLASSES, CURVES, SAMPLES):
-        assert view.result.tabs.isTabVisible(part)
-    qtbot.waitUntil(lambda: len(view.result.curves.counts.texts()) == 2)
-    samples = view.result.samples
-    view.result.tabs.setCurrentIndex(SAMPLES)
-    samples.open(0)
-    maps = samples.detail.maps
-    maps.second.set_value("2")
-    maps.on.setChecked(True)
-    qtbot.waitUntil(lambda: bool(maps.maps), timeout=_LONG_MS)
-    assert 1 <= len(maps.maps) <= 2
-    assert all(not isinstance(image, str) for _, image in maps.maps)
-    assert samples.detail.heat[0].isVisible()
-    folder = maps._folder
-    assert folder is not None
-    view.close_work()
-    assert not Path(folder.name).exists()
-
-
-def test_that_masks_are_drawn_truth_beside_prediction(
-    empty_view: ModelView,
-    trained: Callable[[str], Trained],  # noqa: F811
-    tmp_path: Path,
-    qtbot: QtBot,
-) -> None:
-    view = empty_view
-    evaluated(view, trained("segmentation"), tmp_path / "run", qtbot)
+    assert shown["Mean IoU"] == f"{100 * run.measures['miou']:.1f} %"
+    assert view.result.tabs.isTabVisible(CLASSES)
     assert not view.result.tabs.isTabVisible(CURVES)
     view.result.tabs.setCurrentIndex(SAMPLES)
     samples = view.result.samples
@@ -80,3 +54,13 @@ def test_that_masks_are_drawn_truth_beside_prediction(
     samples.open(1)
     qtbot.waitUntil(detail.truth.isVisible)
     assert detail.drawings._orders == orders  # it was drawn with the first
+    detail.maps.on.setChecked(True)
+    detail.maps.first.set_value("2")
+    qtbot.waitUntil(lambda: bool(detail.maps.maps), timeout=_LONG_MS)
+    ((title, image),) = detail.maps.maps
+    assert "class 1" in title
+    assert not isinstance(image, str)
+    assert detail.heat[0].isVisible()
+    folders = [made._folder for made in (detail.maps, detail.drawings)]
+    view.close_work()
+    assert not any(folder is None or Path(folder.name).exists() for folder in folders)

@@ -51,8 +51,8 @@ def test_that_the_worst_come_first_and_filters_are_for_classes_and_errors(page: 
 
 def test_that_thumbnails_are_read_as_they_come_into_sight(page: SamplesPage, qtbot: QtBot) -> None:
     thumbnails = page.wall.thumbnails
-    qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.shown.files[0]) is not None)
-    image = thumbnails.image(page.wall.shown.files[0])
+    qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.shown.file(0)) is not None)
+    image = thumbnails.image(page.wall.shown.file(0))
     assert image is not None
     assert (image.width(), image.height()) == (12, 8)
 
@@ -83,10 +83,10 @@ def test_that_marks_are_kept_shown_alone_and_saved(
 ) -> None:
     other = keep(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
     (other.folder / MARKS_FILE).write_text("[1,4,99]")
+    view.result.tabs.setCurrentIndex(SAMPLES)
     view._look(other.folder.name)
     page = view.result.samples
     qtbot.waitUntil(lambda: page.wall.shown.marked == {1, 4})
-    view.result.tabs.setCurrentIndex(SAMPLES)
     page.only_marked.setChecked(True)
     assert page.wall.shown.rows == [4, 1]
     assert page.menu.text() == "2 marked ▾"
