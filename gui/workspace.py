@@ -100,6 +100,7 @@ class Workspace(QObject):
             page.child.close()
         self.dataset.renderer.close()
         self.run.exporter.close()
+        self.run.model.close_work()
         self.launcher.close()
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:

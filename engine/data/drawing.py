@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,3 +85,9 @@ def png(image: Bytes) -> bytes:
     stream = BytesIO()
     Image.fromarray(image).save(stream, "PNG")
     return stream.getvalue()
+
+
+def seen(image: npt.NDArray[np.floating[Any]]) -> Bytes:
+    """[C, h, w] of 0 to 1 as people see it, uint8 [h, w, 3]: of many channels the first three, of fewer the first."""
+    shown = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
+    return np.ascontiguousarray((shown * 255).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0))

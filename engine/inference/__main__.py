@@ -19,13 +19,16 @@ from engine.contract.inference.explanation import ExplainOrder
 from engine.contract.inference.messages import Done, Message, Order, Refused
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import MarkOrder, ReviewOrder
+from engine.contract.inference.showing import ShowOrder
 from engine.contract.problems import Problem
 from engine.inference.devices import Say
 from engine.inference.trained_model import CannotLoad
 from engine.system import linux
 
 INTERRUPTED = 130
-_ORDER = msgspec.json.Decoder(EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder)
+_ORDER = msgspec.json.Decoder(
+    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder | ShowOrder
+)
 _WORK: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
     PredictOrder: "engine.inference.prediction.predict:predict",
@@ -33,6 +36,7 @@ _WORK: dict[type[Order], str] = {
     ConvertOrder: "engine.inference.conversion.convert:convert",
     ReviewOrder: "engine.inference.review.review:review",
     MarkOrder: "engine.inference.review.marks:mark",
+    ShowOrder: "engine.inference.showing.show:show",
 }
 """What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells what came of
 it. Raises CannotLoad."""

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from engine.checks.augmentation_checks import augmentation_problems
 from engine.contract import augmentation
@@ -32,6 +31,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
+from engine.data.drawing import seen
 from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
@@ -73,7 +73,7 @@ def render(order: PreviewOrder, say: Callable[[PreviewMessage], None]) -> Previe
                 for inputs, target in zip(batch.inputs, batch.targets, strict=True)
             )
             for sample, (inputs, target) in zip(order.samples, rows, strict=True):
-                image = _seen(inputs * std + mean)
+                image = seen((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
                 say(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
     finally:
@@ -99,13 +99,6 @@ class _Chosen(GlobalBatchSampler):
         for step in range(start, len(self)):
             part = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
             yield Share(part, len(part))
-
-
-def _seen(image: Tensor) -> Bytes:
-    """[C, h, w] of 0 to 1 as people see it, uint8 [h, w, 3]: of many channels the first three, of fewer the first."""
-    shown = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
-    levels: Bytes = (shown * 255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    return levels
 
 
 def _png(image: Bytes) -> bytes:

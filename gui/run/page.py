@@ -1,4 +1,5 @@
-"""The run on screen: what it is, its curves and log, how it does on each class, what it predicts and, at the end, its result."""
+"""The run on screen: what it is, its curves and log, how it does on each class, what it predicts, its result and what
+its model is worth."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from gui.run.curves.time_spent import TimeSpentView
 from gui.run.exporter import Exporter
 from gui.run.header import CURVES, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
+from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
 from gui.run.result_card import ResultCard
 from gui.run.strategy.view import StrategyView
@@ -74,6 +76,8 @@ class RunPage(QWidget):
         self.classes = ClassesView()
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
+        self.model = ModelView()
+        self.model.message.connect(self.message)
         self.views = QStackedWidget()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
@@ -103,6 +107,7 @@ class RunPage(QWidget):
         """What this machine's GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus(self._gpu_titles)
+        self.model.set_gpus(self._gpu_titles)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -118,6 +123,7 @@ class RunPage(QWidget):
         charts.restart()
         self.classes.restart()
         self.predictions.restart()
+        self.model.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
         self.result.hide()
@@ -208,7 +214,7 @@ class RunPage(QWidget):
         column.addWidget(self.result)
         column.addWidget(self.time)
         column.addWidget(scroll, 1)
-        for view in (curves, self.classes, self.predictions):
+        for view in (curves, self.classes, self.predictions, self.model):
             self.views.addWidget(view)
         self.views.setCurrentIndex(self.header.tabs.currentIndex())
         inside = QWidget()

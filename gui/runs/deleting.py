@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QWidget
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.holding import Holding, holding
 from engine.system.format import counted, size
-from gui.runs.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.sources.background import Background, in_background
+from gui.sources.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.titles import run_title
 from gui.widgets.question_bar import QuestionBar
 

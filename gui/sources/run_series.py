@@ -7,7 +7,7 @@ A run that goes back to a checkpoint makes the steps after it again. What was to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
@@ -82,12 +82,14 @@ class Validations:
 @dataclass(frozen=True)
 class ClassFigures:
     """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and how often
-    each true class (a row) was found as each (a column), int64, None where that was not told."""
+    each true class (a row) was found as each (a column), int64, None where that was not told. `intervals` are, by title, the ends of
+    a 95 % interval of each share, [n, 2], where there are such."""
 
     epoch: int
     step: int
     measures: dict[str, Floats]
     confusion: npt.NDArray[np.int64] | None
+    intervals: dict[str, Floats] = field(default_factory=dict)
 
 
 class Looks:

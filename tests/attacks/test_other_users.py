@@ -10,7 +10,7 @@ import pytest
 
 from engine.runs.holding import holding
 from engine.runs.notes import change_notes
-from gui.runs.trash import put_back, trash_run
+from gui.sources.trash import put_back, trash_run
 from tests.faults.damage import mount, unmount
 from tests.gui.sources.written_runs import a_run
 from tests.support.nobody import NOBODY, as_nobody
@@ -99,7 +99,7 @@ try:
 except CannotTrash as error:
     print(json.dumps(f"refused: {error}"))
 """
-WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from gui.runs.trash import CannotTrash, trash_run"
+WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from gui.sources.trash import CannotTrash, trash_run"
 
 
 def test_that_no_run_goes_into_a_trash_of_footplate_s_own_that_another_user_has_prepared(shared_disk: Path) -> None:

@@ -118,7 +118,7 @@ WALL_CLOCK = {
     "engine/gpus/nvml/xids.py": "when an error came, for reading",
     "engine/supervisor/event_log.py": "when an event was, for reading",
     "gui/sources/run_intervals.py": "which runs' marks are still within the graphs, whose times are of this clock",
-    "gui/runs/trash.py": "when a run was thrown away, in its name in the trash",
+    "gui/sources/trash.py": "when a run was thrown away, in its name in the trash",
     "gui/runs/filter_bar.py": "which runs are of the last days",
 }
 

@@ -33,10 +33,13 @@ class ConfusionMatrix(QWidget):
     """A row for each true class, a column for each class found. A cell is as full as its share of its row, and says it where
     there is room; right ones have a frame. Arrow keys and the pointer choose a cell, which is told in words.
 
-    Signals: cell_chosen(int, int, str) - row, column, and what the cell says, in words.
+    Signals:
+        cell_chosen(int, int, str): row, column, and what the cell says, in words.
+        cell_opened(int, int): what is in the cell is asked for, by a click or Enter.
     """
 
     cell_chosen = Signal(int, int, str)
+    cell_opened = Signal(int, int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -212,6 +215,9 @@ class ConfusionMatrix(QWidget):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = _STEPS.get(Qt.Key(event.key()))
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.cell is not None:
+            self.cell_opened.emit(*self.cell)
+            return
         if step is None or not len(self._counts):
             super().keyPressEvent(event)
             return
@@ -226,6 +232,7 @@ class ConfusionMatrix(QWidget):
         at = self._at(event.position())
         if at is not None:
             self.choose(*at)
+            self.cell_opened.emit(*at)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:

@@ -16,7 +16,7 @@ from PySide6.QtCore import (
     QSortFilterProxyModel,
     Qt,
 )
-from PySide6.QtGui import QColor, QPainter
+from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -34,6 +34,8 @@ Index = QModelIndex | QPersistentModelIndex
 
 VALUE = int(Qt.ItemDataRole.UserRole)
 """The number behind a cell, or the class's index; what rows are sorted by."""
+INTERVAL = VALUE + 1
+"""The ends of the 95 % interval of a share, a pair; None where there is none."""
 
 _COUNT = "Count"
 _WIDEST_NAME = 240
@@ -54,6 +56,7 @@ class ClassModel(QAbstractTableModel):
         self.names: list[str] = []
         self.titles: list[str] = []
         self._columns: list[np.ndarray] = []
+        self._intervals: dict[str, np.ndarray] = {}
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
         titles = list(figures.measures) if figures is not None else []
@@ -64,6 +67,7 @@ class ClassModel(QAbstractTableModel):
             columns.append(figures.confusion.sum(1)[: rows or None].astype(np.float64))
             rows = len(columns[-1])
         names = class_names(classes, rows)
+        self._intervals = dict(figures.intervals) if figures is not None else {}
         if (names, titles) == (self.names, self.titles):
             self._columns = columns
             if names and titles:
@@ -77,6 +81,13 @@ class ClassModel(QAbstractTableModel):
         """The number in a cell, NaN where there is none."""
         values = self._columns[column - 1]
         return float(values[row]) if row < len(values) else math.nan
+
+    def interval(self, row: int, column: int) -> tuple[float, float] | None:
+        """The ends of the 95 % interval of a share."""
+        ends = self._intervals.get(self.titles[column - 1]) if column else None
+        if ends is None or row >= len(ends) or np.isnan(ends[row]).any():
+            return None
+        return float(ends[row, 0]), float(ends[row, 1])
 
     def is_share(self, column: int) -> bool:
         return column > 0 and self.titles[column - 1] != _COUNT
@@ -95,7 +106,7 @@ class ClassModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
         if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_share(section):
-            return "Amount of this class in the validation split, counted in images, pixels, points or boxes"
+            return "Amount of this class in the split, counted in images, pixels, points or boxes"
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -103,11 +114,17 @@ class ClassModel(QAbstractTableModel):
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:
             return self._text(column, value) if column else self.names[row]
-        unknown = "This class does not occur in the validation split and was never predicted"
+        unknown = "This class does not occur in the split and was never predicted"
+        interval = self.interval(row, column)
+        within = (
+            f"95 % interval: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %" if interval is not None else None
+        )
         told: dict[int, object] = {
             VALUE: value,
+            INTERVAL: interval,
             Qt.ItemDataRole.TextAlignmentRole: _alignment(column),
-            Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else None,
+            Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else within,
+            Qt.ItemDataRole.AccessibleTextRole: f"{self._text(column, value)}, {within}" if within else None,
         }
         return told.get(role)
 
@@ -187,7 +204,7 @@ class ClassTable(QTableView):
 
 
 class _Bars(QStyledItemDelegate):
-    """Draws a share as its number over a thin bar of that length."""
+    """Draws a share as its number over a thin bar of that length, with its interval as a line on it."""
 
     def __init__(self, table: ClassTable) -> None:
         super().__init__(table)
@@ -207,6 +224,14 @@ class _Bars(QStyledItemDelegate):
         length = round(bar.width() * min(1.0, max(0.0, value)))
         color = QColor(scheme.accent_text if chosen else scheme.accent)
         painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
+        interval = index.data(INTERVAL)
+        if interval is not None:
+            low, high = (bar.left() + round(bar.width() * min(1.0, max(0.0, end))) for end in interval)
+            middle = bar.center().y()
+            painter.setPen(QPen(QColor(scheme.accent_text if chosen else scheme.text), 1))
+            painter.drawLine(low, middle, high, middle)
+            for end in (low, high):
+                painter.drawLine(end, bar.top() - 1, end, bar.bottom() + 1)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,8 @@ def look_at_its_views(window: MainWindow) -> None:
     assert window.workspace is not None
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
-    assert page.classes.table.rows.rowCount() == 10
-    assert page.classes.matrix.isVisible()
+    assert page.classes.shown.table.rows.rowCount() == 10
+    assert page.classes.shown.matrix.isVisible()
     assert len(window.workspace.store.data.looks.predicted) == 2
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8

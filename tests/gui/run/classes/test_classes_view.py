@@ -48,12 +48,12 @@ def shown(table: ClassTable) -> list[list[str]]:
 
 def test_that_the_newest_validation_is_shown_class_by_class(view: ClassesView) -> None:
     view.show_data(data_of(), active=False)
-    assert shown(view.table) == [
+    assert shown(view.shown.table) == [
         ["ash", "40.0 %", "40.0 %", "8"],
         ["birch", "80.0 %", "80.0 %", "10"],
         ["cedar", "–", "–", "0"],
     ]
-    assert view.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
+    assert view.shown.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
     assert view.validation_slider.words.text() == "Epoch 4 of 4 · step 40 (newest, best)"
 
 
@@ -63,17 +63,17 @@ def test_that_classes_are_sorted_by_number_with_the_unknown_last_both_ways(view:
         (Qt.SortOrder.AscendingOrder, ["ash", "birch", "cedar"]),
         (Qt.SortOrder.DescendingOrder, ["birch", "ash", "cedar"]),
     ):
-        view.table.sortByColumn(1, order)
-        assert [row[0] for row in shown(view.table)] == names
+        view.shown.table.sortByColumn(1, order)
+        assert [row[0] for row in shown(view.shown.table)] == names
 
 
 def test_that_the_model_keeps_the_rules_of_its_kind(view: ClassesView, qtbot: QtBot) -> None:
     fatal = QAbstractItemModelTester.FailureReportingMode.Warning
-    tester = QAbstractItemModelTester(view.table.rows, fatal, view)
+    tester = QAbstractItemModelTester(view.shown.table.rows, fatal, view)
     view.show_data(data_of(), active=False)
     view.validation_slider.go(-2)
-    assert tester.model() is view.table.rows
-    assert view.table.model_.rowCount(QModelIndex()) == 3
+    assert tester.model() is view.shown.table.rows
+    assert view.shown.table.model_.rowCount(QModelIndex()) == 3
 
 
 def test_that_the_slider_leads_to_earlier_validations_and_stays_there_while_more_come(view: ClassesView) -> None:
@@ -81,12 +81,12 @@ def test_that_the_slider_leads_to_earlier_validations_and_stays_there_while_more
     del part.looks.classes[3:]
     view.show_data(part, active=True)
     view.validation_slider.go(-1)
-    assert shown(view.table)[0][1] == "20.0 %"
+    assert shown(view.shown.table)[0][1] == "20.0 %"
     view.show_data(whole, active=True)
-    assert shown(view.table)[0][1] == "20.0 %"
+    assert shown(view.shown.table)[0][1] == "20.0 %"
     assert view.validation_slider.words.text() == "Epoch 2 of 4 · step 20"
     view.validation_slider.best.click()
-    assert shown(view.table)[0][1] == "40.0 %"
+    assert shown(view.shown.table)[0][1] == "40.0 %"
 
 
 def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
@@ -100,27 +100,27 @@ def test_that_one_at_the_newest_goes_on_with_it(view: ClassesView) -> None:
 
 def test_that_a_cell_of_the_matrix_is_told_in_words_and_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:
     view.show_data(data_of(), active=False)
-    assert view.cell.text() == "Confused most often: Of 8 ash, 2 (25.0 %) were predicted as birch."
-    qtbot.keyClick(view.matrix, Qt.Key.Key_Down)
-    qtbot.keyClick(view.matrix, Qt.Key.Key_Down)
-    assert view.matrix.cell == (1, 0)
-    assert view.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
-    assert view.table.chosen() == 1
-    assert view.matrix.accessibleDescription() == view.cell.text()
+    assert view.shown.cell.text() == "Confused most often: Of 8 ash, 2 (25.0 %) were predicted as birch."
+    qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
+    qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
+    assert view.shown.matrix.cell == (1, 0)
+    assert view.shown.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
+    assert view.shown.table.chosen() == 1
+    assert view.shown.matrix.accessibleDescription() == view.shown.cell.text()
 
 
 def test_that_a_class_chosen_in_the_table_is_chosen_in_the_matrix(view: ClassesView) -> None:
     view.show_data(data_of(), active=False)
-    view.table.choose(2)
-    assert view.matrix.cell == (2, 2)
-    assert view.cell.text() == "No samples of cedar."
+    view.shown.table.choose(2)
+    assert view.shown.matrix.cell == (2, 2)
+    assert view.shown.cell.text() == "No samples of cedar."
 
 
 def test_that_clicking_a_cell_chooses_it(view: ClassesView, qtbot: QtBot) -> None:
     view.show_data(data_of(), active=False)
-    middle = view.matrix.cell_rect(0, 1).center().toPoint()
-    qtbot.mouseClick(view.matrix, Qt.MouseButton.LeftButton, pos=middle)
-    assert view.matrix.cell == (0, 1)
+    middle = view.shown.matrix.cell_rect(0, 1).center().toPoint()
+    qtbot.mouseClick(view.shown.matrix, Qt.MouseButton.LeftButton, pos=middle)
+    assert view.shown.matrix.cell == (0, 1)
 
 
 def test_that_a_matrix_of_many_classes_keeps_cells_that_can_be_told_apart(styled: QApplication, qtbot: QtBot) -> None:
@@ -149,8 +149,8 @@ def test_that_a_cell_is_as_full_as_its_share_of_its_row(styled: QApplication, qt
 def test_that_both_tables_are_saved_as_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(data_of(), active=False)
     for save, expected in (
-        (view.save_measures, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
-        (view.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
+        (view.shown.save_measures, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
+        (view.shown.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
     ):  # fmt: skip
         with qtbot.waitSignal(view.message) as told:
             save(tmp_path / "out.csv")
@@ -161,7 +161,7 @@ def test_that_both_tables_are_saved_as_csv(view: ClassesView, qtbot: QtBot, tmp_
 def test_that_a_file_that_cannot_be_written_is_said(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(data_of(), active=False)
     with qtbot.waitSignal(view.message) as told:
-        view.save_measures(tmp_path / "no such folder" / "out.csv")
+        view.shown.save_measures(tmp_path / "no such folder" / "out.csv")
     assert told.args[1] == "warning"
     assert "Could not save" in told.args[0]
 
@@ -192,12 +192,12 @@ def test_that_many_classes_can_be_filtered(view: ClassesView) -> None:
     ))  # fmt: skip
     data.looks.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, active=True)
-    assert view.filter.isVisible()
-    assert not view.matrix.isVisible()
-    view.filter.setText("kind 3")
-    assert len(shown(view.table)) == 11
-    view.table.choose(39)
-    assert view.table.chosen() == 39
+    assert view.shown.filter.isVisible()
+    assert not view.shown.matrix.isVisible()
+    view.shown.filter.setText("kind 3")
+    assert len(shown(view.shown.table)) == 11
+    view.shown.table.choose(39)
+    assert view.shown.table.chosen() == 39
 
 
 def test_that_classes_without_a_name_get_one() -> None:

@@ -186,6 +186,6 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
     opened(page, a_looked_run(), qtbot)
-    qtbot.waitUntil(lambda: page.classes.table.rows.rowCount() == 3)
+    qtbot.waitUntil(lambda: page.classes.shown.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.controls.axis.isVisible()

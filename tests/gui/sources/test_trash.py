@@ -14,7 +14,7 @@ import pytest
 
 from engine.runs.folder import SupervisorFile, create_run, process_start
 from engine.system import paths
-from gui.runs.trash import CannotTrash, put_back, trash_run
+from gui.sources.trash import CannotTrash, put_back, trash_run
 from tests.gui.sources.written_runs import a_run, job
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash that freedesktop.org specifies")

@@ -1,4 +1,4 @@
-"""Deleting runs so that they can be had back: in the desktop's trash, or in one of Footplate's own where there is none."""
+"""Deleting runs and parts of them so that they can be had back: in the desktop's trash, or in one of Footplate's own where there is none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.system import paths
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
-    """The run stays where it is; the text says why, in words for the user."""
+    """The folder stays where it is; the text says why, in words for the user."""
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """A run in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
+    """A folder in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
     which the user empties there."""
 
     origin: Path
@@ -33,22 +33,27 @@ def trash_run(run: RunFolder) -> Trashed:
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
         raise CannotTrash(f"{run.run_id} is still running: stop it first.")
-    path = run.path.absolute()
+    return trash_folder(run.path)
+
+
+def trash_folder(folder: Path) -> Trashed:
+    """Moves a folder to a trash on its own disk. Raises CannotTrash where it is gone or the system does not allow it."""
+    path = folder.absolute()
     if not path.is_dir():
-        raise CannotTrash(f"{run.run_id} no longer exists.")
+        raise CannotTrash(f"{path.name} no longer exists.")
     thrown = QFile(str(path))
     if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
     try:
-        location = paths.private_folder(paths.home() / "trash") / f"{run.run_id}.{time.time_ns()}"
+        location = paths.private_folder(paths.home() / "trash") / f"{path.name}.{time.time_ns()}"
         os.rename(path, location)
     except OSError as error:
-        raise CannotTrash(f"{run.run_id} could not be moved: {error.strerror} ({path}).") from error
+        raise CannotTrash(f"{path.name} could not be moved: {error.strerror} ({path}).") from error
     return Trashed(path, location, desktop=False)
 
 
 def put_back(thing: Trashed) -> None:
-    """Moves a run from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
+    """Moves a folder from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
     if not thing.location.is_dir():
         raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():

@@ -1,0 +1,1 @@
+"""Samples of an evaluation, drawn."""

@@ -1,0 +1,112 @@
+"""Draws samples of an evaluation as its task shows them: truth and prediction, by a worker on one device."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from engine.contract.inference.evaluation import Samples
+from engine.contract.inference.showing import SHOWN_FILE, Shown, ShownSample, ShowOrder
+from engine.contract.problems import Problem
+from engine.contract.worker import WorkerSpec
+from engine.data.datasets.images import ImageSet
+from engine.data.datasets.samples import SampleSet
+from engine.data.drawing import png, seen
+from engine.data.loading.base_loader import Batch
+from engine.inference.devices import Say, on_devices
+from engine.inference.evaluation.dataset import open_data
+from engine.inference.sweep import batches
+from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
+from engine.inference.worker import Share, serve
+from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from engine.system.format import counted
+
+WORKER = "engine.inference.showing.show:worker"
+_AT_ONCE = 4
+
+
+def show(order: ShowOrder, say: Say) -> Path:
+    """Draws what the order asks for; the path of a `Shown`. Raises CannotLoad."""
+    checkpoint_path(RunFolder(order.run), order.checkpoint)
+    kept, samples = _kept(order)
+    lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
+    if lacking or not order.samples:
+        message = f"The evaluation has {counted(len(samples.paths), 'sample')}, from 0 on."
+        raise CannotLoad(Problem("samples", message, "Name some of them."))
+    out = Path(order.out).absolute()
+    paths.make_folder(out)
+    order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(kept.folder.absolute()))
+    with tempfile.TemporaryDirectory() as folder:
+        on_devices(order, Path(folder), WORKER, say, total=len(order.samples), what="Drawing samples")
+    return out / SHOWN_FILE
+
+
+def worker(spec: WorkerSpec, channel: socket.socket) -> int:
+    """What the worker on the device does; its exit code."""
+    return serve(spec, channel, ShowOrder, _draw)
+
+
+def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
+    kept, samples = _kept(order)
+    evaluation = kept.evaluation
+    parts = dict(open_data(model, evaluation.dataset, evaluation.split).parts)
+    drawn = []
+    for name, part in parts.items():
+        numbers = [number for number in order.samples if samples.splits[number] == name]
+        by_index = {samples.indices[number]: number for number in numbers if samples.indices[number] < len(part)}
+        changed = [number for index, number in by_index.items() if part.path(index) != samples.paths[number]]
+        if changed:
+            message = f"{evaluation.dataset} has changed since the evaluation."
+            raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
+        only = np.array(list(by_index), np.int64)
+        for batch in batches(model, part, batch_size=_AT_ONCE, only=only) if len(only) else ():
+            drawn += _drawn(model, part, batch, by_index, Path(order.out))
+            share.progressed(len(batch.inputs))
+    shown = Shown(legend=model.objective.legend, samples=tuple(drawn))
+    paths.put_into_place(Path(order.out) / SHOWN_FILE, msgspec.json.encode(shown))
+
+
+def _drawn(
+    model: TrainedModel, part: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
+) -> list[ShownSample]:
+    outputs = model.outputs(batch.inputs).cpu()
+    assert batch.samples is not None
+    mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
+    told = []
+    for index, given, target, output in zip(batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True):
+        number = by_index[index]
+        image: npt.NDArray[Any] = given.float().cpu().numpy()
+        image = image if isinstance(part, SampleSet) else seen(image * std + mean)
+        truth = model.objective.show_truth(image, target.cpu())
+        prediction = model.objective.show_prediction(image, output)
+        names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
+        for name, each in zip(names, (truth, prediction), strict=True):
+            paths.put_into_place(out / name, png(each.image))
+        told.append(
+            ShownSample(
+                number=number,
+                truth_png=names[0],
+                prediction_png=names[1],
+                truth_words=truth.words,
+                prediction_words=prediction.words,
+                legend=tuple(sorted({*truth.legend, *prediction.legend})),
+            )
+        )
+    return told
+
+
+def _kept(order: ShowOrder) -> tuple[KeptEvaluation, Samples]:
+    try:
+        kept = read_evaluation(Path(order.evaluation))
+        return kept, kept.samples()
+    except DamagedEvaluation as error:
+        raise CannotLoad(Problem("evaluation", f"{error}.", "Evaluate the model again.")) from error

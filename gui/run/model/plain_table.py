@@ -1,0 +1,78 @@
+"""A short table to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
+
+_WIDEST = 720
+"""Pixels beyond which a line is hard to follow across the table."""
+_NARROWEST = 90
+_PAD = 8
+
+
+class PlainTable(QTableWidget):
+    """A short table to be read, as high as its rows."""
+
+    def __init__(self, name: str, head: Sequence[str]) -> None:
+        super().__init__(0, len(head))
+        self.setAccessibleName(name)
+        self.setHorizontalHeaderLabels(list(head))
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setTabKeyNavigation(False)
+        self.setShowGrid(False)
+        self.setAlternatingRowColors(True)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PAD}px; }}")
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.setMaximumWidth(_WIDEST)
+        for column, title in enumerate(head):
+            item = QTableWidgetItem(title)
+            item.setTextAlignment(_side(column))
+            self.setHorizontalHeaderItem(column, item)
+
+    def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """Shows `rows`, and hides itself without any."""
+        self.setRowCount(len(rows))
+        for number, row in enumerate(rows):
+            for column, text in enumerate(row):
+                item = QTableWidgetItem(text)
+                item.setTextAlignment(_side(column))
+                item.setToolTip(text)
+                self.setItem(number, column, item)
+        for column in range(1, self.columnCount()):
+            self._fit(column)
+        height = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 2
+        self.setFixedHeight(height + len(rows) * self.verticalHeader().defaultSectionSize())
+        self.setVisible(bool(rows))
+
+    def _fit(self, column: int) -> None:
+        """Makes a column as wide as its texts, with the padding that Qt does not count."""
+        head = self.horizontalHeaderItem(column)
+        texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
+        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
+        self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
+        self.horizontalHeader().resizeSection(column, max(_NARROWEST, width))
+
+    def texts(self) -> list[list[str]]:
+        """What is on screen, row by row."""
+        return [
+            [
+                item.text() if (item := self.item(row, column)) is not None else ""
+                for column in range(self.columnCount())
+            ]
+            for row in range(self.rowCount())
+        ]
+
+
+def _side(column: int) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter

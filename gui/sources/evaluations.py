@@ -1,0 +1,242 @@
+"""A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples sort at once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curves, Evaluation
+from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
+from engine.runs.folder import RunFolder, list_runs
+from engine.system.decode_errors import NOT_DECODED
+from gui.sources.columns import Floats
+from gui.titles import title_of
+
+Numbers = npt.NDArray[np.int64]
+Classes = tuple[tuple[int, ...], ...]
+
+NO_CLASS = -1
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """The columns of `engine.contract.inference.evaluation.Samples`, those of numbers as float64 with NaN for what is not known.
+
+    `true_class` and `predicted_class` are those of tasks in which each sample has one of each, `NO_CLASS` for none.
+    """
+
+    paths: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    indices: tuple[int, ...] = ()
+    losses: Floats | None = None
+    correct: Floats | None = None
+    confidence: Floats | None = None
+    true: Classes | None = None
+    predicted: Classes | None = None
+    true_class: Numbers | None = None
+    predicted_class: Numbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True)
+class OpenedEvaluation:
+    """An evaluation with all that is kept of it but its resamples and probabilities."""
+
+    kept: KeptEvaluation
+    samples: SampleTable
+    curves: Curves
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return self.kept.evaluation
+
+
+def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
+    """All that is kept of an evaluation. Raises DamagedEvaluation."""
+    return OpenedEvaluation(kept, read_samples(kept), kept.curves())
+
+
+def read_samples(kept: KeptEvaluation) -> SampleTable:
+    """How the model did on each sample. Raises DamagedEvaluation.
+
+    Column by column: while one is decoded, the window has to wait.
+    """
+    file = kept.folder / SAMPLES_FILE
+    try:
+        raw = msgspec.msgpack.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+        columns: dict[str, Any] = {}
+        for name, kind in _COLUMNS.items():
+            columns[name] = msgspec.msgpack.decode(raw[name], type=kind) if name in raw else None
+            time.sleep(0)
+    except (OSError, *NOT_DECODED) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise DamagedEvaluation(f"{file} can't be read: {why}") from error
+    count = len(columns["paths"] or ())
+    if any(column is not None and len(column) != count for column in columns.values()):
+        raise DamagedEvaluation(f"{file} can't be read: its columns differ in length")
+    for name in ("losses", "correct", "confidence"):
+        columns[name] = None if columns[name] is None else np.array(columns[name], np.float64)
+    single = all(_single(columns[name]) for name in ("true", "predicted"))
+    return SampleTable(
+        **{name: column for name, column in columns.items() if column is not None},
+        true_class=_only(columns["true"]) if single else None,
+        predicted_class=_only(columns["predicted"]) if single else None,
+    )
+
+
+_COLUMNS: dict[str, Any] = {
+    "paths": tuple[str, ...],
+    "splits": tuple[str, ...],
+    "indices": tuple[int, ...],
+    "losses": list[float | None] | None,
+    "correct": list[float | None] | None,
+    "confidence": list[float | None] | None,
+    "true": Classes | None,
+    "predicted": Classes | None,
+}
+
+
+def _single(classes: Classes | None) -> bool:
+    return classes is not None and all(len(of) <= 1 for of in classes)
+
+
+def _only(classes: Classes) -> Numbers:
+    return np.fromiter((of[0] if of else NO_CLASS for of in classes), np.int64, len(classes))
+
+
+@dataclass(frozen=True)
+class Rival:
+    """An evaluation of the same samples as another, and the title of its run."""
+
+    kept: KeptEvaluation
+    title: str
+
+
+def rivals_of(evaluation: Evaluation) -> list[Rival]:
+    """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for itself."""
+    found = [
+        Rival(kept, _title(run))
+        for run in list_runs()
+        for kept in evaluations_of(run.path)
+        if _same_samples(kept.evaluation, evaluation)
+    ]
+    return sorted(found, key=lambda rival: rival.kept.evaluation.date, reverse=True)
+
+
+def _title(run: RunFolder) -> str:
+    try:
+        return title_of(run)
+    except OSError:
+        return run.run_id
+
+
+def _same_samples(one: Evaluation, other: Evaluation) -> bool:
+    same = (one.task, one.dataset, one.split) == (other.task, other.dataset, other.split)
+    return same and (one.run, one.id) != (other.run, other.id)
+
+
+class Outcomes:
+    """How often one class is found by its probability: at a threshold, of those that have it and those that have not.
+
+    `positive` and `negative` are the class's probabilities of the samples with and without it, float32, sorted.
+    """
+
+    def __init__(self, probabilities: Floats, has_it: npt.NDArray[np.bool_]) -> None:
+        self.positive = np.sort(probabilities[has_it])
+        self.negative = np.sort(probabilities[~has_it])
+
+    def at(self, threshold: float) -> Counts:
+        """What comes of predicting the class from that probability on."""
+        missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
+        right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
+        return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
+
+
+class CurvePoints:
+    """The same of objects, by the points of their curve: there are no negatives, and it is as fine as the curve."""
+
+    def __init__(self, curve: ClassCurves) -> None:
+        self._curve = curve
+        self._rising = np.array(curve.thresholds[::-1], np.float64)
+
+    def at(self, threshold: float) -> Counts:
+        """What comes of counting detections from that score on."""
+        curve = self._curve
+        point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
+        if point < 0:
+            return Counts(0, 0, curve.positives, None)
+        right = round(curve.recall[point] * curve.positives)
+        precision = curve.precision[point]
+        wrong = round(right / precision) - right if precision else None
+        return Counts(right, wrong, curve.positives - right, None)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is right, and
+    of objects what is rightly not found."""
+
+    true_positives: int
+    false_positives: int | None
+    false_negatives: int
+    true_negatives: int | None
+
+    @property
+    def precision(self) -> float | None:
+        wrong = self.false_positives
+        return 0.0 if wrong is None else _share(self.true_positives, self.true_positives + wrong)
+
+    @property
+    def recall(self) -> float | None:
+        return _share(self.true_positives, self.true_positives + self.false_negatives)
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        wrong, right = self.false_positives, self.true_negatives
+        return None if wrong is None or right is None else _share(wrong, wrong + right)
+
+    @property
+    def f1(self) -> float | None:
+        twice, wrong = 2 * self.true_positives, self.false_positives
+        return 0.0 if wrong is None else _share(twice, twice + wrong + self.false_negatives)
+
+
+def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
+    """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises DamagedEvaluation."""
+    file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
+    if not file.exists():
+        return CurvePoints(curve)
+    try:
+        table = np.load(file, mmap_mode="r", allow_pickle=False)
+        column = np.array(table[:, class_index], np.float32)
+    except (OSError, ValueError, IndexError) as error:
+        raise DamagedEvaluation(f"{file} can't be read: {error}") from error
+    if true is None or len(true) != len(column):
+        raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
+    has_it = np.fromiter((class_index in of for of in true), np.bool_, len(true))
+    known = ~np.isnan(column)
+    return Outcomes(column[known], has_it[known])
+
+
+def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
+    """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none of the classes,
+    which is the last column; None where samples have no single class."""
+    true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
+    if true is None or predicted is None or confidence is None:
+        return None
+    taken = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
+    known = (true >= 0) & (true < classes) & (taken <= classes)
+    wide = classes + 1
+    counts = np.bincount(true[known] * wide + taken[known], minlength=wide * wide)
+    return counts.reshape(wide, wide).astype(np.int64)
+
+
+def _share(part: int, of: int) -> float | None:
+    return part / of if of else None

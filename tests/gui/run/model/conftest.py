@@ -1,0 +1,55 @@
+"""The view of a model, showing a past run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.runs.folder import RunFolder
+from gui.run.model.view import RESULT, ModelView
+from tests.gui.run.model.written_evaluations import keep, make_dataset
+from tests.gui.sources.written_runs import a_run
+
+
+@pytest.fixture(autouse=True)
+def own_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    return data / "Trash"
+
+
+@pytest.fixture
+def dataset(styled: QApplication, tmp_path: Path) -> Path:
+    return make_dataset(tmp_path / "trees")
+
+
+@pytest.fixture
+def run(dataset: Path) -> RunFolder:
+    """With one evaluation."""
+    made = a_run(8, dataset=str(dataset))
+    (made.checkpoints / "best.pt").write_bytes(b"weights")
+    keep(made, dataset)
+    return made
+
+
+@pytest.fixture
+def empty_view(styled: QApplication, qtbot: QtBot) -> Iterator[ModelView]:
+    made = ModelView()
+    qtbot.addWidget(made)
+    made.resize(600, 620)
+    made.show()
+    yield made
+    made.close_work()
+
+
+@pytest.fixture
+def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
+    """On whose screen the evaluation is."""
+    empty_view.show_run(run)
+    qtbot.waitUntil(lambda: empty_view.stack.currentIndex() == RESULT)
+    return empty_view

@@ -1,0 +1,145 @@
+"""Evaluations as the engine keeps them, of a run of 12 images in three classes, for what a real one would take seconds to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from PySide6.QtGui import QColor, QImage
+
+from engine.contract.catalogue import Measure
+from engine.contract.inference.evaluation import (
+    CURVES_FILE,
+    EVALUATION_FILE,
+    PROBABILITIES_FILE,
+    RESAMPLES_FILE,
+    SAMPLES_FILE,
+    Calibration,
+    ClassCurves,
+    Curves,
+    Evaluation,
+    EvaluationSplit,
+    Interval,
+    ReliabilityBin,
+    Resamples,
+    Samples,
+    ThresholdRow,
+)
+from engine.runs.evaluations import FOLDER, KeptEvaluation
+from engine.runs.folder import RunFolder
+
+CLASSES = ("ash", "birch", "cedar")
+EACH = 4
+TOP1 = Measure("top1", "Top-1 accuracy", True, True)
+LOSS = Measure("loss", "Validation loss", False)
+COUNT = EACH * len(CLASSES)
+
+
+def make_dataset(folder: Path) -> Path:
+    """val/CLASS/N.png, each of one colour."""
+    for number, name in enumerate(CLASSES):
+        (folder / "val" / name).mkdir(parents=True)
+        for index in range(EACH):
+            image = QImage(12, 8, QImage.Format.Format_RGB32)
+            image.fill(QColor.fromHsv(120 * number, 255, 100 + 30 * index))
+            assert image.save(str(folder / "val" / name / f"{index}.png"))
+    return folder
+
+
+def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
+    """float32 [12, 3]: the true class has 0.6 + 0.02 n, but in the samples `wrong`, which are taken for the next class."""
+    table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
+    for row in range(COUNT):
+        found = (row // EACH + (row in wrong)) % len(CLASSES)
+        table[row, found] = 0.6 + 0.02 * row
+    return table / table.sum(1, keepdims=True)
+
+
+def keep(
+    run: RunFolder,
+    dataset: Path,
+    name: str = "20261124-100000-val",
+    *,
+    wrong: tuple[int, ...] = (1, 4, 5),
+    split: EvaluationSplit = "val",
+    date: str = "2026-11-24T10:00:00Z",
+) -> KeptEvaluation:
+    """Keeps an evaluation in which the samples `wrong` are taken for the next class."""
+    table = probabilities(wrong)
+    true, found = np.arange(COUNT) // EACH, table.argmax(1)
+    right = (true == found).astype(float)
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (true, found), 1)
+    losses = -np.log(table[np.arange(COUNT), true])
+    top1 = float(right.mean())
+    evaluation = Evaluation(
+        id=name,
+        date=date,
+        run=run.run_id,
+        task="classification",
+        checkpoint="best.pt",
+        sha256="0" * 64,
+        dataset=str(dataset),
+        split=split,
+        classes=CLASSES,
+        samples=COUNT,
+        entries=(TOP1, LOSS),
+        measures={"top1": Interval(top1, top1 - 0.2, top1 + 0.1), "loss": Interval(float(losses.mean()))},
+        per_class={"Recall": tuple(Interval(float(confusion[c, c]) / EACH, 0.1, 0.9) for c in range(3))},
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        resamples=40,
+        calibration=Calibration(
+            ece=Interval(0.062, 0.05, 0.07),
+            bins=(ReliabilityBin(low=0.6, high=0.8, count=COUNT, confidence=0.7, accuracy=top1),),
+            temperature=1.4,
+            ece_before=0.06,
+            ece_after=0.02,
+        ),
+        thresholds=(ThresholdRow(threshold=0.5, share=1.0, precision=top1, recall=top1, f1=top1),),
+        warnings=("The folder has no dove: nothing can be said of how well the model finds it.",),
+    )
+    samples = Samples(
+        paths=tuple(f"val/{CLASSES[row // EACH]}/{row % EACH}.png" for row in range(COUNT)),
+        splits=("val",) * COUNT,
+        indices=tuple(range(COUNT)),
+        losses=tuple(losses.tolist()),
+        correct=tuple(right.tolist()),
+        true=tuple((int(each),) for each in true),
+        predicted=tuple((int(each),) for each in found),
+        confidence=tuple(table.max(1).tolist()),
+    )
+    draws = np.random.default_rng(0).normal(0, 0.01, 40)
+    curves = Curves(classes=tuple(curve_of(table, true == c, c) for c in range(3)))
+    folder = run.path / FOLDER / name
+    folder.mkdir(parents=True)
+    for file, content in (
+        (SAMPLES_FILE, samples),
+        (CURVES_FILE, curves),
+        (RESAMPLES_FILE, Resamples(measures={"top1": tuple((top1 + draws * (1 + len(wrong))).tolist())})),
+    ):
+        (folder / file).write_bytes(msgspec.msgpack.encode(content))
+    np.save(folder / PROBABILITIES_FILE, table)
+    (folder / EVALUATION_FILE).write_bytes(msgspec.json.encode(evaluation))
+    return KeptEvaluation(folder, evaluation)
+
+
+def curve_of(table: np.ndarray, has_it: np.ndarray, index: int) -> ClassCurves:
+    """Every threshold there is, the best of them by F1."""
+    thresholds = np.unique(table[:, index])[::-1].astype(float)
+    right = np.array([(table[has_it, index] >= t).sum() for t in thresholds])
+    wrong = np.array([(table[~has_it, index] >= t).sum() for t in thresholds])
+    f1 = 2 * right / (right + wrong + has_it.sum())
+    return ClassCurves(
+        class_index=index,
+        positives=int(has_it.sum()),
+        recall=tuple((right / has_it.sum()).tolist()),
+        precision=tuple((right / (right + wrong)).tolist()),
+        thresholds=tuple(thresholds.tolist()),
+        average_precision=Interval(0.9, 0.8, 1.0),
+        false_positive_rate=tuple((wrong / (~has_it).sum()).tolist()),
+        true_positive_rate=tuple((right / has_it.sum()).tolist()),
+        auc=Interval(0.95),
+        best_threshold=float(thresholds[f1.argmax()]),
+        best_f1=float(f1.max()),
+    )
