@@ -23,7 +23,7 @@ from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate
 from tests.support.consent import agreed
-from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
+from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
 
@@ -42,8 +42,8 @@ def reviewed(run: Path, **values: object) -> Review:
     return decode_review(review(order, lambda progress: None).read_bytes())
 
 
-@pytest.mark.parametrize("task", list(DATASETS))
-def test_that_every_task_is_reviewed_or_says_what_is_missing(
+@pytest.mark.parametrize("task", ["classification", "multilabel", "detection", "point_segmentation", "custom"])
+def test_that_a_task_is_reviewed_or_says_what_is_missing(
     task: str, trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:
     of = trained(task)
@@ -58,8 +58,15 @@ def test_that_every_task_is_reviewed_or_says_what_is_missing(
         assert losses == sorted(losses, reverse=True)
     if task not in ("classification", "multilabel"):
         assert any("Wrong labels" in each for each in found.missing)
-    if task in ("classification", "multilabel", "detection", "segmentation"):
+    if task in ("classification", "multilabel", "detection"):
         assert all(Path(sample.file).is_file() for sample in found.worst)
+
+
+def test_that_only_classes_of_images_are_cross_validated(trained: Callable[[str], Trained]) -> None:
+    answer = footplate("review", str(trained("detection").run.path), "--cross-validate", "1")
+    assert answer.code == 2
+    assert "Only runs of image classification" in answer.err
+    assert "2 to 100 folds" in answer.err
 
 
 def make_wrong(folder: Path) -> Path:
