@@ -14,8 +14,8 @@ LEAST = 4
 """A map of fewer cells on a side says little of where something is: of two layers that would do, one with as many is taken."""
 _ENCODERS = ("encoder", "backbone")
 """What segmentation_models_pytorch and torchvision call the part of a model that makes features of images."""
-_WITHIN_ATTENTION = ("attn", "attention")
-"""Modules with these in their names hold queries, keys and weights, whose shapes may look like a map's."""
+_ATTENTION = "att"
+"""Modules with this in their names hold queries, keys and weights of attention, whose shapes may look like a map's."""
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
@@ -93,11 +93,7 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
     else the last of those with the coarsest map that are not scores themselves. Raises NoFeatureMap.
     """
     side = example.shape[-1]
-    names = [
-        name
-        for name, _ in module.named_modules()
-        if name and not any(part in name.lower() for part in _WITHIN_ATTENTION)
-    ]
+    names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
     with recorded(module, names) as outputs, torch.enable_grad():
         made = module(example.detach().requires_grad_())
         seen = [

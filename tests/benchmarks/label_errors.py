@@ -1,0 +1,73 @@
+"""How many wrong labels a review finds: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
+
+Takes the 1,200 images of fashion_mnist_small, gives a share of them a wrong label, and reviews them by a cross-validation of the
+small MNIST network with `footplate review --cross-validate`. Prints how many of the wrong ones are among the first 15 % of the samples as
+they are listed, and how many of those listed are wrong. The exit code is 1 where it is fewer than 60 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.inference.review import decode_review
+from tests.support.flipped_labels import flip_labels
+from tests.support.timed_runs import where
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT.parent / "shared/datasets/fashion_mnist_small"
+FIRST = 0.15
+AIM = 0.6
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--share", type=float, default=0.1)
+    arguments.add_argument("--folds", type=int, default=4)
+    arguments.add_argument("--epochs", type=int, default=12)
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found, first = measure(Path(folder), options.share, options.folds, options.epochs, options.seed)
+    print(where())
+    print(f"{found:.0%} of the wrong labels are among the first 15 %; {first:.0%} of the labels listed there are wrong")
+    return 0 if found >= AIM else 1
+
+
+def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
+    """The share of the wrong labels that are in the first 15 % of the samples, and the share of what is listed there that is wrong."""
+    wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
+    home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
+    begun = time.monotonic()
+    job = ["--model", "mnist_cnn", "--epochs", str(epochs), "--batch-size", "32", "--optimizer", "adamw"]
+    job += ["--learning-rate", "0.001", "--devices", "cpu", "--predictions", "0", "--name", "whole"]
+    run("train", str(folder / "images"), "--task", "classification", *job, environment=home)
+    answer = run("review", "last", "--cross-validate", str(folds), "--labels", "--json", environment=home)
+    review = decode_review(answer)
+    assert review.held_out
+    assert review.samples == sum(1 for _ in (folder / "images").glob("*/*"))
+    print(
+        f"{review.samples} samples, {len(wrong)} wrong labels, {review.expected_errors} expected, {time.monotonic() - begun:.0f} s"
+    )
+    listed = [Path(issue.sample.path).name for issue in review.label_issues][: round(FIRST * review.samples)]
+    hits = len(wrong.intersection(listed))
+    return hits / len(wrong), hits / max(1, len(listed))
+
+
+def run(*words: str, environment: dict[str, str]) -> bytes:
+    """What a command prints; ends the benchmark where it fails."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "footplate.py"), *words], env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

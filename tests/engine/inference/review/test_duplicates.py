@@ -1,0 +1,59 @@
+"""Images that occur twice are found, however they were saved; others are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance
+
+from engine.contract.job import Job
+from engine.data.datasets.images import FileImages
+from engine.inference.review.duplicates import pairs_of, prints_of
+from engine.tasks import TASKS
+
+DATASETS = Path(__file__).parents[5] / "shared/datasets"
+
+
+def photograph(random: np.random.Generator) -> np.ndarray:
+    """Smooth patches of colours, uint8 [120, 140, 3]."""
+    small = Image.fromarray(random.integers(0, 256, (7, 8, 3), dtype=np.uint8))
+    return np.asarray(small.resize((140, 120), Image.Resampling.BICUBIC))
+
+
+def found_in(*splits: FileImages) -> set[tuple[str, str]]:
+    names = [Path(split.path(index)).name for split in splits for index in range(len(split))]
+    prints = prints_of(splits, 3, 2, lambda done: None)
+    return {(names[pair.first], names[pair.second]) for pair in pairs_of(prints)}
+
+
+def images_in(folder: Path) -> list[FileImages]:
+    splits = TASKS["classification"].splits(Job(task="classification", dataset=str(folder)))
+    assert isinstance(splits.train, FileImages)
+    assert isinstance(splits.val, FileImages)
+    return [splits.train, splits.val]
+
+
+def test_that_copies_saved_anew_are_found_across_splits_and_others_are_not(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for name in ("a", "b"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = photograph(random)
+                Image.fromarray(pixels).save(tmp_path / f"{split}/{name}/{split}-{name}-{number}.png")
+    with Image.open(tmp_path / "train/a/train-a-3.png") as original:
+        original.save(tmp_path / "val/b/recompressed.jpg", quality=60)
+        original.resize((91, 78)).save(tmp_path / "val/b/smaller.png")
+        ImageEnhance.Brightness(original).enhance(1.02).save(tmp_path / "train/b/brighter.png")
+    same = ["train-a-3.png", "brighter.png", "recompressed.jpg", "smaller.png"]
+    found = found_in(*images_in(tmp_path))
+    assert found == {(one, other) for number, one in enumerate(same) for other in same[number + 1 :]}
+
+
+def test_that_photographs_of_the_same_things_are_not_taken_for_duplicates() -> None:
+    folder = DATASETS / "hymenoptera"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is missing")
+    assert len(found_in(*images_in(folder))) <= 2

@@ -1,0 +1,57 @@
+"""Confident learning finds labels that were made wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.inference.review.label_errors import expected_errors, joint_of, margins, wrong_labels
+from tests.benchmarks.label_errors import AIM, IMAGES, measure
+
+
+def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities of a model that is right 85 times of 100, labels, and which of them are wrong."""
+    random = np.random.default_rng(0)
+    true = random.integers(0, classes, count)
+    logits = random.normal(0, 1, (count, classes))
+    logits[np.arange(count), true] += 3
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    wrong = random.random(count) < flipped
+    labels = np.where(wrong, (true + random.integers(1, classes, count)) % classes, true)
+    return probabilities, labels, wrong
+
+
+def test_that_flipped_labels_come_first_and_their_number_is_known() -> None:
+    probabilities, labels, wrong = predicted(1000, 5, 0.1)
+    found = wrong_labels(probabilities, labels)
+    assert (found & wrong).sum() / wrong.sum() > 0.8
+    assert (found & wrong).sum() / found.sum() > 0.8
+    assert expected_errors(probabilities, labels) == pytest.approx(wrong.sum(), rel=0.35)
+    first = np.argsort(margins(probabilities, labels), kind="stable")[:150]
+    assert wrong[first].sum() / wrong.sum() > 0.8
+
+
+def test_that_the_joint_adds_up_to_the_labels_also_of_a_class_that_nobody_has() -> None:
+    probabilities, labels, _ = predicted(200, 3, 0.2)
+    probabilities = np.concatenate([probabilities * 0.9, np.full((200, 1), 0.1)], 1)
+    joint = joint_of(probabilities, labels)
+    assert np.allclose(joint.sum(1), np.bincount(labels, minlength=4))
+    assert not joint[:, 3].any()
+
+
+def test_that_right_labels_are_left_alone() -> None:
+    probabilities = np.full((60, 3), 0.05)
+    labels = np.arange(60) % 3
+    probabilities[np.arange(60), labels] = 0.9
+    assert not wrong_labels(probabilities, labels).any()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_that_a_cross_validation_finds_most_of_a_tenth_of_wrong_labels(tmp_path: Path) -> None:
+    if not IMAGES.is_dir():
+        pytest.skip(f"{IMAGES} is missing")
+    found, _ = measure(tmp_path, share=0.1, folds=4, epochs=12, seed=0)
+    assert found >= AIM

@@ -1,0 +1,152 @@
+"""Evaluations are reviewed: the worst samples, probable label errors among samples that were held out, and duplicates."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.inference.evaluation import EvaluateOrder
+from engine.contract.inference.review import Review, ReviewOrder, decode_review
+from engine.contract.job import save_job
+from engine.inference.evaluation import bootstrap
+from engine.inference.evaluation.evaluate import evaluate
+from engine.inference.review.review import review
+from engine.inference.trained_model import CannotLoad
+from engine.runs.folder import RunFolder
+from tests.engine.cli.terminal import footplate
+from tests.support.consent import agreed
+from tests.support.trained_runs import COUNTING, Trained, train
+from tests.support.worker_group import Forker
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "MOST", 60)
+
+
+def evaluated(run: Path, **values: object) -> Path:
+    order = EvaluateOrder(run=str(run), checkpoint="last", **values)  # type: ignore[arg-type]
+    return evaluate(order, lambda progress: None).parent
+
+
+def reviewed(run: Path, **values: object) -> Review:
+    order = ReviewOrder(run=str(run), **values)  # type: ignore[arg-type]
+    return decode_review(review(order, lambda progress: None).read_bytes())
+
+
+@pytest.mark.parametrize("task", ["classification", "multilabel", "detection", "point_segmentation", "custom"])
+def test_that_a_task_is_reviewed_or_says_what_is_missing(
+    task: str, trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained(task)
+    agreed(COUNTING)
+    run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
+    evaluated(run)
+    found = reviewed(run)
+    assert found.held_out
+    assert found.samples == len(found.worst) > 0
+    if found.worst[0].loss is not None:
+        losses = [sample.loss or 0.0 for sample in found.worst]
+        assert losses == sorted(losses, reverse=True)
+    if task not in ("classification", "multilabel"):
+        assert any("Wrong labels" in each for each in found.missing)
+    if task in ("classification", "multilabel", "detection"):
+        assert all(Path(sample.file).is_file() for sample in found.worst)
+
+
+def test_that_only_classes_of_images_are_cross_validated(trained: Callable[[str], Trained]) -> None:
+    answer = footplate("review", str(trained("detection").run.path), "--cross-validate", "1")
+    assert answer.code == 2
+    assert "Only runs of image classification" in answer.err
+    assert "2 to 100 folds" in answer.err
+
+
+def make_wrong(folder: Path) -> Path:
+    """Dark and bright images; one of each class of validation is in the other's folder, and one is a copy of a training image with
+    another label."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 24), ("val", 12)):
+        for name, level in (("bright", 150), ("dark", 0)):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                swapped = split == "val" and number == 5
+                small = random.integers(0, 100, (5, 5, 3), dtype=np.uint8) + np.uint8(150 - level if swapped else level)
+                image = Image.fromarray(small).resize((24, 24), Image.Resampling.BICUBIC)
+                image.save(folder / split / name / f"{number}.png")
+    shutil.copyfile(folder / "train/dark/3.png", folder / "val/bright/copy.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run that tells dark from bright, and was evaluated; nothing in its folder is to be changed."""
+    folder = tmp_path_factory.mktemp("wrong")
+    dataset = str(make_wrong(folder / "dataset"))
+    return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)
+
+
+def test_that_wrong_labels_and_copies_across_splits_are_found_and_written(wrong: Trained, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
+    evaluation = evaluated(run)
+    found = reviewed(run)
+    mistaken = {"val/bright/5.png", "val/dark/5.png", "val/bright/copy.png"}
+    assert {issue.sample.path for issue in found.label_issues} == mistaken
+    assert {sample.path for sample in found.worst[:3]} == mistaken
+    first = next(issue for issue in found.label_issues if issue.sample.path == "val/dark/5.png")
+    assert (first.given, first.suggested) == ("dark", "bright")
+    assert first.suggested_probability > 0.5 > first.probability
+    pair = found.duplicates[0]
+    assert {pair.first.path, pair.second.path} == {"train/dark/3.png", "val/bright/copy.png"}
+    assert (pair.exact, pair.labels_differ, pair.distance) == (True, True, 0)
+    assert reviewed(run, true="dark", labels=False, duplicates=False).worst[0].path == "val/dark/5.png"
+    cell = reviewed(
+        run, true="dark", predicted="bright", labels=False, duplicates=False, evaluations=(str(evaluation),)
+    )
+    assert [sample.path for sample in cell.worst] == ["val/dark/5.png"]
+    with pytest.raises(CannotLoad, match="no class “grey”"):
+        reviewed(run, true="grey")
+
+    home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
+    copy = tmp_path / "copy"
+    answer = footplate(
+        "review", str(run), "--labels", "--json", "--csv", str(tmp_path / "m.csv"), "--copy-without", str(copy), **home
+    )
+    assert answer.code == 0, answer.err
+    assert {issue["sample"]["path"] for issue in json.loads(answer.out)["label_issues"]} == mistaken
+    assert (tmp_path / "m.csv").read_text().count("probably a wrong label") == 3
+    assert not (copy / "val/dark/5.png").exists()
+    assert (copy / "val/dark/6.png").exists()
+
+
+def test_that_samples_a_model_was_trained_with_are_left_out_of_the_search(wrong: Trained, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
+    evaluated(run, split="all")
+    found = reviewed(run, duplicates=False)
+    assert not found.held_out
+    assert all(issue.sample.split == "val" for issue in found.label_issues)
+    assert any("48 samples the model was trained with" in each for each in found.missing)
+    assert "48 of which were in its training" in found.origin
+
+
+def test_that_a_run_that_was_not_evaluated_and_a_dataset_that_is_gone_are_told_of(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained("classification")
+    run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
+    with pytest.raises(CannotLoad, match="has not been evaluated"):
+        reviewed(run)
+    dataset = shutil.copytree(of.job.dataset, tmp_path / "dataset")
+    save_job(msgspec.structs.replace(of.job, dataset=str(dataset)), RunFolder(run).job_file)
+    evaluated(run)
+    shutil.rmtree(dataset)
+    found = reviewed(run)
+    assert found.worst
+    assert any("can't be opened" in each for each in found.missing)
