@@ -138,8 +138,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
 
-    command = commands.add_parser("recipes", help="list recipes (defaults for training), or show one")
-    recipes.add_recipes(command)
+    recipes.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
 
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)

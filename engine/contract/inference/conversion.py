@@ -52,7 +52,8 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How far the file's outputs are at most from the model's, for a batch of so many samples; `largest_output` is what to
-    compare it with. Of a detector it is over detections that both found, and `unmatched` counts those of one alone."""
+    compare it with. Of a detector it is over detections that both found, with boxes as shares of the image's side, and `unmatched`
+    counts those of one alone."""
 
     batch_size: int
     difference: float

@@ -16,6 +16,7 @@ from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import evaluations_of
 from engine.system.format import size
+from engine.system.plain_text import escaped
 
 CARD = "README.md"
 _PIPELINES = {
@@ -80,7 +81,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 def dataset_name(model: TrainedModel) -> str:
     """The last part of the folder's path: the others may tell of its owner."""
-    return PurePath(model.job.dataset).name
+    return escaped(PurePath(model.job.dataset).name)
 
 
 def _title(model: TrainedModel) -> str:
@@ -109,7 +110,7 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
             f"{model.channels} channel{'s' if model.channels > 1 else ''}."
         )
     if model.classes:
-        lines.append(f"Classes: {', '.join(model.classes)}.")
+        lines.append(f"Classes: {escaped(', '.join(model.classes))}.")
     return "\n\n".join(lines) or _TO_WRITE
 
 
@@ -142,7 +143,7 @@ def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
     for kept in evaluations_of(model.run.path):
         each = kept.evaluation
         if each.sha256 == model.sha256:
-            name = f"{PurePath(each.dataset).name} ({each.split}), {each.samples} samples"
+            name = f"{escaped(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
             found.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
     return found
 

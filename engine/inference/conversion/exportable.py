@@ -45,7 +45,7 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
         input_name=name,
         output_name=_OUTPUTS.get(model.task.entry.id, "outputs"),
         axes=axes,
-        given=prepared.undone if prepared is not None else lambda inputs: inputs,
+        given=prepared.undone if prepared is not None else Tensor.contiguous,
     )
 
 

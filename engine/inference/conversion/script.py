@@ -32,9 +32,23 @@ def script_for(model: TrainedModel) -> str:
     docstring, own = _parted(own)
     _, shared = _parted(_read(_HELPER))
     own = re.sub(rf"^from {_HELPER} import .*\n", "", own, flags=re.MULTILINE)
-    imports = sorted({*_IMPORT.findall(shared), *_IMPORT.findall(own)}, key=lambda line: (_third_party(line), line))
     body = [_IMPORT.sub("", part).strip("\n") for part in (shared, own)]
-    return f'"""{docstring}"""\n\n{"".join(imports)}\n' + "\n\n\n".join(body) + "\n"
+    return (
+        f'"""{docstring}"""\n\n{_merged({*_IMPORT.findall(shared), *_IMPORT.findall(own)})}\n'
+        + "\n\n\n".join(body)
+        + "\n"
+    )
+
+
+def _merged(imports: set[str]) -> str:
+    """The lines of both parts, the standard library's first; one that imports more of a module stands for one that imports less."""
+    kept = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
+    groups = [sorted((line for line in kept if _third_party(line) == third), key=_order) for third in (False, True)]
+    return "\n".join("".join(group) for group in groups)
+
+
+def _order(line: str) -> tuple[bool, str]:
+    return line.startswith("from "), line
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -91,9 +91,12 @@ class Done:
         for number, file in enumerate(self._files):
             begun: dict[int, int] = {}
             with file.open("rb") as stream:
-                for offset, line in _lines(stream):
-                    entry = _ENTRY.decode(line)
-                    begun.setdefault(entry.sample, offset)
+                offset = 0
+                for line in stream:
+                    entry, at, offset = _entry(line), offset, offset + len(line)
+                    if entry is None:
+                        continue
+                    begun.setdefault(entry.sample, at)
                     if entry.last:
                         self._where[entry.sample] = number, begun.pop(entry.sample)
 
@@ -116,8 +119,8 @@ class Done:
                     continue
                 streams[number].seek(offset)
                 for line in streams[number]:
-                    entry = _ENTRY.decode(line)
-                    if entry.sample == sample:
+                    entry = _entry(line)
+                    if entry is not None and entry.sample == sample:
                         yield entry
                         if entry.last:
                             break
@@ -126,10 +129,9 @@ class Done:
                 stream.close()
 
 
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The whole lines and where each begins; what was being written when the work ended is none."""
-    offset = 0
-    for line in stream:
-        if line.endswith(b"\n"):
-            yield offset, line
-        offset += len(line)
+def _entry(line: bytes) -> Entry | None:
+    """None of a line that was being written when the work ended, or that a full disk broke off."""
+    try:
+        return _ENTRY.decode(line) if line.endswith(b"\n") else None
+    except msgspec.DecodeError:
+        return None

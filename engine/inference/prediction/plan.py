@@ -10,13 +10,12 @@ from msgspec import structs
 
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.legend import LegendEntry
-from engine.contract.problems import Problem
 from engine.data.files import Files, Listing
 from engine.data.splits import Labels
 from engine.inference.prediction.sources import Kind, Sources
 from engine.system import paths
 
-_PLAN, _MODEL, _PROBLEM, _STATE = "plan.json", "model.json", "problem.json", "state.json"
+_PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
 """What the process holds that writes into the folder."""
 _FILES, _NAMES, _TODO = "files", "names", "todo.npy"
@@ -59,7 +58,6 @@ class PlanFolder:
 
     def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
         """Writes what the workers are to do: the samples of those numbers."""
-        (self.folder / _PROBLEM).unlink(missing_ok=True)
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.put_into_place(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _TODO).open("wb") as stream:
@@ -88,16 +86,6 @@ class PlanFolder:
     def has_model(self) -> bool:
         """Whether a worker has told of the model."""
         return (self.folder / _MODEL).is_file()
-
-    def put_problem(self, problem: Problem) -> None:
-        """What a worker fails of, where it knows what to do about it."""
-        paths.put_into_place(self.folder / _PROBLEM, msgspec.json.encode(problem))
-
-    def problem(self) -> Problem | None:
-        try:
-            return msgspec.json.decode((self.folder / _PROBLEM).read_bytes(), type=Problem)
-        except OSError:
-            return None
 
     def put_state(self, state: State) -> None:
         paths.put_into_place(self.folder / _STATE, msgspec.json.encode(state))

@@ -123,11 +123,7 @@ def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, s
         return done
     folder.put_plan(Plan(kind=sources.kind, samples=count, start=done.starts + 1), sources, todo)
     what = f"Predicting for the {len(todo):,} left of {count:,}" if len(todo) < count else "Predicting"
-    try:
-        on_devices(order, folder.folder, "engine.inference.prediction.work:work", say, total=len(todo), what=what)
-    except CannotLoad as error:
-        problem = folder.problem()
-        raise CannotLoad(*((problem,) if problem is not None else error.problems)) from error
+    on_devices(order, folder.folder, "engine.inference.prediction.work:work", say, total=len(todo), what=what)
     return Done(folder.folder, count)
 
 

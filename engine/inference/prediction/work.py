@@ -36,6 +36,7 @@ from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
 from engine.inference.worker import Share, serve
+from engine.models.base import TaskError
 from engine.system import paths
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -55,8 +56,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
             worker = _Worker(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
             {"images": worker.images, "clouds": worker.clouds, "folder": worker.own}[plan.kind]()
     except (OSError, NoVideo) as error:
-        folder.put_problem(cannot_write(Path(order.out), error))
-        raise
+        raise TaskError.of(cannot_write(Path(order.out), error)) from error
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
