@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from engine.checks.conversion_checks import conversion_problems, out_problems, takes_any_size
 from engine.contract.catalogue import load_catalogue
@@ -131,8 +131,6 @@ class ConvertForm(QWidget):
             self.wanted.emit(order)
 
     def _lay_out(self) -> None:
-        heading = QLabel("Convert")
-        heading.setObjectName("heading")
         formats = QVBoxLayout()
         formats.setSpacing(2)
         for target, title, purpose in _TARGETS:
@@ -143,6 +141,7 @@ class ConvertForm(QWidget):
             line = caption(purpose)
             line.setIndent(24)
             formats.addWidget(line)
+            formats.addSpacing(6)
         start = QHBoxLayout()
         start.addWidget(self.start)
         start.addStretch(1)
@@ -152,7 +151,6 @@ class ConvertForm(QWidget):
         column = QVBoxLayout(inside)
         column.setContentsMargins(0, 0, 4, 0)
         column.setSpacing(10)
-        column.addWidget(heading)
         column.addWidget(caption(INTRODUCTION))
         column.addLayout(formats)
         column.addLayout(

@@ -35,9 +35,9 @@ class ConvertResult(QWidget):
         self.heading = QLabel(wordWrap=True)
         self.heading.setObjectName("heading")
         self.remarks = ProblemLabel()
-        self.files = PlainTable("Files", ("File", "Size", "What it is"))
+        self.files = PlainTable("Files", ("File", "Size"))
         self.compared = PlainTable(
-            "Files compared with the model", ("File", "Largest difference", "Time per image", "PyTorch")
+            "Files compared with the model", ("File", "Largest difference", "Time per image", "Model in PyTorch")
         )
         self.measures = caption()
         self.next = QVBoxLayout()
@@ -55,7 +55,7 @@ class ConvertResult(QWidget):
         self._out = made.out
         self.heading.setText(shortened(f"Written in {duration(made.seconds)}: {made.out}"))
         self.remarks.show_problems(made.problems)
-        self.files.show_rows([(each.name, size(each.size_bytes), each.what) for each in made.files])
+        self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in made.files])
         self.compared.show_rows([_compared(each) for each in made.compared])
         self.measures.setText("\n".join(filter(None, (_measured(made.task, each) for each in made.compared))))
         while (item := self.next.takeAt(0)) is not None:

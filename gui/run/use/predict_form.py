@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.inference.prediction import TILED, Format, PredictOrder, formats_of
 from engine.contract.job import Job
@@ -25,6 +25,8 @@ INTRODUCTION = (
     "new folder, in the formats of the task."
 )
 _USUAL = "usual"
+_WITH_THRESHOLD = ("multilabel", "detection", "instance_segmentation", "edge_detection", "road_extraction")
+"""Tasks in which something counts as predicted from a score on; in the others the best one counts."""
 _TITLES: dict[Format, str] = {
     "csv": "CSV",
     "coco": "COCO JSON",
@@ -39,8 +41,8 @@ _TILES = (
     ("", "whole images", "As in training"),
     ("auto", "in tiles", "Large images, a part at a time, in their own resolution"),
 )
-_ROWS = 4
-"""Lines of the list of files that are in sight at least."""
+_ROWS = 5
+"""Lines of the list of files that are in sight."""
 
 
 class PredictForm(QWidget):
@@ -56,7 +58,8 @@ class PredictForm(QWidget):
         self.files.setAccessibleName("Files and folders to predict for")
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.files.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.files.setMinimumHeight(_ROWS * (self.fontMetrics().height() + 8))
+        self.files.setSpacing(2)
+        self.files.setFixedHeight(_ROWS * (self.fontMetrics().height() + 10))
         self.add_files = Action(self, "add_prediction_files", "Add files …", "Adds images, videos or point clouds")
         self.add_folder = Action(self, "add_prediction_folder", "Add a folder …", "Adds all that is in a folder")
         self.remove = Action(
@@ -90,6 +93,7 @@ class PredictForm(QWidget):
             self.format.set_choices([(_USUAL, f"{choices[0][1]} (usual)", ""), *choices[1:]])
             self.format.set_value(_USUAL)
             self.tile.setEnabled(job.task in TILED)
+            self.threshold.setEnabled(job.task in _WITH_THRESHOLD)
         self.out.set_value("")
         self.out.line.setPlaceholderText(str(self._default_out()))
         self._allow()
@@ -165,8 +169,6 @@ class PredictForm(QWidget):
             self.wanted.emit(order)
 
     def _lay_out(self) -> None:
-        heading = QLabel("Predict")
-        heading.setObjectName("heading")
         buttons = QHBoxLayout()
         for action in (self.add_files, self.add_folder, self.remove):
             buttons.addWidget(bind(QPushButton(), action))
@@ -179,9 +181,8 @@ class PredictForm(QWidget):
         column = QVBoxLayout(inside)
         column.setContentsMargins(0, 0, 4, 0)
         column.setSpacing(10)
-        column.addWidget(heading)
         column.addWidget(caption(INTRODUCTION))
-        column.addWidget(self.files, 1)
+        column.addWidget(self.files)
         column.addLayout(buttons)
         column.addLayout(
             form_grid(
@@ -195,6 +196,7 @@ class PredictForm(QWidget):
             )
         )
         column.addLayout(start)
+        column.addStretch(1)
         middle = QWidget()
         row = QHBoxLayout(middle)
         row.setContentsMargins(0, 0, 0, 0)
