@@ -101,6 +101,7 @@ class Workspace(QObject):
         self.dataset.renderer.close()
         self.run.exporter.close()
         self.run.model.close_work()
+        self.run.use.close_work()
         self.launcher.close()
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:

@@ -42,8 +42,8 @@ _MARKS: dict[StatusWord, str] = {
 }
 _AXIS = "Only time at work counts; pauses and time in the queue are left out"
 
-VIEWS = ("Curves", "Classes", "Predictions", "Model")
-CURVES, CLASSES, PREDICTIONS, MODEL = range(len(VIEWS))
+VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
+CURVES, CLASSES, PREDICTIONS, MODEL, USE = range(len(VIEWS))
 VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 """Lead to the view before and the next."""
 

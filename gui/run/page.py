@@ -23,6 +23,7 @@ from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
 from gui.run.result_card import ResultCard
 from gui.run.strategy.view import StrategyView
+from gui.run.use.view import UseView
 from gui.run.verdict_card import VerdictCard
 from gui.sources.run_session import RunSession
 from gui.style import theme
@@ -78,6 +79,8 @@ class RunPage(QWidget):
         self.predictions = PredictionsView()
         self.model = ModelView()
         self.model.message.connect(self.message)
+        self.use = UseView()
+        self.use.message.connect(self.message)
         self.views = QStackedWidget()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
@@ -108,6 +111,7 @@ class RunPage(QWidget):
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus(self._gpu_titles)
         self.model.set_gpus(self._gpu_titles)
+        self.use.set_gpus(self._gpu_titles)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -124,6 +128,7 @@ class RunPage(QWidget):
         self.classes.restart()
         self.predictions.restart()
         self.model.show_run(self.store.run)
+        self.use.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
         self.result.hide()
@@ -214,7 +219,7 @@ class RunPage(QWidget):
         column.addWidget(self.result)
         column.addWidget(self.time)
         column.addWidget(scroll, 1)
-        for view in (curves, self.classes, self.predictions, self.model):
+        for view in (curves, self.classes, self.predictions, self.model, self.use):
             self.views.addWidget(view)
         self.views.setCurrentIndex(self.header.tabs.currentIndex())
         inside = QWidget()

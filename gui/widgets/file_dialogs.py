@@ -33,6 +33,17 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
     return dialog
 
 
+def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
+    """Opens a dialog that is not modal, and calls `chosen` with the paths of the files that are picked."""
+    dialog = QFileDialog(parent, title, str(Path.home()))
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+    dialog.setWindowModality(Qt.WindowModality.NonModal)
+    dialog.filesSelected.connect(chosen)
+    dialog.show()
+    return dialog
+
+
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
     """Opens a dialog that is not modal and asks where to write a file, at first `name`, whose ending it keeps; calls
     `chosen` with the path if one is given."""

@@ -1,0 +1,107 @@
+"""The view in which a run's model is used, with a real run: files are dropped and predicted for, the model is converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.inference.prediction import PREDICTED
+from engine.runs.folder import RunFolder
+from gui.run.order_pages import FAULT, FORM, RESULT
+from gui.run.use.view import CONVERT, UseView
+from tests.support.trained_runs import Trained, train
+from tests.support.worker_group import Forker
+
+SECONDS = 90_000
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
+    forker = Forker()
+    yield train(forker, tmp_path_factory.mktemp("run"), "classification")
+    forker.close()
+
+
+@pytest.fixture
+def view(styled: QApplication, qtbot: QtBot) -> Iterator[UseView]:
+    made = UseView()
+    qtbot.addWidget(made)
+    made.resize(800, 640)
+    made.show()
+    yield made
+    made.close_work()
+
+
+def drop(view: UseView, *paths: Path) -> None:
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    event = QDropEvent(
+        QPointF(10, 10), Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    )
+    view.dropEvent(event)
+
+
+def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
+    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
+) -> None:
+    view.show_run(trained.run)
+    form = view.predict_form
+    qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
+    folder = Path(trained.job.dataset, "val")
+    drop(view, folder / "red" / "0.png", folder / "green")
+    assert form.paths() == [str(folder / "red" / "0.png"), str(folder / "green")]
+    assert not form.threshold.isEnabled()  # one class counts, whatever its probability
+    form.out.set_value(str(tmp_path / "out"))
+    qtbot.mouseClick(form.start, Qt.MouseButton.LeftButton)
+    assert view.predict.working
+    qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAULT), timeout=SECONDS)
+    assert view.predict.currentIndex() == RESULT, view.predict.fault.text()
+    result = view.predict_result
+    qtbot.waitUntil(lambda: result.list.count() == 6)
+    predicted = PREDICTED.decode((tmp_path / "out" / "predictions.json").read_bytes())
+    assert predicted.predicted == 6
+    qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
+    assert result.words.text() == predicted.rows[0].words
+
+    view.tabs.setCurrentIndex(CONVERT)
+    convert = view.convert_form
+    convert.targets["onnx"].setChecked(False)
+    assert convert.act.disabled_reason == "Choose a format"
+    convert.targets["safetensors"].setChecked(True)
+    convert.out.set_value(str(tmp_path))
+    qtbot.mouseClick(convert.start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: view.convert.currentIndex() in (RESULT, FAULT), timeout=SECONDS)
+    assert view.convert.currentIndex() == RESULT, view.convert.fault.text()
+    qtbot.waitUntil(lambda: view.convert_result.files.rowCount() > 0)
+    assert any(row[0].startswith("model.safetensors: ") for row in view.convert_result.files.texts())
+
+
+def test_that_a_refusal_names_what_stands_in_the_way_and_the_form_keeps_what_was_typed(
+    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("years of work")
+    view.show_run(trained.run)
+    form = view.predict_form
+    qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
+    form.add([str(Path(trained.job.dataset, "val"))])
+    form.out.set_value(str(tmp_path / "out"))
+    form.act.trigger()
+    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT, timeout=SECONDS)
+    assert str(tmp_path / "out") in view.predict.fault.text()
+    qtbot.mouseClick(view.predict.again, Qt.MouseButton.LeftButton)
+    assert view.predict.currentIndex() == FORM
+    assert form.out.value() == str(tmp_path / "out")
+
+
+def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:
+    view.show_run(RunFolder(tmp_path))
+    view.predict_form.add([str(tmp_path)])
+    qtbot.waitUntil(lambda: view.predict_form.act.disabled_reason == "The run has no checkpoint yet")
+    qtbot.waitUntil(lambda: view.convert_form.act.disabled_reason == "The run has no checkpoint yet")
