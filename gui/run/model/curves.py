@@ -69,7 +69,8 @@ class CurvesPage(QWidget):
         if curve is None:
             return
         objects = not curve.false_positive_rate
-        parts = [counted(curve.positives, "object" if objects else "sample")]
+        of_objects = self._opened is not None and self._opened.samples.true is not None
+        parts = [counted(curve.positives, "sample" if not objects else "object" if of_objects else "pixel")]
         if curve.average_precision is not None:
             parts.append(f"average precision {with_interval(curve.average_precision)}")
         if curve.auc is not None:

@@ -105,8 +105,8 @@ class ResultView(QWidget):
         }
         self._stale = {number for number, shown in there.items() if shown}
         for number, shown in there.items():
-            self.tabs.setTabVisible(number, shown)
-        self.tabs.update()  # a tab that has come back is not always drawn
+            if self.tabs.isTabVisible(number) != shown:  # else Qt forgets that the tabs before it need new places
+                self.tabs.setTabVisible(number, shown)
         if not there[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(METRICS)
         self._fill(self.tabs.currentIndex())

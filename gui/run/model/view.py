@@ -50,7 +50,7 @@ class ModelView(QWidget):
         self.deleting = DeletingBar()
         self.form = EvaluateForm()
         self.result = ResultView()
-        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.warnings = ProblemLabel()
         self.cancel = QPushButton("Cancel")
