@@ -41,6 +41,7 @@ from engine.models.registry import MODELS
 from engine.parallel.cut import CannotCut
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import tied_views
+from engine.strategies.layer_split import layer_pairs
 from engine.strategies.pipelining.model_split import split_points
 from engine.system import paths
 from engine.system.plugins import Registry
@@ -146,6 +147,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         uncuttable=uncuttable,
         blocks=len(blocks(model)),
         tied=tied_views(model),
+        tensor_parallel=bool(layer_pairs(model)),
         fields=tuple(field for field in OF_MODELS if field in has),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         encoder=model_info.encoder,

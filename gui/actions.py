@@ -23,7 +23,7 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """A command. `objectName` is its id; `why_not` says why it cannot be done now, "" where it can."""
+    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Action(QAction):
         on: bool | None = None,
         insists: bool = False,
     ) -> None:
-        """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` the keys
-        ask even where `why_not` says no, since that may have changed unnoticed."""
+        """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` it
+        can be triggered even with a `disabled_reason`, since that may be out of date."""
         super().__init__(widget)
-        self.why_not = ""
+        self.disabled_reason = ""
         self._tip = ""
         self._insists = insists
         self.setObjectName(name)
@@ -55,23 +55,24 @@ class Action(QAction):
 
     @property
     def ready(self) -> bool:
-        return not self.why_not
+        return not self.disabled_reason
 
     def become(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Says another thing of itself, such as Resume in place of Pause; `tip` is told while it can be done."""
+        """Changes what it shows, such as Resume in place of Pause; `tip` is its tool tip while it is enabled."""
         self._tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
         self.setText(text)
-        self.setToolTip(self.why_not or tip)
+        self.setToolTip(self.disabled_reason or tip)
 
-    def allow(self, why_not: str = "") -> None:
-        """Switches it on, or off for the reason given."""
-        self.why_not = why_not
-        self.setToolTip(why_not or self._tip)
-        self.setEnabled(self._insists or not why_not)
+    def allow(self, disabled_reason: str = "") -> None:
+        """Enables it, or disables it for the reason given."""
+        self.disabled_reason = disabled_reason
+        self.setToolTip(disabled_reason or self._tip)
+        self.setEnabled(self._insists or not disabled_reason)
 
-    def does(self, act: Callable[[], object]) -> None:
+    def on_trigger(self, act: Callable[[], object]) -> None:
+        """Calls `act` whenever the action is triggered, without the signal's argument."""
         self.triggered.connect(lambda _on=False: act())
 
 

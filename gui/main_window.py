@@ -115,12 +115,12 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):
-            page.does(partial(self._show_page, number))
+            page.on_trigger(partial(self._show_page, number))
         self.acts.devices_panel.toggled.connect(self._show_devices)
         self.acts.job_panel.toggled.connect(self.form.setVisible)
-        self.acts.help.does(self.show_help)
-        self.acts.browse.does(self._browse)
-        self.acts.quit.does(self.close)
+        self.acts.help.on_trigger(self.show_help)
+        self.acts.browse.on_trigger(self._browse)
+        self.acts.quit.on_trigger(self.close)
         self.form.folder_chosen.connect(self._inspect)
         self.form.train_requested.connect(self._remember_job)
         self.inspector.progress.connect(self.form.card.show_progress)

@@ -49,10 +49,10 @@ class RunControl(QObject):
         super().__init__(window)
         self._acts, self._form, self._header, self._status = acts, form, header, status
         self._workspace, self._launcher, self._store = workspace, workspace.launcher, workspace.store
-        acts.pause.does(self._pause_or_resume)
-        acts.stop.does(self._store.stop)
+        acts.pause.on_trigger(self._pause_or_resume)
+        acts.stop.on_trigger(self._store.stop)
         form.train_requested.connect(self._train)
-        form.go_on_requested.connect(self._go_on)
+        form.resume_requested.connect(self._resume)
         form.touched.connect(self._launcher.touch)
         form.changed.connect(self.show_status)
         self._launcher.started.connect(self._started)
@@ -62,8 +62,8 @@ class RunControl(QObject):
         workspace.run_list.complete.connect(self._show_first_run, Qt.ConnectionType.SingleShotConnection)
         workspace.run_list.failed.connect(self._no_runs)
         workspace.monitor.stop_run.connect(self._stop_other)
-        workspace.runs.resume_wanted.connect(self._go_on)
-        workspace.runs.guest_wanted.connect(self._invite)
+        workspace.runs.resume_wanted.connect(self._resume)
+        workspace.runs.prefill_requested.connect(self._prefill)
         workspace.run.next_time_wanted.connect(self._use_next_time)
         workspace.run.verdict_wanted.connect(self._follow_verdict)
 
@@ -98,10 +98,10 @@ class RunControl(QObject):
         if launcher is not None:
             launcher.start(job)
 
-    def _go_on(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
+    def _resume(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
         launcher = self._free_launcher()
         if launcher is not None:
-            launcher.go_on(run, changes)
+            launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
         """What starts a run, after it has been said that one is made ready; None while another one is."""
@@ -128,7 +128,7 @@ class RunControl(QObject):
         """Whichever of the two the action offers."""
         run = self._store.run
         if run is not None and self._store.status.resumable:
-            self._go_on(run)
+            self._resume(run)
         else:
             self._store.pause()
 
@@ -143,7 +143,7 @@ class RunControl(QObject):
 
     # What is put into the form
 
-    def _invite(self, prefill: Prefill) -> None:
+    def _prefill(self, prefill: Prefill) -> None:
         """Another run's job, to go on with or forked."""
         self._acts.job_panel.setChecked(True)
         self._form.prefill_mode.begin(prefill)
@@ -153,7 +153,7 @@ class RunControl(QObject):
         in_background(
             lambda: to_follow(run.summary(), verdict),
             self,
-            self._invite,
+            self._prefill,
             lambda error: self.message.emit(f"The job of {run.run_id} can't be put into the form: {error}", "warning"),
         )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
-from engine.contract.job import FIELDS
+from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.format import counted
@@ -198,7 +198,6 @@ def gpu_names(titles: Sequence[str]) -> str:
     return f"GPU {', '.join(parts)}"
 
 
-def listed(words: Iterable[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+def option_fields(job: Job) -> dict[str, Field]:
+    """The options that the job's task, model and strategy declare, by name. A plug-in's are known while it is installed."""
+    return {field.name: field for field in load_catalogue().options_of(job.task, job.model, job.strategy)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import logging
 import os
@@ -16,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # Three tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
@@ -69,6 +73,22 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
         pytest.fail("left behind: " + "; ".join(leaks))
 
 
+@pytest.fixture(scope="session")
+def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    """The stand-in for NVIDIA's libraries, compiled once for all processes that run tests."""
+    if reason := why_not():
+        pytest.skip(reason)
+    return built_once(tmp_path_factory, "nvml", compile_stub)
+
+
+@pytest.fixture(scope="session")
+def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
+    """The same as an old driver, which lacks newer functions."""
+    if reason := why_not():
+        pytest.skip(reason)
+    return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
+
+
 @pytest.fixture(autouse=True)
 def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fails a test that logs a warning or worse; a test that expects one clears `caplog`."""
@@ -95,7 +115,7 @@ def _lingering_processes(mark: str) -> list[str]:
     """Processes started under this test's environment that do not end in time; they are then killed."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
-        left = [process for process in psutil.process_iter() if _bears(process, mark)]
+        left = [process for process in _candidates(mark) if _bears(process, mark)]
         if not left or time.monotonic() > deadline:
             break
         psutil.wait_procs(left, timeout=0.1)
@@ -108,6 +128,19 @@ def _lingering_processes(mark: str) -> list[str]:
         except psutil.Error:
             continue
     return names
+
+
+def _candidates(mark: str) -> Iterator[psutil.Process]:
+    """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a minute, and
+    reading their environments from /proc a fifth of that."""
+    if sys.platform != "linux":
+        yield from psutil.process_iter()
+        return
+    entry = os.fsencode(f"\0{MARK}={mark}\0")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, psutil.Error), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
+            if entry in b"\0" + environment.read():
+                yield psutil.Process(int(pid))
 
 
 def _bears(process: psutil.Process, mark: str) -> bool:

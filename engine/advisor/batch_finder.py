@@ -26,7 +26,7 @@ WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
 """The share of the progress bar before the first trial."""
 
-Told = Callable[[FinderProgress], object]
+OnProgress = Callable[[FinderProgress], object]
 
 
 class _Broken(Exception):  # noqa: N818 - it carries what happened
@@ -37,9 +37,9 @@ class _Broken(Exception):  # noqa: N818 - it carries what happened
         self.failed = failed
 
 
-def find_batch(job: Job, tell: Told) -> BatchFound | FinderFailed:
+def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
     """Tries steps of `job` on its devices with batches of several sizes."""
-    tell(FinderProgress(0.0, "Loading PyTorch"))
+    emit(FinderProgress(0.0, "Loading PyTorch"))
     import_for(job)
     unit = _unit(job)
     begun = time.monotonic()
@@ -50,7 +50,7 @@ def find_batch(job: Job, tell: Told) -> BatchFound | FinderFailed:
             nonlocal count, fitted
             done = PREPARED + (1 - PREPARED) * count / MOST_TRIALS
             left = (time.monotonic() - begun) / count * (MOST_TRIALS - count) if count else None
-            tell(FinderProgress(done, f"Trying batches of {size:,}", left))
+            emit(FinderProgress(done, f"Trying batches of {size:,}", left))
             count += 1
             failed = run_workers(job_of_trial(job, size), WORKER, Path(folder), lambda _event: None)
             if failed is None:
@@ -95,7 +95,7 @@ def _unit(job: Job) -> int:
     if strategy is None:
         return 1
     laid = layout(job, strategy)
-    sharing = laid.replicas if strategy.cuts_model else len(job.devices)
+    sharing = laid.replicas if strategy.cuts_model or strategy.splits_layers else len(job.devices)
     return sharing * job.accumulation * (laid.microbatches or 1)
 
 

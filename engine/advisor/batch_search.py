@@ -21,8 +21,9 @@ REACH = 8
 ROOM = 0.98
 """The answer is at most this share of the least size that is known or predicted not to fit, while there are trials
 left to try it: the memory that a run uses varies a little."""
-NEAR = 0.96
-"""The search ends when the largest size that fits is at least this share of the least one that does not."""
+NEAR = 0.97
+"""The search ends when the largest size that fits is at least this share of the least one that does not. Times `ROOM` it
+is 0.95: a size that fits although it was predicted not to leaves the answer that much below it."""
 AIM = (NEAR + ROOM) / 2
 """The share of the size that would fill the memory at which the next trial is made; the answer if the line is right."""
 BACK = 0.3

@@ -21,10 +21,10 @@ WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
 """The share of the progress bar before the first step."""
 
-Told = Callable[[FinderProgress], object]
+OnProgress = Callable[[FinderProgress], object]
 
 
-def find_rate(job: Job, tell: Told) -> RateFound | FinderFailed:
+def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
     """Tries the beginning of the training of `job` on its devices at rising learning rates."""
     if job.resume_from:
         return FinderFailed(
@@ -35,10 +35,10 @@ def find_rate(job: Job, tell: Told) -> RateFound | FinderFailed:
                 "Clear “Continue from” first.",
             )
         )
-    tell(FinderProgress(0.0, "Loading PyTorch"))
+    emit(FinderProgress(0.0, "Loading PyTorch"))
     import_for(job)
-    tell(FinderProgress(PREPARED / 2, "Building the model"))
-    progress = _Progress(tell)
+    emit(FinderProgress(PREPARED / 2, "Building the model"))
+    progress = _Progress(emit)
     with TrialFolder() as folder:
         failed = run_workers(job_of_trial(job), WORKER, Path(folder), progress.take)
         if failed is not None:
@@ -64,8 +64,8 @@ def job_of_trial(job: Job) -> Job:
 class _Progress:
     """Tells how far the rate has risen."""
 
-    def __init__(self, tell: Told) -> None:
-        self._tell = tell
+    def __init__(self, emit: OnProgress) -> None:
+        self._emit = emit
         self._begun: float | None = None
 
     def take(self, event: AnyEvent) -> None:
@@ -75,7 +75,7 @@ class _Progress:
         self._begun = self._begun or now
         risen = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)
         left = (now - self._begun) * (1 - risen) / risen if risen else None
-        self._tell(FinderProgress(PREPARED + (1 - PREPARED) * risen, "Training with a rising learning rate", left))
+        self._emit(FinderProgress(PREPARED + (1 - PREPARED) * risen, "Training with a rising learning rate", left))
 
 
 def _problem(failed: Failed) -> Problem:

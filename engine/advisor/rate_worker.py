@@ -39,7 +39,7 @@ def _rise(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     train = prepared.dataloaders.train()
     try:
         optimizer_step = prepared.optimizer_step(train.steps)
-        seed(prepared.streams.number(Purpose.MODEL, rank=spec.rank))
+        seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
         stepper = Stepper(
             strategy, optimizer_step, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False
         )

@@ -22,7 +22,7 @@ def import_for(job: Job) -> None:
         import_all(modules_for(world_size(job)))
 
 
-def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent], object]) -> Failed | None:
+def run_workers(job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object]) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they did."""
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
@@ -38,7 +38,7 @@ def run_workers(job: Job, function: str, folder: Path, tell: Callable[[AnyEvent]
         )
         for rank in range(count)
     ]
-    return standalone.run_workers(specs, function, tell)
+    return standalone.run_workers(specs, function, emit)
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):

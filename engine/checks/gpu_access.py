@@ -6,10 +6,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine.checks.obstacle import Obstacle, listed, titles, whole
+from engine.checks.obstacle import Obstacle, titles, whole
 from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.system.format import listed
 
 OWN_WORKER = "footplate-w"
 """With what the names of Footplate's workers' processes begin."""
@@ -48,7 +49,7 @@ def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
     """A GPU whose own file is denied is not even listed by NVML; here it is about those that CUDA needs for any GPU."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
-        message = f"CUDA needs {listed(files)}, which this user has no permission to open."
+        message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
         remedy = (
             "Get permission to read and write there, for example by joining the group that “ls -l /dev/nvidia*” shows."
         )
@@ -118,7 +119,7 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
         own = all((process.name or "").startswith(OWN_WORKER) for process in holders)
         waits = job.start == "when_free" and (own or job.wait_for_others)
         if holders and not waits and whole(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread"):
-            who = listed(map(_called, holders))
+            who = listed(dict.fromkeys(map(_called, holders)))
             message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
             remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode([gpu])}"
             yield Obstacle((gpu,), message, remedy)

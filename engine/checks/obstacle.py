@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu, Snapshot, gpu_title
+from engine.system.format import listed
 
 
 class Obstacle(NamedTuple):
@@ -18,13 +19,7 @@ class Obstacle(NamedTuple):
 
 def titles(gpus: Iterable[Gpu], word: str = "and") -> str:
     """ "GPU 0, GPU 1 and GPU 2", with `word` before the last."""
-    return listed(map(gpu_title, gpus), word)
-
-
-def listed(parts: Iterable[str], word: str = "and") -> str:
-    """ "a, b and c", each part once."""
-    *others, last = dict.fromkeys(parts)
-    return f"{', '.join(others)} {word} {last}" if others else last
+    return listed(dict.fromkeys(map(gpu_title, gpus)), word)
 
 
 def whole(gpu: Gpu, machine: Snapshot) -> Gpu:

@@ -13,12 +13,11 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     if job.nesterov and job.optimizer == "sgd" and not job.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
         found.append(Problem("nesterov", message, "Set a momentum above 0, or turn it off."))
-    if job.optimizer == "lamb" and strategy.shards:
+    if job.optimizer == "lamb" and (strategy.shards or strategy.splits_layers):
         found.append(
             Problem(
                 "optimizer",
-                f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a shard of "
-                f"them.",
+                f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them.",
                 "Choose AdamW, or DistributedDataParallel.",
             )
         )

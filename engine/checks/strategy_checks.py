@@ -74,20 +74,22 @@ def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    count = len(job.devices)
+    count, groups = len(job.devices), "devices"
+    if strategy.splits_layers and strategy.replicates:
+        count, groups = job.replicas, "replicas"
     if strategy.splits_batch and not strategy.cuts_model and job.batch_size < count:
         return [
             Problem(
                 "batch_size",
-                f"A batch of {job.batch_size} can't be divided among {count} devices.",
-                f"Set {count * job.accumulation} or more, or use fewer devices.",
+                f"A batch of {job.batch_size} can't be divided among {count} {groups}.",
+                f"Set {count * job.accumulation} or more, or use fewer {groups}.",
             )
         ]
     if strategy.cuts_model:
         return batch_problems(job, strategy) if job.devices else []
     shares = count if strategy.splits_batch else 1
     if job.batch_size < shares * job.accumulation:
-        among = f" among {shares} devices and then" if shares > 1 else ""
+        among = f" among {shares} {groups} and then" if shares > 1 else ""
         return [
             Problem(
                 "accumulation",
@@ -120,7 +122,16 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> lis
                 "Turn it off, or choose 1F1B as Pipeline schedule.",
             )
         )
-    if strategy.shards and model is not None and model.tied:
+    if strategy.splits_layers and model is not None and not model.tensor_parallel:
+        found.append(
+            Problem(
+                "strategy",
+                f"{model.title} has no layers that {strategy.title} can divide: attention heads, or linear layers with "
+                f"only an activation between them.",
+                "Choose another strategy, or a ViT, Swin or ConvNeXt.",
+            )
+        )
+    if (strategy.shards or strategy.splits_layers) and model is not None and model.tied:
         found.append(
             Problem(
                 "strategy",

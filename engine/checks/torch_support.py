@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from engine.checks.obstacle import Obstacle, listed
+from engine.checks.obstacle import Obstacle
 from engine.checks.torch_build import TorchBuild
 from engine.contract.devices import Gpu, Nvml, gpu_title
+from engine.system.format import listed
 
 Numbers = tuple[int, ...]
 """A version, or a compute capability, so that they compare as they should."""
@@ -68,8 +69,10 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         yield Obstacle(every, message, _newer_driver(nvml, cuda, known))
     lacking = [(gpu, capability) for gpu, capability in gpus if capability is not None and not _runs(torch, capability)]
     if lacking:
-        there = listed(_dotted(_architecture(name)[1]) for name in torch.architectures)
-        named = listed(f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in lacking)
+        there = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))
+        named = listed(
+            dict.fromkeys(f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in lacking)
+        )
         message = f"torch {torch.version} is built for compute capabilities {there}, not for {named}."
         remedy = _another_torch(nvml, [capability for _, capability in lacking])
         yield Obstacle(tuple(gpu for gpu, _ in lacking), message, remedy)

@@ -21,6 +21,7 @@ from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, R
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.system import paths
+from engine.system.format import exit_words
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
@@ -158,7 +159,4 @@ def _last_words(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
     if lines:
         return lines[-1]
     code = process.returncode
-    return (
-        f"{f'it was killed by signal {-code}' if code < 0 else f'it ended with exit code {code}'} without "
-        f"reporting an error"
-    )
+    return f"it {exit_words(code)}" if code < 0 else f"it {exit_words(code)} without reporting an error"

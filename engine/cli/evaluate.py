@@ -123,15 +123,20 @@ def _told(kept: KeptEvaluation) -> Iterator[str]:
 
 
 def _classes(evaluation: Evaluation) -> Iterator[str]:
-    """A table of the classes, the worst first."""
+    """A table of the classes, the worst first, with the interval of what decides which these are."""
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
-    decides = evaluation.per_class["F1" if "F1" in titles else titles[0]]
+    titles.sort(key=lambda title: title != "F1")
+    decides = evaluation.per_class[titles[0]]
     order = sorted(range(len(evaluation.classes)), key=lambda index: _rank(decides[index]))
     yield ""
     rows = [
-        (evaluation.classes[index], *(_of_class(evaluation.per_class[title][index]) for title in titles))
+        (
+            evaluation.classes[index],
+            _of_class(decides[index], with_range=True),
+            *(_of_class(evaluation.per_class[title][index]) for title in titles[1:]),
+        )
         for index in order[:WORST]
     ]
     yield from table(("Class", *titles), rows)
@@ -185,10 +190,10 @@ def _rank(value: Interval | None) -> float:
     return value.value if value is not None else float("inf")
 
 
-def _of_class(value: Interval | None) -> str:
+def _of_class(value: Interval | None, *, with_range: bool = False) -> str:
     if value is None:
         return NOT_KNOWN
-    interval = f" ({_range(value, percent=True)})" if value.low is not None else ""
+    interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
     return f"{_value(value.value, percent=True)}{interval}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from engine.cli import (
     arguments,
     cache,
+    convert,
     cut,
     doctor,
     evaluate,
@@ -21,6 +22,7 @@ from engine.cli import (
     export,
     finders,
     listing,
+    predict,
     queue,
     recipes,
     resume,
@@ -133,8 +135,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print the whole catalogue as JSON")
     command.set_defaults(command=listing.catalogue)
 
-    command = commands.add_parser("recipes", help="list recipes (defaults for training), or show one")
-    recipes.add_recipes(command)
+    recipes.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
 
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
@@ -159,6 +160,8 @@ def _add_results(commands: Any) -> None:
     review.add_review(
         commands.add_parser("review", help="find wrong labels, duplicates and the samples a model is worst at")
     )
+    predict.add_predict(commands)
+    convert.add_commands(commands)
 
 
 def _version() -> str:

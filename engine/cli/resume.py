@@ -22,7 +22,7 @@ from engine.contract.problems import Problem, errors
 from engine.contract.protocol import Pause
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
-from engine.runs.resume import checkpoint_of, go_on, job_to_go_on, last_execution
+from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, save_next_job
 
 
 def pause(options: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def resume(options: argparse.Namespace) -> int:
     from_n, execution = last.n + 1 if last is not None else 1, last_execution(run) + 1
     checkpoint = checkpoint_of(run)
     try:
-        go_on(run, job)
+        save_next_job(run, job)
         start_supervisor(run)
     except OSError as error:
         return train.unwritable(error)
@@ -73,7 +73,7 @@ def judge(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list
             found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
         else:
             found += arguments.resolve_devices(changes, machine) if "devices" in changes else []
-    job, wrong = job_to_go_on(run, changes)
+    job, wrong = job_to_resume(run, changes)
     found += wrong
     bad = {problem.field for problem in found}
     if before is None or "run" in bad:

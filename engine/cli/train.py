@@ -167,6 +167,7 @@ def tell(found: list[Problem]) -> None:
     """Tells the user what is wrong, each with its flag and the remedy."""
     for problem in found:
         kind = "warning: " if problem.severity == "warning" else ""
-        say(f"footplate: {kind}{arguments.flag_of(problem)}: {problem.message}", to=sys.stderr)
+        flag = f"{arguments.flag_of(problem)}: " if problem.field else ""
+        say(f"footplate: {kind}{flag}{problem.message}", to=sys.stderr)
         if problem.remedy:
             say(f"  {problem.remedy}", to=sys.stderr)

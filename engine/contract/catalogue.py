@@ -73,6 +73,7 @@ class ModelEntry(
     `split_points` names the points where it may be cut, in order; none with `uncuttable` saying why.
     `blocks` counts the repeated parts that activation checkpointing and sharding go by; 0 where it has none.
     `tied` names parameters that share memory with others.
+    `tensor_parallel`: it has layers that tensor parallelism divides among devices.
     `encoder`: it is a decoder, which stands on the job's encoder.
     `fields` names those of `OF_MODELS` that it goes by.
     `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its own, and for
@@ -91,6 +92,7 @@ class ModelEntry(
     uncuttable: str = ""
     blocks: int = 0
     tied: tuple[str, ...] = ()
+    tensor_parallel: bool = False
     encoder: bool = False
     batch_norm: bool = False
     fields: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     `cuts_model`: each device holds a part of the model, which so needs split points.
     `schedules`: the batch goes through the parts in microbatches, by a pipeline schedule.
     `shards`: each device keeps a share of every parameter.
+    `splits_layers`: the devices of a group compute each layer together, and see the same share of a batch.
     `replicates`: the devices are divided into the job's `replicas` groups, each of which does the above.
     `fields` are the job's fields that it alone, or it among others, goes by; the rest of the strategy's fields
     have no effect under it. `options` are those that it declares beside itself.
@@ -123,6 +126,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     cuts_model: bool
     schedules: bool = False
     shards: bool = False
+    splits_layers: bool = False
     replicates: bool = False
     fields: tuple[str, ...] = ()
     options: tuple[Field, ...] = ()
@@ -131,7 +135,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def keeps_model_whole(self) -> bool:
         """Whether each worker drives one device, which holds the whole model: then how the model computes can be
         chosen (`memory_format`, `compile`)."""
-        return self.process_per_device and not self.cuts_model and not self.shards
+        return self.process_per_device and not (self.cuts_model or self.shards or self.splits_layers)
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

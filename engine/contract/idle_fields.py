@@ -3,7 +3,7 @@ checks tell of those that are set all the same."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
 from engine.contract.devices import is_gpu
 from engine.contract.job import FIELDS, Job, Need
 from engine.contract.problems import Problem
+from engine.system.format import listed
 
 _NEEDY = {name: field.needs for name, field in FIELDS.items() if field.needs}
 DECIDING = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
@@ -97,11 +98,7 @@ def _shown(value: Any) -> str:
 
 def _instead(need: Need) -> str:
     labels = " or ".join(FIELDS[name].label for name in need.fields)
-    return f"set {labels}" + (f" to {_listed(need.values)}" if need.values else "")
-
-
-def _listed(values: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
+    return f"set {labels}" + (f" to {listed(need.values, 'or')}" if need.values else "")
 
 
 def without_effect(job: Job, catalogue: Catalogue) -> list[Problem]:

@@ -1175,7 +1175,8 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")), None
     except (OSError, UnicodeDecodeError) as error:
-        return {}, Problem(field, f"{path} can't be read: {error}.", "Check the path and its permissions.")
+        why = error.strerror if isinstance(error, OSError) else error
+        return {}, Problem(field, f"{path} can't be read: {why}.", "Check the path and its permissions.")
     except (ValueError, RecursionError) as error:  # of too many digits, and of lists too deep in lists, too
         return {}, Problem(field, f"{path} is not valid TOML: {error}.", "Correct that line.")
 

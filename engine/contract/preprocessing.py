@@ -15,7 +15,7 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """`mean` and `std` are per channel, of values scaled to 0..1 (of points, of the values themselves).
 
     In a dataset of TIFFs of many bands, the values of band i from `low[i]` to `high[i]` become 0..1. `features` are what a
-    point has besides its position.
+    point has besides its position, and `values` what stands for each class in the files of the training's point clouds.
     """
 
     framing: Framing = "crop"
@@ -24,3 +24,4 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     features: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()

@@ -105,7 +105,8 @@ def cached_path(weights: Weights) -> Path:
 def ways_out(weights: Weights) -> str:
     """What to do where weights cannot be fetched."""
     file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
-    return f"Train from scratch (pretrained weights off), give a weights file, or put {file} at {cached_path(weights)}."
+    scratch = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
+    return f"{scratch}, give a weights file, or put {file} at {cached_path(weights)}."
 
 
 def find(weights: Weights) -> OnDisk:

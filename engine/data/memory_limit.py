@@ -22,7 +22,7 @@ _STEP_BYTES = 64 << 20
 
 @dataclass
 class _Limit:
-    """`bytes` is None where nothing is limited; `earned` has been granted since it was last told to the system."""
+    """`bytes` is None where nothing is limited; `earned` has been granted since the system's limit was last raised."""
 
     bytes: int | None = None
     earned: int = 0

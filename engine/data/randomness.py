@@ -1,4 +1,4 @@
-"""The random streams of a run: each is told apart from all others by the seed, what it is for, and when and where it is used.
+"""The random streams of a run: each is identified by the seed, its purpose, and when and where it is used.
 
 Torch-free.
 """
@@ -26,7 +26,7 @@ MIXED = 2
 
 
 class Purpose(IntEnum):
-    """What a stream is for. The numbers are part of what a seed means: they never change."""
+    """The purpose of a stream. The numbers are part of a seed's meaning: they never change."""
 
     ORDER = 1
     """The order of an epoch's samples."""
@@ -49,7 +49,7 @@ class Purpose(IntEnum):
 
 
 class Order(Protocol):
-    """What an epoch's order is drawn from, as a numpy.random.Generator."""
+    """The numpy.random.Generator of an epoch's order."""
 
     def permutation(self, length: int, /) -> npt.NDArray[np.int64]: ...
 
@@ -60,16 +60,16 @@ class Order(Protocol):
 class RandomStreams:
     """The streams of a run with `seed`, 0 to 2**31 - 1.
 
-    By the rule `MIXED` no two streams of any seeds are the same or parts of each other, as far as 64 bits tell them apart;
-    generators of torch's on the CPU go by 32 of them. Fresh weights alone are drawn from the seed as it is, so that they
-    are those of `torch.manual_seed(seed)` in any script.
+    By the rule `MIXED` no two streams of any seeds are the same or parts of each other, within 64 bits; generators of
+    torch's on the CPU go by 32 of them. Fresh weights alone are drawn from the seed as it is, so that they are those
+    of `torch.manual_seed(seed)` in any script.
     """
 
     seed: int
     rule: int = MIXED
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """What to seed a generator with, 64 bits: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
+        """The 64-bit seed of a generator: numpy's hash (SeedSequence, after O'Neill 2015) of all of them."""
         if self.rule == UNMIXED and purpose < Purpose.AUGMENT:
             return _unmixed_number(self.seed, purpose, epoch=epoch, batch=batch, rank=rank)
         words = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
@@ -102,7 +102,7 @@ class RandomStreams:
 
 
 def _unmixed_number(seed: int, purpose: Purpose, *, epoch: int, batch: int, rank: int) -> int:
-    """What a generator was seeded with by the rule `UNMIXED`."""
+    """A generator's seed by the rule `UNMIXED`."""
     if purpose in (Purpose.ORDER, Purpose.MODEL):
         return seed + epoch + rank
     if purpose is Purpose.MIX:  # as SeedSequence puts the words of (seed, epoch, batch) together

@@ -1,4 +1,4 @@
-"""What recognising a dataset folder gives, and what every format needs for it. Torch-free.
+"""The result of recognising a dataset folder, and what all formats share. Torch-free.
 
 Paths are str with surrogate escapes for names that are not UTF-8; `shown` makes them fit to print.
 """
@@ -26,7 +26,7 @@ _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Split(Protocol):
-    """What a format knows of one split; each has a type of its own. `made` where the folder has no such split, and it is
+    """One split as its format describes it, each by a type of its own. `made`: the folder has no such split, and it is
     drawn from the training images."""
 
     @property
@@ -55,7 +55,7 @@ class IdxSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Images and their masks as files: `masks[i]` tells the class of every pixel of `files[i]`."""
+    """Images and their masks as files: `masks[i]` holds the class of every pixel of `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
@@ -69,7 +69,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Point clouds as files, whose points have the `features` besides their places."""
+    """Point clouds as files, whose points have the `features` besides their coordinates."""
 
     files: Sequence[str]
     features: tuple[str, ...] = ()
@@ -86,8 +86,8 @@ class AnySplit:
 
 @dataclass(frozen=True)
 class MaskCode:
-    """What the values of masks, or the labels of points, mean. `values[i]` is the value of class i, in masks of colours
-    0xRRGGBB; values of `ignored`, and what lies outside of an image, are of no class."""
+    """The meaning of the values of masks, or of the labels of points. `values[i]` is the value of class i, in masks of
+    colours 0xRRGGBB; values of `ignored`, and what lies outside of an image, are of no class."""
 
     values: tuple[int, ...]
     colours: bool = False
@@ -96,9 +96,9 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """What a folder is. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both splits are there, and
-    of masks and points the `code`. `test` is None where the folder has none, and `val` where its images serve for both. `other` is the
-    format that the folder is of instead of those asked for, "" where of none.
+    """A recognised dataset folder. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both
+    splits are there, and of masks and points the `code`. `test` is None where the folder has none, and `val` where its
+    images serve for both. `other` is the format that the folder is of instead of those asked for, "" where of none.
 
     `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
     """

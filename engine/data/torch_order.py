@@ -1,4 +1,4 @@
-"""The order of an epoch as runs drew it before their streams were told apart by a hash: by torch's generator."""
+"""The order of an epoch as runs drew it before their streams were hashed: by torch's generator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class TorchOrder:
-    """What an epoch's order was drawn from: torch's generator."""
+    """torch's generator, from which an epoch's order was drawn."""
 
     def __init__(self, number: int) -> None:
         self._generator = torch.Generator().manual_seed(number)

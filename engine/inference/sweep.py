@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.loading.base_loader import Loader
+from engine.data.loading.base_loader import Batch, Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler
@@ -53,17 +53,41 @@ def sweep(
     Samples are read and made into inputs as in validation, some batches ahead. An unreadable one is left out, after
     `on_unreadable(path, why)`.
     """
-    sampler = GlobalBatchSampler(
-        len(samples), batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False
+    for batch in batches(model, samples, batch_size=batch_size, part=part, start=start, on_unreadable=on_unreadable):
+        assert batch.samples is not None
+        if len(batch.samples):
+            yield Swept(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
+
+
+def batches(
+    model: TrainedModel,
+    samples: ImageSet | SampleSet,
+    *,
+    batch_size: int,
+    part: Part = ALONE,
+    start: int = 0,
+    on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
+    only: Labels | None = None,
+) -> Iterator[Batch]:
+    """What `sweep` gives to the model, which sees nothing of it here; of the samples numbered `only`, in this order, where they are
+    given."""
+    length = len(samples) if only is None else len(only)
+    sampler = _InOrder(
+        length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False
     )
+    sampler.only = only
     loader = _loader(model, samples, sampler, on_unreadable)
     try:
-        for batch in loader.epoch(1, start):
-            assert batch.samples is not None
-            if len(batch.samples):
-                yield Swept(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
+        yield from loader.epoch(1, start)
     finally:
         loader.close()
+
+
+class _InOrder(GlobalBatchSampler):
+    only: Labels | None = None
+
+    def _order(self, epoch: int) -> Labels:
+        return super()._order(epoch) if self.only is None else self.only
 
 
 def _loader(

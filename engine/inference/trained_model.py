@@ -27,6 +27,7 @@ from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_pixels, frame
 from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View
 from engine.data.splits import shown
 from engine.data.transforms.device_transforms import Normalisation
@@ -188,10 +189,15 @@ class TrainedModel:
     def _pixels(self, image: Bytes | str | Path) -> Bytes:
         if isinstance(image, str | Path):
             try:
-                return decode_pixels(read_image(str(image)), self.channels, bands_of(self.preprocessing))
+                return decode_pixels(read_image(str(image)), self.channels, self.bands)
             except Exception as error:  # a broken file may raise nearly anything in a decoder
                 raise UnreadableImage(shown(str(image)), describe_failure(error)) from error
         return image[:, :, None] if image.ndim == 2 else image
+
+    @property
+    def bands(self) -> Bands | None:
+        """How the bands of TIFFs become channels, where the training's were of bands."""
+        return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
         """How an image of that size lies in the square that the model is given."""

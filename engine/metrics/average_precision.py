@@ -116,9 +116,10 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
     class that are not ignored.
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
+    rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]
+    bounds = np.searchsorted(rows[:, 0], np.arange(len(counts) + 1))
     for number in np.flatnonzero(counts):
-        of = rows[rows[:, 0] == number]
-        outcomes = of[np.argsort(-of[:, 1], kind="stable"), 2:]
+        outcomes = rows[bounds[number] : bounds[number + 1], 2:]
         right, wrong = (outcomes == RIGHT).cumsum(0), (outcomes == WRONG).cumsum(0)
         recall = right / counts[number]
         precision = right / (right + wrong + np.spacing(1))

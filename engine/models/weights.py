@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
@@ -19,11 +20,12 @@ from engine.contract.weights import Weights, cached_path, find
 from engine.models import torchvision_models
 from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
+from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 State = dict[str, Tensor]
 
-SCRATCH = "Train from scratch (pretrained weights off), or set a weights file."
+SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
 """Weights that torchvision's README and the licence it names put under CC-BY-NC 4.0."""
@@ -80,6 +82,9 @@ def from_file(path: str) -> State:
         raise TaskError(
             "weights_file", message, "Choose a file that torch.save made of a model's state dict."
         ) from None
+    except (SafetensorError, RuntimeError, OSError) as error:  # torch reads past the end of a file that was cut off
+        message = f"{path} is damaged or incomplete."
+        raise TaskError("weights_file", message, "Copy or download it again.") from error
     except Exception as error:  # torch.load raises many things for what is no file of its own
         message = f"{path} can't be read as weights ({_first_line(error)})."
         remedy = (
@@ -130,8 +135,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
         name for name in own if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
     ]
     if lacking:
-        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        message = f"{source} does not fit the model: {named} missing or of a different shape."
+        message = f"{source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
         raise TaskError(field, message, "Choose weights of this model.")
     model.load_state_dict(fitting, strict=False)
 
@@ -148,7 +152,9 @@ def resize_positions(name: str, state: State, size: int) -> State:
 
 
 def _first_line(error: BaseException) -> str:
-    if isinstance(error, pickle.UnpicklingError):  # whose text advises to set weights_only=False
+    if isinstance(
+        error, (pickle.UnpicklingError, LookupError, EOFError)
+    ):  # the first advises to set weights_only=False
         return "it is not a torch file, or contains more than tensors and plain values"
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__

@@ -47,6 +47,8 @@ class OptimizerStep:
     them, and the schedule counts steps alone. fp16 scales the loss and leaves a step out where gradients overflow on any
     rank.
 
+    Parameters named in `repeated` (`Strategy.repeated`) are left to another rank where values are added up over the ranks.
+
     `buffers` are those that are averaged with the parameters, by name.
 
     Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
@@ -54,7 +56,8 @@ class OptimizerStep:
     `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which only the
     schedule moved. `updates` counts those that were made.
 
-    The parameters named in `held` stay as they are, whatever their gradients, until `release`.
+    The parameters named in `held` stay as they are, whatever their gradients, until `release`. Whenever parameters have been
+    changed, `share_updates` (`Strategy.share_updates`) is called.
 
     Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
     DTensor's dispatch, and its fused form serves all strategies alike.
@@ -69,7 +72,9 @@ class OptimizerStep:
         sum_over_shards: Callable[[Tensor], Tensor] = lambda value: value,
         *,
         all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
+        share_updates: Callable[[], None] = lambda: None,
         held: Collection[str] = (),
+        repeated: Collection[str] = (),
         groups: Groups = MappingProxyType({}),
         buffers: Sequence[tuple[str, Tensor]] = (),
     ) -> None:
@@ -78,6 +83,7 @@ class OptimizerStep:
         self._device = device
         self._sum_over_shards = sum_over_shards
         self._all_reduce_max = all_reduce_max
+        self._share_updates = share_updates
         self._skips = job.on_not_finite == "skip"
         self._clip_norm = job.clip_norm
         # The optimizer numbers them group by group.
@@ -86,6 +92,7 @@ class OptimizerStep:
         self._own: list[Tensor] = [
             own_part(parameter).requires_grad_() if is_sharded(parameter) else parameter for _, parameter in parameters
         ]
+        self._counted = [own for name, own in zip(self._parameters, self._own, strict=True) if name not in repeated]
         self._holds = bool(held)
         self._held = [own for (name, _), own in zip(parameters, self._own, strict=True) if name in held]
         self._shards = [(p, own) for (_, p), own in zip(parameters, self._own, strict=True) if own is not p]
@@ -161,6 +168,7 @@ class OptimizerStep:
         self._scaler.update()
         if self._averages is not None:
             self._averages.update(self.updates)
+        self._share_updates()
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
@@ -172,8 +180,8 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not own)])[0]
 
     def _norm(self) -> Tensor:
-        """Of the gradients that this rank holds."""
-        return get_total_norm([own.grad for own in self._own if own.grad is not None]).to(self._device)
+        """Of the gradients that this rank holds and no other counts."""
+        return get_total_norm([own.grad for own in self._counted if own.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
@@ -198,7 +206,9 @@ class OptimizerStep:
             return
         self._follow_shards()
         with self._averages.in_place():
+            self._share_updates()
             yield
+        self._share_updates()
 
     def go_to(self, steps: int) -> None:
         """Sets the schedule to where it is after so many steps."""

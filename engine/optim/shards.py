@@ -1,4 +1,5 @@
-"""The part of a sharded parameter (a DTensor, as FSDP makes them) that this rank holds, as a plain tensor, and back.
+"""The part of a sharded parameter (a DTensor, as FSDP and tensor parallelism make them) that this rank holds, as a plain
+tensor, and back.
 
 Plain tensors pass through all of these. DTensor itself is imported only where there is one: its import costs over a
 second, which strategies without shards do without.
@@ -10,6 +11,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+PACKED_FOR = "packed_for"
+"""The attribute of a parameter whose rows are `packed`, with the number of ranks."""
+_QKV = 3
+"""Queries, keys and values, whose rows lie one after another in the weight of the layer that makes them all."""
+
+
+def packed(rows: Tensor, ranks: int) -> Tensor:
+    """Rows [q, k, v] in the order in which an even division gives each of `ranks` ranks the q, k and v of its heads."""
+    return rows.unflatten(0, (_QKV, ranks, -1)).transpose(0, 1).flatten(0, 2).contiguous()
+
+
+def unpacked(rows: Tensor, ranks: int) -> Tensor:
+    """The inverse of `packed`."""
+    return rows.unflatten(0, (ranks, _QKV, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -44,7 +60,9 @@ def whole(part: Tensor, like: Any) -> Tensor:
     )
     gathered: Tensor = placed.full_tensor()
     # Waited for, since ranks other than 0 drop it, and pinned memory would pile up there.
-    return gathered.to("cpu", copy=True)
+    complete = gathered.to("cpu", copy=True)
+    ranks = getattr(like, PACKED_FOR, None)
+    return complete if ranks is None else unpacked(complete, ranks)
 
 
 @torch.no_grad()
@@ -52,6 +70,9 @@ def part_of(tensor: Tensor, like: Any) -> Tensor:
     """The inverse of `whole`: this rank's part of `tensor`, where the parameter `like` has its own; all ranks call it."""
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
+    ranks = getattr(like, PACKED_FOR, None)
+    if ranks is not None:
+        tensor = packed(tensor, ranks)
     from torch.distributed.tensor import distribute_tensor
 
     placed = distribute_tensor(tensor.to(like.device_mesh.device_type), like.device_mesh, like.placements)

@@ -1,7 +1,7 @@
 """A run as others may see it: its job, its log, its notes, its evaluations and what its processes printed, without what is
 private.
 
-Paths in the user's home are written as ~. Left out are images, reviews, which name the dataset's files, the
+Paths in the user's home are written as ~. Left out are images, reviews, which name the dataset's files, converted models, the
 checkpoints unless they are asked for, and supervisor.json, which may hold the key to the run's supervisor.
 """
 

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from engine.runs.folder import RunFolder, started_before_this_boot
+from engine.system.format import exit_words
 
 TOLD_BY_ITSELF = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
 """The signals that faulthandler tells of."""
@@ -37,23 +38,13 @@ def why_interrupted(run: RunFolder) -> str:
     return f"{who} ended early. The end of {log.name}: {words}"
 
 
-def signal_words(number: int) -> str:
-    """ "SIGKILL (signal 9)", and what that may mean."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
-    return f"{name} (signal {number}){memory}"
-
-
 def note_end(folder: Path, exit_code: int) -> None:
     """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has that it
     cannot have told of."""
     if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
-                log.write(f"The supervisor was killed by {signal_words(-exit_code)}.\n")
+                log.write(f"The supervisor {exit_words(exit_code)}.\n")
         except OSError:
             return  # the folder is gone, or its disk is full
 

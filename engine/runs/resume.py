@@ -40,13 +40,13 @@ def standing(run: RunFolder) -> Standing:
     return Standing(run.run_id, job, tuple(problems), run.state())
 
 
-def job_to_go_on(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
-    """As `changed_job`, of a run as it stands now."""
+def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
+    """`changed_job` of the run in its current state."""
     return changed_job(standing(run), changes)
 
 
 def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """The job of `run` with `changes`, which are plain values by field, and all that keeps the run from going on with it.
+    """The job of `run` with `changes`, which are plain values by field, and every problem that keeps it from resuming.
 
     The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of the job
     with `checkpoint_of` as its `resume_from`.
@@ -74,15 +74,15 @@ def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, 
     return (None if problems else job), problems
 
 
-def go_on(run: RunFolder, job: Job) -> None:
-    """Has the next execution of `run` go by `job`; starting its supervisor is left to the caller. Raises OSError."""
+def save_next_job(run: RunFolder, job: Job) -> None:
+    """Saves `job` for the next execution of `run`, whose supervisor the caller starts. Raises OSError."""
     if read_notes(run.path).set_aside:
         change_notes(run.path, set_aside=False)  # should it be interrupted again, that is news
     save_job(job, run.job_file)
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """What `run` would go on from: its own last.pt, else what its job continues from; None for the very start."""
+    """The checkpoint that `run` would resume from: its last.pt, else its job's `resume_from`; None to start anew."""
     last = run.checkpoints / "last.pt"
     if last.exists():  # even where it is no file, which its reader is to tell
         return last

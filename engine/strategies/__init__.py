@@ -11,6 +11,8 @@ from engine.strategies.hybrid import PipelineReplicas
 from engine.strategies.model_parallel import ModelParallel
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.single import SingleDevice
+from engine.strategies.tensor_parallel import ReplicatedTensorParallel, ShardedTensorParallel, TensorParallel
+from engine.strategies.zero1 import ShardedOptimizer
 from engine.system.plugins import Registry, Unusable
 
 
@@ -28,11 +30,15 @@ _OWN: dict[str, type[Strategy]] = {
         SingleDevice,
         DataParallel,
         DataParallelProcesses,
+        ShardedOptimizer,
         FullySharded,
         ModelParallel,
         Pipeline,
         PipelineReplicas,
         HybridSharded,
+        TensorParallel,
+        ReplicatedTensorParallel,
+        ShardedTensorParallel,
     )
 }
 STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", _OWN, _accept)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
-from engine.contract.events import Warned
+from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.parallel.layout import Layout, layout
@@ -110,9 +110,13 @@ class Strategy(ABC):
         self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
+        self.stream_rank = spec.rank // self.dims.tensor
+        """Which of the ranks that draw random numbers of their own this rank draws as."""
+        self.counts = self.coordinate.tensor == 0
+        """Whether this rank's results are the run's, and not those that another rank has, too."""
         self.profiler = self.profiles(self.device)
         """`step` marks its parts here."""
-        self.remarks: list[Warned] = []
+        self.remarks: list[Warned | LogLine] = []
         """Messages to the user about how the model was laid out, on rank 0 after `wrap`."""
 
     def setup(self) -> None:
@@ -150,12 +154,13 @@ class Strategy(ABC):
         """
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """This rank's trainable parameters, by their names in the plain model."""
+        """The trainable parameters that this rank updates, by their names in the plain model."""
         named = (each for part in self.parts for each in part.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
-        """This rank's floating-point buffers, as BatchNorm's statistics, by their names in the plain model."""
+        """The floating-point buffers, as BatchNorm's statistics, that this rank averages with its parameters, by their
+        names in the plain model."""
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
@@ -177,6 +182,22 @@ class Strategy(ABC):
         All ranks call it together; where every rank holds all parameters it is `value` itself.
         """
         return value
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The names of `parameters` that another rank holds, too, of those whose values `sum_over_shards` adds up."""
+        return frozenset()
+
+    @property
+    def state_ranks(self) -> int:
+        """How many ranks, from 0 on, update each a part of the parameters, and all of them together."""
+        return self.dims.pipeline
+
+    def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
+        """Gives what this rank has changed of `parameters` to the ranks that hold them, too, and takes over theirs.
+
+        All ranks call it together.
+        """
 
     def autocast(self) -> AbstractContextManager[None]:
         """The context in which the forward pass runs, by the job's precision."""

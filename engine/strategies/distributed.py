@@ -44,16 +44,15 @@ class Distributed(Strategy):
         self.collectives = GroupCollectives(group)
 
     def mesh(self) -> DeviceMesh:
-        """All ranks, by those of the dimensions "replicate", "shard" and "pipeline" along which there are several.
+        """All ranks, by those of the dimensions "replicate", "shard", "pipeline" and "tensor" along which there are several.
 
-        A strategy that shards has "shard" even if there is but one rank.
+        A strategy that shards or splits layers has "shard" even if there is but one rank.
 
         `mesh.get_group(name)` joins the ranks that differ from this one along that dimension alone, and carries the
         training's traffic (NCCL or gloo). All ranks call it together, once.
         """
-        sizes = {name: size for name, size in self.dims._asdict().items() if size > 1}
-        if self.entry.shards:
-            sizes.setdefault("shard", 1)
+        always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
+        sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
         return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def teardown(self) -> None:

@@ -80,18 +80,22 @@ class FullySharded(Distributed, SingleDevice):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
         elif self.job.activation_checkpointing:
             checkpoint_blocks(model)
-        if self.job.balance == "speed":
+        if self.job.balance == "speed" and "balance" in self.entry.fields:
             # Only the whole model, on one device at a time, tells how fast that device is.
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
-        self.shard_mesh = self.mesh()
+        self.mesh_of_ranks = self.mesh()
+        self._divide(model)
         self.groups = self._shard(model)
         self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
         self.model, self.forward, self.parts = model, model, [model]
 
+    @property
+    def _computes_in_bf16(self) -> bool:
+        return self.job.shard_precision == "bf16" and "shard_precision" in self.entry.fields
+
     def _refuse(self, model: nn.Module) -> None:
-        job = self.job
-        if job.shard_precision == "bf16" and job.precision == "fp16":
+        if self._computes_in_bf16 and self.job.precision == "fp16":
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
@@ -108,6 +112,9 @@ class FullySharded(Distributed, SingleDevice):
                 "choose DistributedDataParallel."
             )
 
+    def _divide(self, model: nn.Module) -> None:
+        """Divides layers of `model`, before it is sharded."""
+
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         """Shards `model`, which is on the CPU, in place; a block at a time is whole on the device for that."""
         from torch.distributed.fsdp import (
@@ -120,10 +127,15 @@ class FullySharded(Distributed, SingleDevice):
 
         on_gpu = self.device.type == "cuda"
         # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
-        offload = CPUOffloadPolicy() if on_gpu and self.job.cpu_offload else OffloadPolicy()
-        options: dict[str, Any] = {"mesh": self.shard_mesh, "offload_policy": offload}
+        offload = (
+            CPUOffloadPolicy()
+            if on_gpu and self.job.cpu_offload and "cpu_offload" in self.entry.fields
+            else OffloadPolicy()
+        )
+        dimensions = tuple(name for name in self.mesh_of_ranks.mesh_dim_names or () if name != "tensor")
+        options: dict[str, Any] = {"mesh": self.mesh_of_ranks[dimensions], "offload_policy": offload}
         for module in (*separate_blocks(model), model):
-            if self.job.shard_precision == "fp32":
+            if not self._computes_in_bf16:
                 fully_shard(module, **options)
                 continue
             # BatchNorm takes bf16 images, but its parameters must have the type of its running statistics.
@@ -159,12 +171,16 @@ class FullySharded(Distributed, SingleDevice):
                 for group in self.groups:
                     group.set_requires_gradient_sync(number == len(parts), recurse=False)
                 results.append(self.forward_backward(part, optimizer_step))
-            if self.used is not None:
-                self.used.drop_others()
+            self._join_gradients()
             result = summed(results)
             optimizer_step.step(result.loss)
             self.profiler.mark("optimizer")
             return result
+
+    def _join_gradients(self) -> None:
+        """Does what is left to do when FSDP has added the gradients up."""
+        if self.used is not None:
+            self.used.drop_others()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         if len(batch.targets):
@@ -195,7 +211,7 @@ class FullySharded(Distributed, SingleDevice):
 
     def state_dict(self) -> dict[str, Tensor] | None:
         state: dict[str, Tensor] = {}
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
             complete = whole(own_part(tensor), tensor)
             if self.spec.rank == 0:
                 state[name] = complete
@@ -203,7 +219,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        own = self.model.state_dict()
+        own = self.model.state_dict(keep_vars=True)
         if own.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(own.keys() ^ state.keys()))}.")
         for name, tensor in own.items():
@@ -212,7 +228,7 @@ class FullySharded(Distributed, SingleDevice):
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)
         begun = time.perf_counter()
-        dist.all_reduce(total, group=self.shard_mesh.get_group("shard"))
+        dist.all_reduce(total, group=self.mesh_of_ranks.get_group("shard"))
         if isinstance(self.profiler.timer, HostTimer):
             self.profiler.timer.stood_since(begun)
         return total.to(value.device)

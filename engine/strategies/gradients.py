@@ -1,15 +1,15 @@
-"""Gradients between the backward passes and the optimizer."""
+"""Gradients between the backward passes and the optimizer, and parameters after it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 BUCKET_BYTES = 25 << 20
-"""Gradients are averaged in buckets of this size."""
+"""Tensors travel in buckets of this size."""
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
@@ -25,26 +25,37 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Replaces each of `gradients` by its sum over `group`, whose ranks give them in the same order."""
+    _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
+
+
+def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
+    """Gives the `parameters` of the rank `source` to all of `group`, whose ranks give their own in the same order."""
+    _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
+
+
+@torch.no_grad()
+def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
+    """Replaces `tensors` by what the collective that `begin` begins makes of them, several of them flat in one."""
     joining = []
-    for bucket in _buckets(gradients):
-        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-        joining.append((bucket, flat, dist.all_reduce(flat, group=group, async_op=True)))
+    for bucket in _buckets(tensors):
+        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+        joining.append((bucket, flat, begin(flat)))
     for bucket, flat, work in joining:
         assert work is not None
         work.wait()
-        parts = flat.split([gradient.numel() for gradient in bucket])
-        for gradient, part in zip(bucket, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        parts = flat.split([tensor.numel() for tensor in bucket])
+        for tensor, part in zip(bucket, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
-def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-    """`gradients` in order, in lists of one type and of about `BUCKET_BYTES`."""
+def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """`tensors` in order, in lists of one type and of about `BUCKET_BYTES`."""
     buckets: list[list[Tensor]] = []
     held = 0
-    for gradient in gradients:
-        if not buckets or held + gradient.nbytes > BUCKET_BYTES or buckets[-1][0].dtype != gradient.dtype:
+    for tensor in tensors:
+        if not buckets or held + tensor.nbytes > BUCKET_BYTES or buckets[-1][0].dtype != tensor.dtype:
             buckets.append([])
             held = 0
-        buckets[-1].append(gradient)
-        held += gradient.nbytes
+        buckets[-1].append(tensor)
+        held += tensor.nbytes
     return buckets

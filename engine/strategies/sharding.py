@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from engine.models.blocks import blocks
-from engine.optim.shards import is_sharded
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import HostTimer
 from engine.torch_compat import storage_of
@@ -120,8 +119,8 @@ class UsedParameters:
         for group in groups:  # one at a time is whole, whose parameters are others, but the same ones ever after
             group.unshard()
             trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-            for number, parameter in enumerate(trained):
-                if not is_sharded(parameter):
+            for number, (parameter, shard) in enumerate(zip(trained, self._shards, strict=True)):
+                if parameter is not shard:
                     parameter.register_post_accumulate_grad_hook(partial(self._note, number))
             group.reshard()
 

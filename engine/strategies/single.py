@@ -98,7 +98,9 @@ class SingleDevice(Strategy):
                     return False
                 if batch is None or not len(batch.targets):
                     continue
-                measures.update(self._evaluated(batch).float(), batch.targets)
+                outputs = self._evaluated(batch).float()
+                if self.counts:
+                    measures.update(outputs, batch.targets)
         finally:
             self.model.train()
         sync_metrics(measures, self.collectives)

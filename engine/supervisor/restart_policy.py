@@ -15,7 +15,7 @@ from engine.contract.problems import errors
 from engine.contract.worker import WorkerSpec
 from engine.parallel.layout import layout
 from engine.runs.folder import RunFolder
-from engine.runs.resume import checkpoint_of, go_on
+from engine.runs.resume import checkpoint_of, save_next_job
 from engine.supervisor.endpoint import socket_name
 from engine.supervisor.environment import usable_cores
 from engine.system import paths
@@ -109,7 +109,7 @@ class RestartPolicy:
         """Goes by `job` from now on, in later executions, too; what is different in it."""
         before, self.job = self.job, job
         try:
-            go_on(self._run, job)
+            save_next_job(self._run, job)
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
         return {name: getattr(job, name) for name in FIELDS if getattr(job, name) != getattr(before, name)}

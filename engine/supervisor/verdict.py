@@ -15,7 +15,7 @@ from engine.contract.events import Outcome, Verdict
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job
 from engine.supervisor.history import Epoch, History
-from engine.system.format import counted
+from engine.system.format import counted, listed
 
 ENOUGH = 3
 """The fewest epochs with a validation for a verdict: with fewer, a trend cannot be distinguished from noise."""
@@ -398,7 +398,7 @@ def _weak_classes(run: _Run) -> Verdict | None:
     figures = {f"recall of {name}": recall for recall, name, *_ in sorted(weak)[:_NAMED]}
     if rare:
         changes = _for_rare_classes(run)
-        names = _listed([f"“{name}” (recall {_percent(recall)})" for recall, name, *_ in rare])
+        names = listed([f"“{name}” (recall {_percent(recall)})" for recall, name, *_ in rare], most=_NAMED)
         rest = _do(changes) or " Add more images of them."
         are = "is rare and rarely recognized" if len(rare) == 1 else "are rare and rarely recognized"
         return Verdict(code="weak_classes", sentence=f"{names} {are}.{rest}", figures=figures, changes=changes)
@@ -406,7 +406,7 @@ def _weak_classes(run: _Run) -> Verdict | None:
     if not never:
         return None
     are, its = ("is", "its") if len(never) == 1 else ("are", "their")
-    sentence = f"{_listed(never)} {are} never predicted, although not rare: check {its} images and labels."
+    sentence = f"{listed(never, most=_NAMED)} {are} never predicted, although not rare: check {its} images and labels."
     return Verdict(code="weak_classes", sentence=sentence, figures=figures)
 
 
@@ -426,19 +426,12 @@ def _do(changes: dict[str, int | float | str | bool]) -> str:
     changes."""
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
-        return f" Turn on {_listed(switches)}."
+        return f" Turn on {listed(switches, most=_NAMED)}."
     settings = [
         f"{_lower(FIELDS[name].label)} to {format(value, 'g') if isinstance(value, float) else value}"
         for name, value in changes.items()
     ]
-    return f" Set {_listed(settings)}." if settings else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c", and of more the first with how many there are besides."""
-    if len(names) > _NAMED:
-        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f" Set {listed(settings, most=_NAMED)}." if settings else ""
 
 
 def _lower(title: str) -> str:

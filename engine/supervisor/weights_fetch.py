@@ -15,6 +15,7 @@ from engine.contract.weights import Weights, find
 from engine.runs.folder import RunFolder
 from engine.runs.resume import checkpoint_of
 from engine.supervisor.line_child import LineChild
+from engine.system.format import exit_words
 
 
 class WeightsFetch:
@@ -63,9 +64,7 @@ class WeightsFetch:
             self.fault = f"The process that downloads the pretrained weights sent an invalid message: {why}."
         code = self._child.process.wait()
         if code and not self.fault:
-            self.fault = (
-                f"The process that downloads the pretrained weights exited with code {code}; see supervisor.log."
-            )
+            self.fault = f"The process that downloads the pretrained weights {exit_words(code)}. See supervisor.log."
         self.done = not self.fault
         if self.done and self._fetches:
             self.news.append(PhaseChanged(phase="starting"))

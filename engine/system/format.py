@@ -1,9 +1,10 @@
-"""The one way in which bytes, durations and counts are written, in the window, the terminal and the engine's messages."""
+"""The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and messages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "–"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -39,8 +40,32 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
+    """ "a, b and c", with `word` before the last; of more than `most` names "a, b and 3 more"."""
+    all_names = list(names)
+    if most is not None and len(all_names) > most:
+        all_names[most:] = [f"{len(all_names) - most:,} more"]
+    *others, last = all_names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
 def in_short(names: Sequence[str]) -> str:
     """ "a", "a and b", and of more the first with how many there are besides."""
     if len(names) > _NAMED:
         return f"{names[0]} and {len(names) - 1} more"
     return " and ".join(names)
+
+
+def exit_words(exit_code: int) -> str:
+    """ "was killed by SIGKILL (signal 9)" or "exited with code 3": how a process ended, by its return code."""
+    return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
+
+
+def _signal_words(number: int) -> str:
+    """ "SIGKILL (signal 9)", and what that may mean."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    memory = "; if nobody sent it, the system was out of memory" if number == 9 else ""
+    return f"{name} (signal {number}){memory}"

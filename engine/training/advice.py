@@ -28,7 +28,7 @@ OWN_WORK = 0.2
 WAITS: tuple[Part, ...] = ("data", "transfer", "communication")
 """The parts in which the device computes nothing."""
 
-_DATA_PARALLEL = ("ddp", "fsdp", "hsdp")
+_DATA_PARALLEL = ("ddp", "zero1", "fsdp", "hsdp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

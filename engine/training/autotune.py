@@ -23,6 +23,7 @@ from engine.contract.job import Job, deciding
 from engine.strategies.base import Strategy, StrategyError, settled_precision
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
+from engine.system.format import counted
 from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
@@ -64,14 +65,14 @@ class Autotuner:
         example_shape: tuple[int, ...],
         *,
         steps: int,
-        tell: Callable[[Chosen], None],
+        emit: Callable[[Chosen], None],
     ) -> None:
         self._strategy = strategy
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
         self._passes = int(SHARE * steps)
-        self._tell = tell
+        self._emit = emit
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
@@ -134,7 +135,7 @@ class Autotuner:
     def _decide(self, field: str, choice: Any, why: str) -> None:
         self.job = structs.replace(self.job, **{field: choice})
         if self._strategy.spec.rank == 0:
-            self._tell(Chosen(field=field, choice=str(choice), why=why))
+            self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _settle_precision(self) -> None:
         precision = settled_precision(self.job)
@@ -207,7 +208,7 @@ class Autotuner:
 
     @property
     def _too_short(self) -> str:
-        return f"a run of {self._steps} steps is too short for a trial to pay off"
+        return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
 
     @property
     def _failed(self) -> str:

@@ -1,4 +1,4 @@
-"""What a worker's share of each split is read by."""
+"""The data loaders of a worker's share of each split."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Mean and standard deviation per channel: those that the data tell of, or the task's."""
+    """Mean and standard deviation per channel: the dataset's own, or else the task's."""
     return splits.statistics or task.normalisation(job, splits.channels)
 
 
@@ -179,7 +179,7 @@ def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):
-        features = train.split.features if isinstance(train, PointBlocks) else ()
-        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features)
+        features, values = (train.split.features, train.code.values) if isinstance(train, PointBlocks) else ((), ())
+        return Preprocessing(framing="", mean=tuple(mean), std=tuple(std), features=features, values=values)
     low, high = (train.bands.low, train.bands.high) if train.bands is not None else ((), ())
     return Preprocessing(framing=train.framing, mean=tuple(mean), std=tuple(std), low=low, high=high)

@@ -1,4 +1,4 @@
-"""What the steps gave since it was last told, read from the device only when it is asked for."""
+"""The results of the steps since the last report, copied from the device only when they are needed."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class StepTotals:
 
 
 class MetricBuffer:
-    """Keeps the results of steps as they are, so that a step never waits for its device."""
+    """Keeps the results of steps on the device, so that no step waits for it."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Begins anew, with nothing told and the clock at zero."""
+        """Empties the buffer and restarts its clock."""
         self._results: list[StepResult] = []
         self._steps = 0
         self._wait_s = 0.0
@@ -60,18 +60,18 @@ class MetricBuffer:
 
     @property
     def seconds(self) -> float:
-        """Since it last began."""
+        """Seconds since the last `start`."""
         return time.perf_counter() - self._begun
 
     def take(self, step: int) -> BufferedMetrics:
-        """What was added up to `step`, on its way from the device; then it begins anew."""
+        """The results up to `step`, whose copy from the device has been started; empties the buffer."""
         taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
         self.start()
         return taken
 
 
 class BufferedMetrics:
-    """Results that are being copied from the device, without holding it up; `read` waits for the copy alone."""
+    """Results that are being copied from the device without blocking it; `read` waits for the copy alone."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first

@@ -23,7 +23,7 @@ SKIPS = 10
 
 
 class Stepper:
-    """Makes the steps of `strategy` with `optimizer_step`; `tell` is given what the user should know, and `saved` says
+    """Makes the steps of `strategy` with `optimizer_step`; `emit` is given what the user should know, and `saved` says
     whether there is a checkpoint to go on from (`Checkpointer.saved`).
 
     A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
@@ -42,12 +42,12 @@ class Stepper:
         self,
         strategy: Strategy,
         optimizer_step: OptimizerStep,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         saved: Callable[[], bool],
     ) -> None:
         self._strategy = strategy
         self._optimizer_step = optimizer_step
-        self._tell = tell
+        self._emit = emit
         self._saved = saved
         self._alone = strategy.spec.world_size == 1
         job = strategy.job
@@ -61,11 +61,11 @@ class Stepper:
             self._buffers = KeptBuffers(self._strategy.model)
 
     def do_without_compiling(self, why: str) -> None:
-        """Has the model compute eagerly from now on, where it was compiled, and tells `why`."""
+        """Runs a compiled model eagerly from now on, and reports `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)
-        self._tell(Chosen(field="compile", choice="off", why=why))
+        self._emit(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
         """Makes step `number` on this worker's share of a batch; None where it was left out.
@@ -88,7 +88,7 @@ class Stepper:
         assert self._buffers is not None
         self._buffers.restore()
         message = f"Skipping step {number}: its loss or a gradient is NaN or infinite. The weights are unchanged."
-        self._tell(Warned(code="step_skipped", message=message))
+        self._emit(Warned(code="step_skipped", message=message))
         return None
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
@@ -103,7 +103,7 @@ class Stepper:
             make, before, images, again=self._begin_again, undone=lambda: self._optimizer_step.updates == made
         )
         if parts != before:
-            self._tell(Warned(code="out_of_memory", message=self._halved(number, parts, images)))
+            self._emit(Warned(code="out_of_memory", message=self._halved(number, parts, images)))
         return result
 
     def _begin_again(self) -> None:

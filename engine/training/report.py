@@ -47,7 +47,7 @@ class Reporter:
     `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end; `step`
     counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
-    The thread that makes it is the one that heartbeats tell of: `phase`, `at` and `progressed` are that thread's.
+    Heartbeats describe the thread that creates it, which alone calls `phase`, `at` and `progressed`.
     """
 
     def __init__(self, channel: socket.socket, rank: int, on_end: Callable[[], None] = _vanish) -> None:
@@ -116,7 +116,7 @@ class Reporter:
         self._activity = (activity, time.monotonic())
 
     def progressed(self, step: int) -> None:
-        """Says how many steps are done, which the heartbeat tells with the longest of them."""
+        """Sets the number of steps done, which the heartbeat sends with the duration of the longest."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)

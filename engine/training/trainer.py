@@ -25,10 +25,9 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trains from `begin` to the last epoch or to a stop. Every rank runs it in step with the others, and rank 0 tells
-    for all.
-    Steps up to the `skip_to` of the spec are skipped: their images, their part of the schedule and the validations at
-    the ends of epochs count as done, but the weights do not change.
+    """Trains from `begin` to the last epoch or to a stop. All ranks run it in step, and rank 0 reports for all. Steps
+    up to the `skip_to` of the spec are skipped: their images, their part of the schedule and the validations at the
+    ends of epochs count as done, but the weights do not change.
 
     With `every_step`, each step's metrics are reported.
     """
@@ -59,17 +58,17 @@ class Trainer:
         self.leads = spec.rank == 0
         self.step = begin.step
         self.metric = strategy.objective.metric()
-        self.stepper = Stepper(strategy, optimizer_step, self._tell, lambda: checkpointer.saved)
+        self.stepper = Stepper(strategy, optimizer_step, self._emit, lambda: checkpointer.saved)
         self.stopping = checkpointer.stopping
-        self.report = StepReport(strategy, self._tell, lambda: checkpointer.saved)
+        self.report = StepReport(strategy, self._emit, lambda: checkpointer.saved)
         self._skip_to = spec.skip_to
         self._first = max(begin.step, spec.skip_to) + 1
         self._agreeing: Part = "communication" if spec.world_size > 1 else "logging"
         self.callbacks: list[Callback] = [
-            Unfreezing(strategy, optimizer_step, self.stepper, self._tell),
+            Unfreezing(strategy, optimizer_step, self.stepper, self._emit),
             self.report,
-            StepProfile(strategy, train, self._tell, first_epoch=begin.epoch, first_step=self._first),
-            ValidationReport(strategy, val.images, self._tell),
+            StepProfile(strategy, train, self._emit, first_epoch=begin.epoch, first_step=self._first),
+            ValidationReport(strategy, val.images, self._emit),
             self.stopping,
             *([predictions] if predictions is not None else []),
         ]
@@ -80,9 +79,9 @@ class Trainer:
         done = self.begin.done
         for epoch in range(self.begin.epoch, self.job.epochs + 1):
             if self.stopping.over:
-                self._tell(LogLine(text=self.stopping.why))
+                self._emit(LogLine(text=self.stopping.why))
                 break
-            self._tell(EpochStarted(epoch=epoch))
+            self._emit(EpochStarted(epoch=epoch))
             for callback in self.callbacks:
                 callback.on_epoch_start(epoch)
             done = self._skip_steps(epoch, done)
@@ -190,7 +189,7 @@ class Trainer:
             if count > 1
             else f"Skipping step {first:,}: non-finite loss"
         )
-        self._tell(Warned(code="steps_passed_over", message=message))
+        self._emit(Warned(code="steps_passed_over", message=message))
         return done + count
 
     def _adjust(self) -> None:
@@ -199,11 +198,10 @@ class Trainer:
         if workers is not None:
             for split_loader in (self.train, self.val):
                 split_loader.set_threads(workers)
-            self._tell(LogLine(text=f"Each process now uses {workers} loader workers"))
+            self._emit(LogLine(text=f"Each process now uses {workers} loader workers"))
 
     def _agree(self, *, checkpoint: bool = False, report: bool = False, record: bool = False) -> list[bool]:
-        """Whether any rank was told to stop or to save, or finds a checkpoint due, or wants to report or to record: the
-        same on all ranks."""
+        """Whether to stop, checkpoint, report and record: each is true on all ranks if it is on any."""
         own = self.reporter.stop_requested, self.reporter.checkpoint_requested or checkpoint, report, record
         agreed = self.strategy.collectives.all_reduce_max([int(flag) for flag in own])
         self.strategy.profiler.mark(self._agreeing)
@@ -218,6 +216,6 @@ class Trainer:
     def _progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
         return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if self.leads:
             self.reporter.send(event)

@@ -49,7 +49,7 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Trains as `spec` says, telling the supervisor through `channel`; returns the exit code.
+    """Trains as `spec` says, reporting to the supervisor through `channel`; returns the exit code.
 
     0 where the run is completed or stopped, 1 where it failed, which a `Failed` event explains. With
     `every_step`, the metrics of every step are told, as measurements need.
@@ -110,7 +110,9 @@ class Prepared(NamedTuple):
             strategy.device,
             strategy.sum_over_shards,
             all_reduce_max=strategy.collectives.all_reduce_max,
+            share_updates=strategy.share_updates,
             held=self.held,
+            repeated=strategy.repeated,
             groups=self.groups,
             buffers=strategy.buffers(),
         )
@@ -135,7 +137,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> Prepared:
     example_shape = task.example_shape(job, splits.channels)
     objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
     trials = Autotuner(
-        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), tell=reporter.send
+        strategy, objective, example_shape, steps=_steps_left(job, splits, checkpoint), emit=reporter.send
     )
     resolved = resolve(job, trials, model, checkpoint, alone=spec.world_size == 1)
     strategy.wrap(model, objective, example_shape, resolved)
@@ -167,7 +169,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             reporter.send(_planned(strategy, splits, counts, train, val, from_step=begin.step))
             for remark in (*strategy.remarks, *(checkpoint.remarks(train.steps) if checkpoint is not None else ())):
                 reporter.send(remark)
-        seed(streams.number(Purpose.MODEL, rank=spec.rank))  # dropout draws differently on every rank
+        seed(streams.number(Purpose.MODEL, rank=strategy.stream_rank))  # dropout draws differently on every rank
         if checkpoint is not None:
             checkpoint.take_over(strategy, optimizer_step, checkpointer, begin)
             del checkpoint, prepared  # which hold what has been taken over

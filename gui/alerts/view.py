@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QScrollArea,
     QSizePolicy,
     QVBoxLayout,
     QWidget,
@@ -24,6 +23,7 @@ from gui.alerts.run_notifications import RunNotices
 from gui.alerts.watcher import Alerts
 from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 SIDE_BY_SIDE = 980
 """From this width on the rules stand beside the alerts, not below."""
@@ -111,11 +111,7 @@ class AlertsView(QWidget):
         self._halves.setContentsMargins(14, 10, 14, 10)
         inside = QWidget()
         inside.setLayout(self._halves)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll = scroll_panel(inside)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)

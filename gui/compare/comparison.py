@@ -11,7 +11,7 @@ from engine.contract.job import FIELDS, Job
 from engine.runs.metrics import find_measure
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
-from gui.titles import CHOICES, EMPTY, devices_words, model_title, strategy_title
+from gui.titles import CHOICES, EMPTY, devices_words, model_title, option_fields, strategy_title
 
 _PATHS = ("dataset", "resume_from", "weights_file")
 
@@ -81,6 +81,23 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
             texts = tuple(field_words(run, name) for run in runs)
             tips = tuple(str(value) if name in _PATHS else "" for value in values)
             found.append(Row(field.label, texts, help=field.help, tips=tips))
+    return [*found, *_differing_options(jobs)]
+
+
+def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
+    """The options in which the jobs are not all alike; an option of another model, task or strategy is a dash."""
+    fields = [option_fields(job) if job is not None else {} for job in jobs]
+    values = [
+        {name: field.default for name, field in known.items()} | (job.options if job is not None else {})
+        for job, known in zip(jobs, fields, strict=True)
+    ]
+    found = []
+    for name in dict.fromkeys(name for of_job in values for name in of_job):
+        of_option = [of_job.get(name) for of_job in values]
+        if any(value != of_option[0] for value in of_option):
+            field = next((known[name] for known in fields if name in known), None)
+            texts = tuple(NOT_KNOWN if value is None else _plain_words(value) for value in of_option)
+            found.append(Row(field.label if field else name, texts, help=field.help if field else ""))
     return found
 
 
@@ -111,13 +128,19 @@ def field_words(run: ComparedRun, name: str) -> str:
 def _value_words(name: str, value: Any) -> str:
     if value in (None, "", ()):
         return EMPTY.get(name, "automatic" if FIELDS[name].optional or name == "cuts" else "none")
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(value)
     if isinstance(value, str):
         return Path(value).name if name in _PATHS else CHOICES.get(value, value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return _plain_words(value)
+
+
+def _plain_words(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _measure_row(runs: Sequence[ComparedRun], name: str) -> Row:

@@ -25,7 +25,7 @@ class CompareControls(CurveControls):
         self.log_toggled.connect(curves.set_log)
         tip = "Zooms out to the whole runs (Home)"
         self._show_whole = Action(self, "show_whole_runs", "Show whole runs", tip)
-        self._show_whole.does(curves.group.follow)
+        self._show_whole.on_trigger(curves.group.follow)
         self.whole = bind(QPushButton(), self._show_whole)
         curves.group.following_changed.connect(self._follow)
         self._follow(True)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QPointF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap, QResizeEvent
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QScrollArea, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun
 from gui.style import theme
 from gui.titles import model_title, strategy_title
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.scroll_panel import scroll_panel
 
 _SWATCH = QSize(22, 10)
 _LONGEST = 44
@@ -34,12 +35,8 @@ class Legend(QWidget):
         self.setAccessibleName("Runs compared")
         self._inside = QWidget()
         self._flow = FlowLayout(self._inside, spacing=12, line_spacing=2)
-        self._scroll = QScrollArea(widgetResizable=True)
-        self._scroll.setObjectName("panel")
+        self._scroll = scroll_panel(self._inside)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setWidget(self._inside)
         self.all = _button("All", "Shows all runs", lambda: self._show_all(True))
         self.none = _button("None", "Hides all runs", lambda: self._show_all(False))
         buttons = QVBoxLayout()

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QScrollArea,
     QSplitter,
     QStackedWidget,
     QTableView,
@@ -35,6 +34,7 @@ from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
 
 _EMPTY = "Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare."
@@ -122,11 +122,7 @@ class ComparePage(QWidget):
     def _lay_out(self) -> None:
         empty = QLabel(_EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         empty.setObjectName("muted")
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(self.curves)
+        scroll = scroll_panel(self.curves)
         scroll.setMinimumHeight(190)
         self._prepare_table()
         halves = QSplitter(Qt.Orientation.Vertical)
@@ -184,10 +180,10 @@ class ComparePage(QWidget):
         order_tabs(self, (*parts, *self.curves.in_order, self.table))
 
     def _connect(self) -> None:
-        self.leave.does(self.closed.emit)
-        self.controls.acts["curves"].does(lambda: self._ask("curves.csv", self.save_curves))
-        self.controls.acts["table"].does(lambda: self._ask("table.csv", self.save_table))
-        self.controls.acts["image"].does(lambda: self._ask("curves.png", self.save_image))
+        self.leave.on_trigger(self.closed.emit)
+        self.controls.acts["curves"].on_trigger(lambda: self._ask("curves.csv", self.save_curves))
+        self.controls.acts["table"].on_trigger(lambda: self._ask("table.csv", self.save_table))
+        self.controls.acts["image"].on_trigger(lambda: self._ask("curves.png", self.save_image))
         self.legend.changed.connect(self._show_curves)
         self.model.modelReset.connect(self._fit_columns)
         self._reading.read.connect(self._take)

@@ -24,6 +24,7 @@ class CutDiagram(QWidget):
     """The stages, the split points at which a cut may stand as ticks, and the cuts as handles.
 
     Signals: cut_moved(object) - the Cut after the user has moved one; automatic_wanted() - Home was pressed.
+
     Attributes: cut - what is shown, None for nothing; handles - from the left; none where it is `read_only`.
     """
 

@@ -50,6 +50,7 @@ class CutPage(QWidget):
 
     Signals: closed() - back to where one came from; used(object) - the cuts to train with, () for automatic ones;
     wanted() - the cut of the job as it now stands is to be measured: `show_job` is the answer.
+
     Attributes: cut - the Cut on screen, None where there is none.
     """
 
@@ -121,7 +122,7 @@ class CutPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
     def _connect(self) -> None:
-        self.leave.does(self._close)
+        self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self._close)
         self.again.clicked.connect(self._ask)
         self.view.measure_again.clicked.connect(self._ask)

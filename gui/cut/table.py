@@ -12,6 +12,7 @@ from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from engine.system.format import size
 from gui.cut import cut_format
+from gui.widgets.table_header import LEFT, RIGHT, header_data
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -63,8 +64,6 @@ COLUMNS: tuple[_Column, ...] = (
 )
 MODULES = 2
 """The column that gives way where there is little room."""
-_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class StageTable(QAbstractTableModel):
@@ -102,17 +101,8 @@ class StageTable(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return cut_format.describe_stage(row.number, row.held, self._cut, row.titles[row.stage.group_rank])
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _RIGHT if column.number else _LEFT
+            return RIGHT if column.number else LEFT
         return None
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
-            return None
-        column = COLUMNS[section]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.title
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return column.help or None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _RIGHT if column.number else _LEFT
-        return None
+        return header_data(COLUMNS, section, orientation, role)

@@ -28,6 +28,7 @@ class ExampleList(QListWidget):
     Images are decoded when they come into sight.
 
     Signals: opened(int) - the example at that index was asked for, by a click on the strip or Enter.
+
     Attributes: examples - those on screen.
     """
 

@@ -93,7 +93,7 @@ class DatasetPage(QWidget):
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._stack = QStackedWidget()
         self._lay_out()
-        self.leave.does(self.closed.emit)
+        self.leave.on_trigger(self.closed.emit)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
         self._soon.timeout.connect(self._render)

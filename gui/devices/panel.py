@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, is_gpu
 from gui.devices.cards import CpuCard, GpuCard
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.widgets.scroll_panel import scroll_panel
 
 
 class DevicesPanel(QWidget):
@@ -46,11 +47,7 @@ class DevicesPanel(QWidget):
         for widget in (heading, self._message, self._cpu):
             self._list.addWidget(widget)
         self._list.addStretch(1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll = scroll_panel(inside)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)

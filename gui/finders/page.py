@@ -124,7 +124,7 @@ class FinderPage(QWidget):
         return page
 
     def _connect(self) -> None:
-        self.leave.does(self._close)
+        self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self._close)
         for button in (self.again, self.try_again):
             button.clicked.connect(self._ask)

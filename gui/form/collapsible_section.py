@@ -1,4 +1,4 @@
-"""A group of fields that folds away, with a mark where it holds something that was changed."""
+"""A group of fields that can be collapsed, with a mark where one of them was changed."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ _TITLES: dict[Group, str] = {
     "model": "Model",
     "strategy": "Strategy",
 }
-FOLDS: dict[str, tuple[str, ...]] = {
+SECTIONS: dict[str, tuple[str, ...]] = {
     title: tuple(name for name, field in FIELDS.items() if field.group == group) for group, title in _TITLES.items()
 }
-"""The fields that are folded away, by the title of their fold."""
+"""The fields in collapsible sections, by the title of the section."""
 
 
 def devices_in_words(devices: tuple[str, ...], names: dict[str, str]) -> str:

@@ -22,6 +22,7 @@ class FieldRow(QWidget):
     stays for when it has one again.
 
     Signals: edited() - the value may have changed.
+
     Attributes: standard - the value that the way back leads to, and that a change is told against: the default, but
     while another run's job is in the form; locked - why the field may not be changed now, "" where it may.
     """

@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 import msgspec
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from engine.checks import job_checks
 from engine.checks.disk import ModelFile
@@ -30,7 +30,7 @@ from gui.form.consent import ConsentBar
 from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_factory import choices_of, make_row, measure_choices
-from gui.form.field_groups import FOLDS, TRIPLE, devices_in_words
+from gui.form.field_groups import SECTIONS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
 from gui.form.inspection import Inspection
@@ -43,23 +43,23 @@ from gui.form.task_detection import TaskDetection
 from gui.titles import CHOICES
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 
 class JobForm(QWidget):
     """The job on screen.
 
-    Signals: changed() - the job, or what is wrong with it, has been judged anew; train_requested(object) - the Job
-    to run; go_on_requested(object, object) - the RunFolder to go on with, and what to change of its job (a dict);
-    folder_chosen(object) - look through the folder of this Job, of which what the findings depend on is set, or None for
-    none; touched() - the user is at work here, so that a run may follow soon; cut_wanted() - the image of the cut;
-    finder_wanted(str) - a value for this field, by trying the job.
-    Attributes: visit - the way for another run's job into the form, and back; asked - whether what is being started at
-    this moment was asked for here.
+    Signals: changed() - the job or its problems have changed; train_requested(object) - the Job
+    to run; resume_requested(object, object) - the RunFolder to resume, and the changes of its job (a dict);
+    folder_chosen(object) - the folder of this Job is to be inspected, None for none; touched() - the user is editing, so a run may follow soon; cut_wanted() - the page of the cut is to be shown; finder_wanted(str) - a value for this field is to be found by trials.
+
+    Attributes: prefill_mode - shows another run's job in the form, and restores the form's own; asked - whether the
+    run that is being started was requested here.
     """
 
     changed = Signal()
     train_requested = Signal(object)
-    go_on_requested = Signal(object, object)
+    resume_requested = Signal(object, object)
     folder_chosen = Signal(object)
     touched = Signal()
     cut_wanted = Signal()
@@ -89,11 +89,13 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.foot = SubmitBar(self.acts)
-        self.reason, self.train, self.copy = self.foot.reason, self.foot.train, self.foot.copy
+        self.submit_bar = SubmitBar(self.acts)
+        self.reason, self.train, self.copy = self.submit_bar.reason, self.submit_bar.train, self.submit_bar.copy
         self.disk = CachedDisk(self)
         self._make_rows()
-        self.folds = [CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in FOLDS.items()]
+        self.sections = [
+            CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in SECTIONS.items()
+        ]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.recipes = RecipeFollower(self.rows, self.catalogue, self)
         self.recognition = TaskDetection(self.rows, self.catalogue, self.recipes, self)
@@ -247,21 +249,16 @@ class JobForm(QWidget):
         layout.addLayout(triple)
         for name in TRIPLE:
             layout.addWidget(self.rows[name].problem_label)
-        for fold in self.folds:
-            layout.addWidget(fold)
+        for section in self.sections:
+            layout.addWidget(section)
         layout.addStretch(1)
-        area = QScrollArea()
-        area.setObjectName("panel")
-        area.setWidget(column)
-        area.setWidgetResizable(True)
-        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area = scroll_panel(column)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
         outer.addWidget(self.prefill_mode.band)
         outer.addWidget(area, 1)
-        outer.addWidget(self.foot)
+        outer.addWidget(self.submit_bar)
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel("Devices")
@@ -291,9 +288,9 @@ class JobForm(QWidget):
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.disk.changed.connect(self._seen)
-        self.acts.train.does(self.start)
-        self.acts.start_at_once.does(self.start_at_once)
-        self.acts.copy_command.does(self.copy_command)
+        self.acts.train.on_trigger(self.start)
+        self.acts.start_at_once.on_trigger(self.start_at_once)
+        self.acts.copy_command.on_trigger(self.copy_command)
 
     # What the user does
 
@@ -316,7 +313,7 @@ class JobForm(QWidget):
         self.asked = True
         prefill = self.prefill_mode.prefill
         if prefill is not None and prefill.run is not None:
-            self.go_on_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
+            self.resume_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
         else:
             self.train_requested.emit(msgspec.structs.replace(self.job, **besides))
 
@@ -391,8 +388,8 @@ class JobForm(QWidget):
         self.devices_label.setText(devices_in_words(self.devices, self.device_names()))
         self._offer_strategies()
         self._show_ahead()
-        for fold in self.folds:
-            fold.reveal_problem()
+        for section in self.sections:
+            section.reveal_problem()
         elsewhere = [p for p in self.problems if p.field not in shown and p.field != "devices"]
         self._show_whether_ready(elsewhere)
         self.changed.emit()
@@ -448,8 +445,8 @@ class JobForm(QWidget):
     def _show_ahead(self) -> None:
         """Says who is on the devices before this run, and what that means for it."""
         at_once = self.rows["start"].value() == "at_once"
-        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once, self.prefill_mode.action)
-        self.foot.show_ahead(text, bool(text) and not at_once)
+        text = queue_estimate.words(self._ahead, self.devices, self.device_names(), at_once)
+        self.submit_bar.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:
         """Offers the models of the task; one of another task's gives way to that which this one begins with."""
@@ -520,8 +517,8 @@ class JobForm(QWidget):
         shown = list(elsewhere)
         if wrong and not elsewhere:
             shown.append(Problem("", why, "", "error"))
-        self.foot.show_action(action)
-        self.foot.show_ready(why, tuple(shown))
+        self.submit_bar.show_action(action)
+        self.submit_bar.show_ready(why, tuple(shown))
         self.acts.copy_command.allow("" if self.job is not None else "The form is not complete yet.")
 
 

@@ -24,6 +24,7 @@ class Inspection(QObject):
 
     Signals: wanted(object) - the folder of this Job, of which the fields that decide on the report are set, None for none;
     changed() - what is known of it.
+
     Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
     """
 

@@ -68,10 +68,11 @@ class _Own:
 
 
 class PrefillMode(QObject):
-    """Puts guests into a form, one at a time, and brings the form's own job back as it was.
+    """Shows another run's job in the form, one at a time, and restores the form's own job after it.
 
     Signals: devices_wanted(object) - these devices (a tuple) are to be chosen in the devices panel.
-    Attributes: guest - None while the form's own job is on screen; band - what stands above the form.
+
+    Attributes: prefill - None while the form's own job is on screen; band - what stands above the form.
     """
 
     devices_wanted = Signal(object)
@@ -99,7 +100,7 @@ class PrefillMode(QObject):
         return self._own.job if self._own is not None else self._form.job
 
     def begin(self, prefill: Prefill) -> None:
-        """Shows `prefill`, in place of the form's own job or of another guest."""
+        """Shows `prefill`, in place of the form's own job or of another prefill."""
         form = self._form
         if self._own is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}
@@ -110,9 +111,9 @@ class PrefillMode(QObject):
         self._bind_rows(prefill)
         for name, value in prefill.preset.items():
             form.rows[name].set_value(value)
-        for fold in form.folds:
-            if any(row.field.name in prefill.preset for row in fold.rows):
-                fold.set_open(True)
+        for section in form.sections:
+            if any(row.field.name in prefill.preset for row in section.rows):
+                section.set_open(True)
         self.devices_wanted.emit(prefill.job.devices)
         self._say(prefill.said)
         _go_to(form.rows[prefill.focus].editor.control)
@@ -134,7 +135,7 @@ class PrefillMode(QObject):
         self.devices_wanted.emit(own.devices)
         self._say("")
         if inside:
-            form.foot.focus_train()
+            form.submit_bar.focus_train()
 
     def _bind_rows(self, prefill: Prefill | None) -> None:
         self._form.options.setEnabled(prefill is None or "options" in prefill.open_fields)

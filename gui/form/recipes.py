@@ -59,6 +59,7 @@ class RecipeFollower(QObject):
 
     Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
     another run's job is in the form, the values are that run's.
+
     Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values; following - whether the fields are being set at this moment; about - says below
     the field what the recipe is for.
     """

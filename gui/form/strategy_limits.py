@@ -27,6 +27,8 @@ def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str,
             found[strategy.id] = "one device only"
         elif strategy.cuts_model and entry is not None and entry.uncuttable:
             found[strategy.id] = f"{entry.title} can't be cut"
+        elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
+            found[strategy.id] = f"{entry.title} has no layers to divide"
         elif len(devices) < strategy.min_devices:
             found[strategy.id] = f"needs {strategy.min_devices} devices"
     return found | kind_marks(catalogue, devices)

@@ -1,4 +1,4 @@
-"""The foot of the form: the button that trains, what stands in its way, and who is on the devices before it."""
+"""The bar below the form: the button that trains, what stands in its way, and who is on the devices before it."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class SubmitBar(QWidget):
         self._queue_row.setVisible(bool(text))
         self.at_once.setVisible(can_start_at_once)
 
-    def show_ready(self, why_not: str, problems: tuple[Problem, ...]) -> None:
+    def show_ready(self, disabled_reason: str, problems: tuple[Problem, ...]) -> None:
         """Switches the button off where there is a reason; `problems` are told above it."""
-        self._enable(why_not)
+        self._enable(disabled_reason)
         self.reason.show_problems(problems)
 
     def focus_train(self) -> None:
@@ -79,14 +79,14 @@ class SubmitBar(QWidget):
         layout.addWidget(self._queue_row)
         layout.addLayout(buttons)
 
-    def _enable(self, why_not: str) -> None:
+    def _enable(self, disabled_reason: str) -> None:
         """Qt moves the keyboard on from buttons that are switched off; it comes back unless somebody has moved it."""
         window = self.window()  # whose focus widget is known before the window itself is active, too
-        if window.focusWidget() in (self.train, self.at_once) and why_not:
+        if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_due = True
-        self._actions.train.allow(why_not)
-        self._actions.start_at_once.allow(why_not)
-        if self._focus_due and not why_not:
+        self._actions.train.allow(disabled_reason)
+        self._actions.start_at_once.allow(disabled_reason)
+        if self._focus_due and not disabled_reason:
             self._focus_due = False
             if window.focusWidget() in (self.copy, None):
                 self.train.setFocus()

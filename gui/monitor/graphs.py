@@ -7,9 +7,9 @@ from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
@@ -22,6 +22,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.scroll_panel import scroll_panel
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
 """The graphs that are shown until the user chooses."""
@@ -61,11 +62,7 @@ class GraphsView(QWidget):
         self._list = QVBoxLayout(inside)
         self._list.setContentsMargins(0, 0, 0, 0)
         self._list.setSpacing(6)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll = scroll_panel(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)

@@ -96,7 +96,7 @@ class Axis(QGraphicsWidget):
         raise NotImplementedError
 
     def words(self, values: list[float], spacing: float) -> list[str]:
-        """What is written at `values`, which are so far apart."""
+        """The labels of ticks at `values`, which are `spacing` apart."""
         raise NotImplementedError
 
     def _measure(self) -> None:
@@ -130,12 +130,12 @@ class Axis(QGraphicsWidget):
 
     @property
     def _range(self) -> Range:
-        """What of the axis is in sight."""
+        """The visible range."""
         raise NotImplementedError
 
     @property
     def _counted(self) -> tuple[object, ...]:
-        """What else the numbers depend on."""
+        """What the labels depend on besides the range."""
         raise NotImplementedError
 
     @property

@@ -28,7 +28,7 @@ _LEAST_ZOOM = 1e-4
 
 
 class Drawable(Protocol):
-    """What a group redraws, and lets say its values in words."""
+    """A plot of a group: it can be redrawn, and describe its values for screen readers."""
 
     def redraw(self) -> None: ...
 
@@ -104,13 +104,13 @@ class PlotGroup(QObject):
         self._plots.append(plot)
 
     def set_marks(self, marks: Sequence[Mark]) -> None:
-        """Draws these in every plot, in place of those before."""
+        """Replaces the markers of every plot."""
         if tuple(marks) != self.marks:
             self.marks = tuple(marks)
             self.marks_changed.emit()
 
     def set_span(self, span: float | None) -> None:
-        """Shows so much, back from the newest; None for everything. What was zoomed into is given up."""
+        """Follows the newest data, showing that much before it (None for everything), and ends any zoom."""
         self._span = span
         self.follow()
 
@@ -145,7 +145,7 @@ class PlotGroup(QObject):
             self.following_changed.emit(True)
 
     def show_range(self, low: float, high: float) -> None:
-        """What the user has zoomed or panned to; the newest data is no longer followed."""
+        """Shows the range that the user has zoomed or panned to, and stops following the newest data."""
         whole = max(self._last - self._first, 1e-9)
         middle, half = (low + high) / 2, max((high - low) / 2, whole * _LEAST_ZOOM / 2)
         half = min(half, whole)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
-from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from gui.plots.annotations import Level
@@ -98,7 +98,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_levels(self, levels: Sequence[Level]) -> None:
-        """Draws these thresholds, in place of those before; the vertical axis does not stretch to reach them."""
+        """Replaces the thresholds; the vertical axis does not stretch to include them."""
         self._view.annotations.show_levels(levels)
 
     def read(self, key: str) -> str:
@@ -140,7 +140,7 @@ class LinePlot(QWidget):
         self._view.bottom_axis.show_numbers(not hidden)
 
     def set_empty_text(self, text: str) -> None:
-        """What stands in the middle while there is no data."""
+        """Sets the text in the middle while there is no data."""
         self._empty_text = text
         self._empty.setText(text)
 
@@ -195,14 +195,6 @@ class LinePlot(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.touch()
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self.hasFocus():

@@ -45,7 +45,7 @@ class Readout(QWidget):
 
     @property
     def text(self) -> str:
-        """What stands there, as rich text."""
+        """The readout as rich text."""
         return self._values.text()
 
     def set_title(self, title: str) -> None:

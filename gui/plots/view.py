@@ -16,7 +16,8 @@ from gui.style import theme
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
-    """What pyqtgraph's PlotWidget is, without the menus, buttons and hidden axes that make up most of its cost.
+    """A GraphicsView with one ViewBox: pyqtgraph's PlotWidget without the menus, buttons and hidden axes that make up
+    most of its cost.
 
     Signals: double_clicked(); left(): the mouse has left; resized().
     """

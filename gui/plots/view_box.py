@@ -71,7 +71,7 @@ class ViewBox(QGraphicsWidget):
         return (high - value) / (high - low) * self.height
 
     def x_at(self, pixel: float) -> float:
-        """What lies so many pixels from the left edge."""
+        """The x value that many pixels from the left edge."""
         low, high = self.across
         return low + pixel / max(1.0, self.width) * (high - low)
 

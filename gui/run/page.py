@@ -95,7 +95,7 @@ class RunPage(QWidget):
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self._recolor)
         for which, keys, by in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
-            Action(self, f"{which}_view", f"The run's {which} view", "", keys).does(partial(self._next_view, by))
+            Action(self, f"{which}_view", f"The run's {which} view", "", keys).on_trigger(partial(self._next_view, by))
         if store.run is not None:
             self._opened()
 

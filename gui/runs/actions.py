@@ -49,10 +49,10 @@ class RunActions(QObject):
         one = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
             action.allow("" if one is not None else "Select one run")
-        self.resume.allow(_why_not_resume(one))
+        self.resume.allow(_resume_disabled_reason(one))
         completed = one is not None and one.state == "completed"
         self.change.become(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
-        self.change.allow("" if completed else _why_not_resume(one))
+        self.change.allow("" if completed else _resume_disabled_reason(one))
         self.pause.allow("" if one is not None and one.state == "running" else "Select one running run")
         self.compare.allow("" if len(runs) > 1 else "Select two or more runs (Ctrl or Shift with the arrow keys)")
         self.favourite.allow("" if runs else "Select the runs to mark")
@@ -97,7 +97,7 @@ class RunActions(QObject):
         return Action(self._widget, name, text, tip, *keys, context=HERE, on=on)
 
 
-def _why_not_resume(run: RunSummary | None) -> str:
+def _resume_disabled_reason(run: RunSummary | None) -> str:
     if run is None:
         return "Select one run that was paused, stopped or interrupted, failed, or could not be saved"
     if run.state in GOING_ON:

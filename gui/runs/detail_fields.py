@@ -12,15 +12,17 @@ from engine.runs.folder import RunFolder
 from engine.runs.holding import Holding, holding
 from engine.system.format import size
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
-from gui.titles import SCHEDULES, devices_words, model_title, strategy_title
+from gui.titles import SCHEDULES, devices_words, model_title, option_fields, strategy_title
 
 
 @dataclass(frozen=True)
 class DetailFields:
-    """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read."""
+    """`changed` holds the fields of the job that differ from their defaults; None where the job cannot be read. `options`
+    holds those that are set, by their labels."""
 
     run_id: str
     changed: dict[str, Any] | None
+    options: dict[str, Any]
     checkpoints: tuple[Checkpoint, ...]
     held: Holding
 
@@ -28,9 +30,13 @@ class DetailFields:
 def read_facts(folder: Path) -> DetailFields:
     run = RunFolder(folder)
     job = run.job()
+    labels = (
+        {name: field.label for name, field in option_fields(job).items()} if job is not None and job.options else {}
+    )
     return DetailFields(
         run_id=run.run_id,
         changed=changed_fields(job) if job is not None else None,
+        options={labels.get(name, name): value for name, value in job.options.items()} if job is not None else {},
         checkpoints=checkpoints_of(run),
         held=holding(folder),
     )
@@ -43,7 +49,8 @@ def job_lines(facts: DetailFields) -> Lines:
     """The values that differ from the defaults, by the fields' labels."""
     if facts.changed is None:
         return [("job.toml", "can't be read")]
-    return [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
+    fields = [(FIELDS[name].label, _value(name, value)) for name, value in facts.changed.items()]
+    return [*fields, *((label, _value("", value)) for label, value in facts.options.items())]
 
 
 def disk_lines(facts: DetailFields) -> Lines:

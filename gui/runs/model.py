@@ -17,6 +17,7 @@ from gui.format import moment
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
+from gui.widgets.table_header import RIGHT, header_data
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -41,6 +42,7 @@ class _Column:
     text: Callable[[RunSummary], str]
     key: Callable[[RunSummary], str | float]
     number: bool = False
+    help: str = ""
 
 
 def _best_key(run: RunSummary) -> float:
@@ -65,8 +67,6 @@ COLUMNS: tuple[_Column, ...] = (
     _Column("Tags", lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
 NAME, STATE, STARTED = 0, 1, 7
-_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 class RunsModel(QAbstractTableModel):
@@ -143,11 +143,7 @@ class RunsModel(QAbstractTableModel):
         return flags | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == NAME else flags
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _RIGHT if COLUMNS[section].number else _LEFT
-        return COLUMNS[section].title if role == Qt.ItemDataRole.DisplayRole else None
+        return header_data(COLUMNS, section, orientation, role)
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
@@ -164,7 +160,7 @@ class RunsModel(QAbstractTableModel):
                 filter(None, (run.cause, run.notes, shortened(run.dataset), ", ".join(run.devices), run.folder))
             )
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
-            answer = _RIGHT
+            answer = RIGHT
         elif role == Qt.ItemDataRole.AccessibleTextRole and column_index == NAME and run.favourite:
             answer = f"{run_title(run)}, favourite"
         elif role == Qt.ItemDataRole.DecorationRole:

@@ -94,12 +94,12 @@ class Orphans(QWidget):
             self._looking.finish()
 
     def words(self, orphan: Orphan) -> str:
-        """ "A worker of dusk (rank 0, pid 123) is left without its supervisor and holds 4.1 GiB of GPU 0."."""
+        """ "A worker of dusk (rank 0, pid 123) has lost its supervisor. It holds 4.1 GiB of GPU 0."."""
         held = " and ".join(
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
-        holds = f" and holds {held}" if held else ""
-        return f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) has lost its supervisor{holds}."
+        lost = f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) has lost its supervisor."
+        return f"{lost} It holds {held}." if held else lost
 
     def _looked(self, orphans: dict[Orphan, str]) -> None:
         self._looking = None
@@ -115,8 +115,10 @@ class Orphans(QWidget):
             self.look(at_once=True)
 
     def _tell(self, new: list[Orphan]) -> None:
-        others = f" So have {len(new) - 1:,} more." if len(new) > 1 else ""
-        self.message.emit(f"{self.words(new[0])}{others} Use Runs (Ctrl+3) to end {'them' if others else 'it'}.")
+        if len(new) == 1:
+            self.message.emit(f"{self.words(new[0])} Use Runs (Ctrl+3) to end it.")
+        else:
+            self.message.emit(f"{self.words(new[0])} So have {len(new) - 1:,} more. Use Runs (Ctrl+3) to end them.")
 
     def _not_looked(self, error: Exception) -> None:
         self._looking = None

@@ -28,7 +28,7 @@ from gui.sources.active_runs import ask_to_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
 from gui.sources.prefill import Prefill
-from gui.sources.resume_fork import CannotPrefill, to_fork, to_go_on
+from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.widgets.banner import Banner
@@ -51,7 +51,7 @@ class RunsPage(QWidget):
         run_chosen(RunFolder): a run is to be shown.
         compare_wanted(list[str]): the runs of those ids are to be compared.
         resume_wanted(RunFolder): that run is to go on as it is.
-        guest_wanted(Guest): that job is to be put into the form, to go on with or forked.
+        prefill_requested(Prefill): the form is to show that job, to resume or fork its run.
         message(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
             runs were interrupted.
     """
@@ -59,7 +59,7 @@ class RunsPage(QWidget):
     run_chosen = Signal(object)
     compare_wanted = Signal(list)
     resume_wanted = Signal(object)
-    guest_wanted = Signal(object)
+    prefill_requested = Signal(object)
     message = Signal(str)
 
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
@@ -185,17 +185,19 @@ class RunsPage(QWidget):
         self.deleting.changed.connect(self.refresh)
         self.deleting.closed.connect(self.table.setFocus)
         self.acts.tag_wanted.connect(self._tag)
-        self.acts.show.does(lambda: self._show_run(self.table.currentIndex()))
-        self.acts.folder.does(self._open_folder)
-        self.acts.resume.does(lambda: self._resume(self.selected()[0].run_id))
-        self.acts.change.does(lambda: self._invite(self.selected()[0].run_id, to_go_on))
-        self.acts.pause.does(lambda: self._pause(self.selected()[0].run_id))
-        self.acts.fork.does(lambda: self._fork(self.selected()[0].run_id))
-        self.acts.compare.does(lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
-        self.acts.favourite.does(self._favour)
-        self.acts.rename.does(self.table.rename)
-        self.acts.delete.does(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
-        Action(self, "find_runs", "Find runs", "Goes to the search", "Ctrl+F", context=WITHIN).does(self._go_to_search)
+        self.acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
+        self.acts.folder.on_trigger(self._open_folder)
+        self.acts.resume.on_trigger(lambda: self._resume(self.selected()[0].run_id))
+        self.acts.change.on_trigger(lambda: self._prefill(self.selected()[0].run_id, to_resume))
+        self.acts.pause.on_trigger(lambda: self._pause(self.selected()[0].run_id))
+        self.acts.fork.on_trigger(lambda: self._fork(self.selected()[0].run_id))
+        self.acts.compare.on_trigger(lambda: self.compare_wanted.emit([run.run_id for run in self.selected()]))
+        self.acts.favourite.on_trigger(self._favour)
+        self.acts.rename.on_trigger(self.table.rename)
+        self.acts.delete.on_trigger(lambda: self._ask_to_delete([run.run_id for run in self.selected()]))
+        Action(self, "find_runs", "Find runs", "Goes to the search", "Ctrl+F", context=WITHIN).on_trigger(
+            self._go_to_search
+        )
 
     # The list
 
@@ -292,15 +294,15 @@ class RunsPage(QWidget):
         )
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
-        self._invite(run_id, lambda run: to_fork(run, checkpoint))
+        self._prefill(run_id, lambda run: to_fork(run, checkpoint))
 
-    def _invite(self, run_id: str, make: Callable[[RunSummary], Prefill]) -> None:
+    def _prefill(self, run_id: str, make: Callable[[RunSummary], Prefill]) -> None:
         """Has the run's job put into the form, as `make` prepares it."""
         run = self.model.find(run_id)
         if run is not None:
-            in_background(lambda: make(run), self, self.guest_wanted.emit, self._not_invited)
+            in_background(lambda: make(run), self, self.prefill_requested.emit, self._not_prefilled)
 
-    def _not_invited(self, error: Exception) -> None:
+    def _not_prefilled(self, error: Exception) -> None:
         if not isinstance(error, CannotPrefill):
             raise error
         self.message.emit(str(error))

@@ -248,7 +248,7 @@ class QueueView(QWidget):
 
     def _connect(self) -> None:
         for wanted, action in self.acts.items():
-            action.does(partial(self.act, wanted))
+            action.on_trigger(partial(self.act, wanted))
         self.table.opened.connect(lambda: self.act("show"))
         self.table.selectionModel().currentChanged.connect(lambda _now, _before: self._show_buttons())
         self.removed.yes.clicked.connect(self._put_back)

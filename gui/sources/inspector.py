@@ -16,6 +16,7 @@ class Inspector(ChildModule):
     """Looks through one folder at a time; a new one ends the last.
 
     Signals: progress(int, int) - files done and in all, 0 while unknown; done(object) - the DatasetReport.
+
     Attributes: folder - the folder asked for last, "" where none is.
     """
 

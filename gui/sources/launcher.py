@@ -16,7 +16,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
-from engine.runs.resume import go_on, job_to_go_on
+from engine.runs.resume import job_to_resume, save_next_job
 from engine.system import paths
 from gui.sources.background import Background, in_background
 
@@ -34,6 +34,7 @@ class Launcher(QObject):
 
     Signals: started(object) - the RunFolder of a run that has been started; failed(object) - the list of Problems for
     which none could be.
+
     Attributes: busy - whether a run is being made at this moment.
     """
 
@@ -83,7 +84,7 @@ class Launcher(QObject):
         """Makes a run of `job` and starts it; the answer comes as a signal."""
         self._make(partial(create_run, resolved(job)))
 
-    def go_on(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
+    def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
         """Has `run` go on in its own folder with `changes` of its job, plain values by field; answers as `start` does."""
         self._make(partial(_job_written, run, changes))
 
@@ -170,10 +171,10 @@ class _CannotGoOn(Exception):  # noqa: N818  (the user's mistake, not an error)
 
 def _job_written(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
     """`run`, whose folder says that it goes on with `changes`. Raises _CannotGoOn, or OSError."""
-    job, problems = job_to_go_on(run, changes)
+    job, problems = job_to_resume(run, changes)
     if job is None:
         raise _CannotGoOn(problems)
-    go_on(run, resolved(job))
+    save_next_job(run, resolved(job))
     return run
 
 

@@ -10,8 +10,9 @@ from engine.contract.events import Waiting
 from engine.runs.folder import RunFolder
 from engine.runs.notes import read_notes
 from engine.system import paths
+from engine.system.format import listed
 from engine.system.plain_text import shortened
-from gui.titles import gpu_names, listed, model_title
+from gui.titles import gpu_names, model_title
 
 _NAMED = 2
 """The most runs before it that are all named; of more, only the first is named."""

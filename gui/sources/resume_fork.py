@@ -29,7 +29,7 @@ class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an e
     """The run can be neither resumed nor forked; the text tells the user why."""
 
 
-def to_go_on(summary: RunSummary) -> Prefill:
+def to_resume(summary: RunSummary) -> Prefill:
     """The run's job, to resume with changes; with more epochs if it has completed. Raises CannotPrefill."""
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
@@ -85,7 +85,7 @@ def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
     """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
     CannotPrefill."""
     if verdict.code == "falling":
-        return replace(to_go_on(summary), preset=dict(verdict.changes))
+        return replace(to_resume(summary), preset=dict(verdict.changes))
     said = f"A new run like “{run_title(summary)}”, but with {changes_words(verdict.changes)}."
     return Prefill(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
 

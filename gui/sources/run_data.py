@@ -231,7 +231,7 @@ class RunData:
             case Fetching():
                 self.fetching = (*self.fetching[:1], event)
             case Planned():
-                self._go_on_from(event)
+                self._resume_from(event)
             case EpochStarted():
                 self.epoch, self.restarting = event.epoch, None
             case CheckpointSaved():
@@ -295,7 +295,7 @@ class RunData:
         self._entered.clear()
         self._say(event, "warning", _restart_words(event))
 
-    def _go_on_from(self, plan: Planned) -> None:
+    def _resume_from(self, plan: Planned) -> None:
         """What was told of steps after the plan's first is void: they are made again."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step

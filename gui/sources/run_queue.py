@@ -15,7 +15,7 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import Ticket
-from engine.runs.resume import go_on, job_to_go_on
+from engine.runs.resume import job_to_resume, save_next_job
 from gui.format import lately
 from gui.titles import devices_words, title_of
 
@@ -86,18 +86,18 @@ def take_out(folder: str) -> None:
 
 def put_back(folder: str) -> None:
     """Has a run that was taken out stand in line again, at its end. Raises CannotReturn, OSError."""
-    _go_on(RunFolder(folder), {})
+    _resume(RunFolder(folder), {})
 
 
 def start_now(folder: str) -> None:
     """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn, OSError."""
     take_out(folder)
-    _go_on(RunFolder(folder), {"start": "at_once"})
+    _resume(RunFolder(folder), {"start": "at_once"})
 
 
-def _go_on(run: RunFolder, changes: dict[str, str]) -> None:
-    job, problems = job_to_go_on(run, changes)
+def _resume(run: RunFolder, changes: dict[str, str]) -> None:
+    job, problems = job_to_resume(run, changes)
     if job is None:
         raise CannotReturn(" ".join(map(str, problems)))
-    go_on(run, job)
+    save_next_job(run, job)
     start_supervisor(run)

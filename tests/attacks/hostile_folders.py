@@ -284,9 +284,14 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
     return _with(honest, lambda folder: what(folder / name))
 
 
-def _text(content: str | bytes) -> Callable[[Path], object]:
-    data = content.encode() if isinstance(content, str) else content
-    return lambda path: path.write_bytes(data)
+def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
+    """Writes a file; content that is large, or takes a while to make, is a function."""
+
+    def write(path: Path) -> None:
+        made = content() if callable(content) else content
+        path.write_bytes(made.encode() if isinstance(made, str) else made)
+
+    return write
 
 
 def _laughs(key: str) -> str:
@@ -604,7 +609,7 @@ FOLDERS: dict[str, Hostile] = {
     "yaml of merges": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_merges())), "data.yaml"),
     "yaml with class 3 billion": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: {0: a, 3000000000: b}\n")), "data.yaml"),
     "yaml of brackets": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: " + "[" * 5000)), "data.yaml"),
-    "yaml of 60 MB": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names:\n" + "- a\n" * 15_000_000)), "data.yaml"),
+    "yaml of 60 MB": Hostile("boxes", _put(with_yolo, "data.yaml", _text(lambda: "names:\n" + "- a\n" * 15_000_000)), "data.yaml"),
     # Devices and pipes
     "classes.txt without end": Hostile("masks", _put(with_masks, "classes.txt", _zeros), "classes.txt"),
     "classes.txt of yolo without end": Hostile("boxes", _put(with_yolo, "classes.txt", _zeros), "classes.txt"),
@@ -658,7 +663,7 @@ FOLDERS: dict[str, Hostile] = {
     "tiff of endless pages": Hostile("imagefolder", _many_pages, ""),
     "tiff of many bands": Hostile("imagefolder", lambda f: _huge_tiff(f, 500), "0.tif"),
     "tiff of many tiles": Hostile("imagefolder", lambda f: _huge_tiff(f, 1), "0.tif"),
-    "png of 178 megapixels": Hostile("imagefolder", _put(by_class, "cats/0.png", _text(png_of(13_300, 13_300, 2))), ""),
+    "png of 178 megapixels": Hostile("imagefolder", _put(by_class, "cats/0.png", _text(lambda: png_of(13_300, 13_300, 2))), ""),
     "mask of 100 megapixels": Hostile("masks", _with(with_masks, *((lambda f, n=n, k=k: (f / k / f"{n}.png").write_bytes(png_of(10_000, 10_000))) for n in range(1) for k in ("images", "masks"))), ""),
     "mask of scribbles": Hostile("instances", _scribbled_masks, "png"),
     "mask of scribbles for classes": Hostile("masks", _scribbled_masks, "65,"),
@@ -671,8 +676,8 @@ FOLDERS: dict[str, Hostile] = {
     "coco of holes": Hostile("boxes", _put(with_coco, "annotations.json", lambda p: _sparse(p, 30 * GIB, b'{"images" "annotations" "categories"')), "annotations.json"),
     "labels.csv of holes": Hostile("labels", _put(with_table, "labels.csv", lambda p: _sparse(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
     "label for each image": Hostile("labels", _label_each, "label"),
-    "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text("".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
-    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text("a\nb\n" + "c" * 10_000_000)), "letters"),
+    "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text(lambda: "".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
+    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text(lambda: "a\nb\n" + "c" * 10_000_000)), "letters"),
     "coco of 90,000 categories": Hostile("boxes", _many_categories, "899"),
     "kitti of regions and classes": Hostile("boxes", _do_not_care, ""),
     # Outlines

@@ -231,7 +231,7 @@ def test_that_a_fault_that_lasts_loses_nothing_that_was_told_to_be_saved(
             assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")
             assert whole_checksum(run.last)
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert [event.n for event in run.told] == list(range(1, run.last_n + 1))
     assert not run.part().exists()
     assert_same_end(run.end, whole(asked))

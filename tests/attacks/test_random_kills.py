@@ -93,7 +93,7 @@ def went_on(run: RealRun) -> bool:
         long_ago = time.time() - START_GRACE_S
         os.utime(run.folder.job_file, (long_ago, long_ago))
     assert run.folder.state() == outcome in ("interrupted", "stopped")
-    run.go_on()
+    run.resume()
     return True
 
 
@@ -275,7 +275,7 @@ def test_that_an_inspector_that_is_killed_under_a_terminal_is_told_and_starts_no
         wait_until(there, "the inspector")
         inspectors[0].kill()
         _, said = terminal.communicate(timeout=60)
-    assert "The folder could not be inspected: it was killed by signal 9" in said
+    assert "The folder could not be inspected: it was killed by SIGKILL (signal 9)" in said
     assert "Try again" in said
     assert terminal.returncode == BAD_REQUEST
     assert list_runs() == []

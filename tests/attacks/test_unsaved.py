@@ -52,7 +52,7 @@ def test_that_a_run_whose_last_state_the_disk_does_not_take_is_not_complete(
     job = run.folder.job()
     assert job is not None
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert_same_end(run.end, whole(job))
 
 
@@ -147,7 +147,7 @@ def test_that_the_last_state_goes_to_another_folder_at_the_users_word_and_back_a
     assert job is not None
     shutil.copytree(place, run.folder.path, dirs_exist_ok=True)
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert_same_end(run.end, whole(job))
 
 

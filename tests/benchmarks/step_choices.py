@@ -84,7 +84,7 @@ def main() -> int:
         strategy = strategy_for(job, device, threads)
         strategy.setup()
         told: list[Chosen] = []
-        trials = Autotuner(strategy, class_of_image(), shape, steps=chosen.steps, tell=told.append)
+        trials = Autotuner(strategy, class_of_image(), shape, steps=chosen.steps, emit=told.append)
         model = TASKS["classification"].build_model(job, 10, channels)
         torch.set_num_threads(threads)
         begun = time.perf_counter()

@@ -76,11 +76,11 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
 
         replace(owner, **{name: call})
 
-    timed(trainer.Loop, "_tell", "telling")
+    timed(trainer.Trainer, "_emit", "telling")
     for callback in (StepReport, StepProfile):
         timed(callback, "on_step_end", "telling")
     for name in ("add", "take"):
-        timed(metric_buffer.Tally, name, "telling")
+        timed(metric_buffer.MetricBuffer, name, "telling")
     for name in ("save", "finish"):
         timed(checkpointer.Checkpointer, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
@@ -128,11 +128,11 @@ def add_threads(spent: dict[str, float], part: str, names: tuple[str, ...]) -> N
 def silent(spec: WorkerSpec, channel: socket.socket) -> int:
     """A worker that saves nothing and tells of no step between the first and the last of each epoch."""
     from engine.strategies import stopwatch
-    from engine.training import trainer
+    from engine.training.callbacks import step_metrics
     from engine.training.checkpointing import checkpointer
     from engine.training.worker import run
 
-    trainer.REPORT_S = float("inf")
+    step_metrics.REPORT_S = float("inf")
     replace(checkpointer.Checkpointer, save=lambda *_, **__: None)
     replace(stopwatch.Stopwatch, resume=lambda _: None)
     return counted(spec, channel, run, {})

@@ -11,6 +11,7 @@ import pytest
 from engine.contract.job import Job
 from tests.engine.conftest import make_images
 from tests.support.cuda_stub import CudaMachine, CudaStub, why_not
+from tests.support.nvml_stub import built_once
 from tests.support.worker_group import Forker, WorkerGroup
 
 Machine = Callable[..., CudaMachine]
@@ -21,7 +22,7 @@ Start = Callable[..., WorkerGroup]
 def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
     if reason := why_not():
         pytest.skip(reason)
-    return CudaStub.compiled(tmp_path_factory.mktemp("cuda"))
+    return built_once(tmp_path_factory, "cuda", CudaStub.compiled)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from engine.contract.protocol import Command
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
-from engine.runs.resume import go_on, job_to_go_on
+from engine.runs.resume import job_to_resume, save_next_job
 from engine.supervisor.workers.watchdog import Limits
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
 from tests.faults.starting import Order
@@ -194,7 +194,7 @@ class Starter:
 
 
 class RealRun:
-    """A run, started by `begin` and gone on with by `go_on`, as often as need be.
+    """A run, started by `begin` and resumed by `resume`, as often as need be.
 
     `limits`, `deadline_s` and `save_again_s` are for its supervisor; see `Order`.
     """
@@ -234,11 +234,11 @@ class RealRun:
         self.pid = self._starter.start(order)
         return self
 
-    def go_on(self, **changes: Any) -> RealRun:
+    def resume(self, **changes: Any) -> RealRun:
         """Goes on with the run that has ended, as `footplate resume` does."""
-        job, problems = job_to_go_on(self.folder, changes)
+        job, problems = job_to_resume(self.folder, changes)
         assert job is not None, problems
-        go_on(self.folder, job)
+        save_next_job(self.folder, job)
         return self.begin()
 
     def send(self, command: Command) -> None:

@@ -446,12 +446,12 @@ def test_that_a_model_file_that_has_changed_does_not_run_when_its_run_goes_on_un
     run = begin(job(epochs=1, **allowed_file(tmp_path))).completed()
     ran = change(tmp_path / "net.py")
     before = run.last_n
-    run.go_on(epochs=2)
+    run.resume(epochs=2)
     assert_refused(run, since=before)
     assert not ran.exists()
     before = run.last_n
     digest = agreed(tmp_path / "net.py")
-    run.go_on(epochs=2, model_file_sha256=digest).completed(since=before)
+    run.resume(epochs=2, model_file_sha256=digest).completed(since=before)
     assert ran.exists()
     asked = run.folder.job()
     assert asked is not None

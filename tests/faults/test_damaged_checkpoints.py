@@ -84,7 +84,7 @@ def test_that_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(
 ) -> None:
     saved, before = stopped.saved, stopped.last_n
     damage(stopped.last)
-    stopped.go_on().completed(since=before)
+    stopped.resume().completed(since=before)
     (warned,) = stopped.all(Warned, since=before)
     assert warned.code == "checkpoint_damaged"
     assert warned.message.startswith(f"{stopped.last} is damaged. Resuming from the previous checkpoint, epoch-")
@@ -106,7 +106,7 @@ def test_that_a_run_without_a_whole_checkpoint_says_so_and_changes_nothing(
     damage(stopped.last)
     flip(older)
     kept = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
-    stopped.go_on()
+    stopped.resume()
     assert stopped.finished(since=before).outcome == "failed"
     (failed,) = stopped.all(Failed, since=before)
     assert failed.kind == "error"

@@ -132,7 +132,7 @@ def test_that_a_dataset_that_is_gone_ends_the_run_with_words_and_it_goes_on_once
         dataset.rmdir()
     (tmp_path / "elsewhere").rename(dataset)
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     asked = run.folder.job()
     assert asked is not None
     assert_same_end(run.end, whole(asked))
@@ -186,7 +186,7 @@ def test_that_an_idx_file_that_is_cut_short_is_named_and_the_run_goes_on_once_it
     assert "train-images-idx3-ubyte can't be used: it is truncated: 37,632 bytes announced" in failed.cause
     images.write_bytes(kept)
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     asked = run.folder.job()
     assert asked is not None
     assert_same_end(run.end, whole(asked))

@@ -79,7 +79,7 @@ def test_that_a_disk_that_stays_full_loses_no_more_than_what_came_after(
     assert run.folder.state() == "interrupted"
     filler.unlink()
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert_as_uninterrupted(run)
 
 

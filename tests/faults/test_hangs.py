@@ -160,7 +160,7 @@ def test_that_a_stop_ends_a_worker_that_is_deaf_to_it_and_to_sigterm(
     assert 2 * deadline_s <= finished.time - asked.time < 2 * deadline_s + 2
     hold.release()
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert run.all(Planned, since=before)[0].from_step >= saved
     assert_same_end(run.end, whole(job("ddp", 2)))
 

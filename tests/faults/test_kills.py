@@ -35,7 +35,7 @@ def assert_goes_on_without_loss(run: RealRun, whole: Whole) -> None:
     """It goes on from the last checkpoint that it told of or a later one, and ends as if nothing had happened."""
     before, saved = run.last_n, run.saved
     assert saved
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     (started,) = run.all(RunStarted, since=before)
     assert started.execution == len(run.all(RunStarted))
     (planned,) = run.all(Planned, since=before)
@@ -193,7 +193,7 @@ def test_that_of_two_that_go_on_with_a_run_at_once_one_does_and_the_other_leaves
     run.assert_gone_at_once()
     hold.ask("training")
     before, saved = run.last_n, run.saved
-    pids = [run.go_on().pid, run.begin().pid]
+    pids = [run.resume().pid, run.begin().pid]
     hold.wait_until_reached()
     wait_until(lambda: len([pid for pid in pids if psutil.pid_exists(pid)]) == 1, "the end of one of them")
     assert len(run.workers()) == 1

@@ -125,7 +125,7 @@ def test_that_a_damaged_log_is_shown_and_gone_on_with(
     shown.close()
     # The next execution's lines follow on, and a client that reads all from the first on gets them.
     gate.up_to(0)
-    completed.go_on(**({} if damage is torn_end else {"epochs": 3}))
+    completed.resume(**({} if damage is torn_end else {"epochs": 3}))
     with listening(completed) as client:
         gate.open()
         finished = client.wait_for(RunFinished, lambda event: event.execution == 2)
@@ -200,7 +200,7 @@ def test_that_whoever_follows_a_run_with_a_damaged_log_gets_what_comes_after(
     run.kill_all()
     run.wait_until_none_is_left()
     damaged(run, many)
-    run.go_on()
+    run.resume()
     with listening(run) as client:
         client.wait_for(Planned, lambda event: event.from_step == 4)
         store = store_of(run, qtbot)

@@ -31,7 +31,7 @@ def kill(run: RealRun) -> None:
 def goes_on(run: RealRun) -> int:
     """The step after which it goes on; it ends completed."""
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     (planned,) = run.all(Planned, since=before)
     return planned.from_step
 

@@ -71,12 +71,12 @@ def test_that_behind_a_run_whose_supervisor_is_killed_the_next_starts_and_it_can
     first.assert_gone_at_once()
     hold.release()
     before = torn.last_n
-    torn.go_on()
+    torn.resume()
     last.completed()
     torn.completed(since=before)
     assert torn.all(Planned, since=before)[0].from_step == 0
     for run in (torn, last):
         assert_same_end(run.end, whole(job()))
     before = first.last_n
-    first.go_on().completed(since=before)
+    first.resume().completed(since=before)
     assert_same_end(first.end, whole(job("ddp", 2, restarts=0)))

@@ -41,7 +41,7 @@ def test_that_a_decoder_that_crashes_whenever_it_is_used_fails_the_run_after_the
     assert "started again once before" in failed.cause
     hold.release()
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))
 
 
@@ -57,5 +57,5 @@ def test_that_an_exception_in_the_thread_that_reads_ahead_ends_the_run_with_its_
     assert "prefetch.py" in (run.folder.path / failed.traceback_file).read_text()
     assert run.all(Restarting) == []  # it may well be the program's fault, and come again
     before = run.last_n
-    run.go_on().completed(since=before)
+    run.resume().completed(since=before)
     assert_same_end(run.end, whole(job(**DECODES_ALWAYS)))

@@ -110,7 +110,6 @@ def test_that_a_run_outlives_the_killed_window_that_began_it_and_the_next_one_fi
     follow: Follow, job: Make, hold: Hold, whole: Whole, *, own_home: Path, tmp_path: Path
 ) -> None:
     asked = job("ddp", 2, epochs=120, checkpoint_steps=0)
-    own_home.mkdir()
     save_job(asked, own_home / "last-job.toml")
     with Window("train") as first:
         run = follow(first.wait_for("opened "))

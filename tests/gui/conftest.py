@@ -16,7 +16,7 @@ from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.style import theme
-from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
+from tests.support.nvml_stub import NvmlStub
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Qt's offscreen platform says so of size hints and of raising a window; no screen says it."""
@@ -135,20 +135,6 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
     monkeypatch.setenv("FAKE_SSH", str(folder))
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return FakeSsh(folder)
-
-
-@pytest.fixture(scope="session")
-def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    if reason := why_not():
-        pytest.skip(reason)
-    return compile_stub(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture(scope="session")
-def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    if reason := why_not():
-        pytest.skip(reason)
-    return compile_stub(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
 
 
 @pytest.fixture

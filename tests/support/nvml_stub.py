@@ -17,8 +17,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from tests.support.cuda_state import CudaState
+
+if sys.platform == "linux":
+    import fcntl
 
 SOURCES = Path(__file__).parents[1] / "engine" / "gpus" / "stub"
 GIB = 1024**3
@@ -36,6 +42,7 @@ MOST_GPUS = 16
 SWITCH = "000000FE:00:00.0"
 
 Profile = Mapping[str, object]
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,23 @@ def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
 
 
 def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> None:
-    """Builds `library` from files of the stub's folder."""
+    """Builds `library` from files of the stub's folder, if it is not there yet."""
+    if library.exists():
+        return
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
     subprocess.run(
         [*command, *(str(SOURCES / source) for source in sources), *flags], check=True, env={"PATH": os.environ["PATH"]}
     )
+
+
+def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
+    """What `build` gives for a folder that all processes running these tests share; it is called again, with the same
+    folder, by each, and finds there what the first has compiled."""
+    root = temporary.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build(root / name)
 
 
 def uuid_of(index: int) -> str:

@@ -44,7 +44,7 @@ TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
 """The share of the progress bar until the model is built and traced."""
 
-Told = Callable[[float, str], None]
+OnProgress = Callable[[float, str], None]
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer about a job, not a fault
@@ -55,7 +55,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer about a job, not a fau
         self.problem = problem
 
 
-def plan(job: Job, threads: int, progress: Told) -> Cut:
+def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
     """The cut of `job` on its first replica's devices, with `threads` for a worker on the CPU.
 
     Weights are drawn, never loaded: what they are does not change what they cost. Raises Refused.
@@ -101,7 +101,7 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 
 
 def _rank_costs(
-    job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: Told
+    job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[CutPointCosts]:
     """The costs of each of the `group` ranks; a device that is at several is measured once.
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.gpus.layout import GAP, Column, line, table
+from engine.cli.gpus.layout import GAP, Column, line, tables
 from engine.cli.gpus.remarks import clock
 from engine.contract.devices import Gpu, GpuPair, NvLink, Snapshot, Topology
 from engine.gpus.quantities import GIB, QUANTITIES
@@ -55,7 +55,7 @@ def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iter
     called = {gpu.nvml_index: numbers[gpu.uuid] for gpu in snapshot.gpus if gpu.mig is None}
     indices = sorted({index for pair in topology.pairs for index in (pair.one, pair.other)} & called.keys())
     yield Text()
-    yield table(_matrix(topology, indices, called), width)
+    yield from tables(_matrix(topology, indices, called), width)
     yield from (Text(text, "dim") for text in _legend(topology))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.bar import Bar
@@ -68,6 +68,20 @@ def table(columns: Sequence[Column], width: int) -> Table:
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
+    """All columns of which a cell is known, in as many tables as they need within `width`; each begins with the first."""
+    head, *others = columns
+    block = [head]
+    for column in others:
+        if not any(column.cells):
+            continue
+        if len(block) > 1 and _width([*block, column], cut=True) > width:
+            yield table(block, width)
+            block = [head]
+        block.append(column)
+    yield table(block, width)
 
 
 def _width(columns: Sequence[Column], *, cut: bool) -> int:

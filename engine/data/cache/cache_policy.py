@@ -20,7 +20,7 @@ OnChosen = Callable[[str, str], None]
 
 
 def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen: OnChosen) -> Store | None:
-    """The place for the images of a split as `where` says ("auto", "memory", "disk" or "off"); None for nowhere.
+    """The cache of a split's images as `where` says ("auto", "memory", "disk" or "off"); None for no cache.
 
     Auto keeps the images of a folder on disk: that serves later runs and all workers of this one, and once read it
     is as fast as memory, which is the choice where the disk refuses and they fit. What takes no decoding but resizing

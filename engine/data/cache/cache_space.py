@@ -1,4 +1,4 @@
-"""The folder where decoded images are kept between runs: its sets, how much it may hold, what is removed first.
+"""The folder where decoded images are kept between runs: its sets, its limit, and the order in which sets are removed.
 
 A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a shared
 lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the folder's own lock
@@ -34,7 +34,7 @@ class CacheRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """What a set holds: the images of the folder `dataset`, uint8 [channels, size, size] each."""
+    """The contents of a set: the images of the folder `dataset`, uint8 [channels, size, size] each."""
 
     dataset: str
     size: int
@@ -173,7 +173,7 @@ def clear() -> tuple[int, int]:
 
 
 def _left_free(disk_bytes: int) -> int:
-    """What everything else on the disk is left: 2 GiB, of a small one a twentieth."""
+    """Bytes of the disk that are left free: 2 GiB, or a twentieth of a small disk."""
     return min(2 * GIB, disk_bytes // 20)
 
 

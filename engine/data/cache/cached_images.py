@@ -48,8 +48,8 @@ _POSITIVE = (1 << 63) - 1
 
 
 class CachedImages(Store):
-    """The cache of the images `files`, all below `folder`; from any thread, but for `close`. Of each a second file may lie
-    `beside` it, which what is kept is made of, too; `kind` tells apart what is made of the same files in other ways.
+    """The cache of the images `files`, all below `folder`; from any thread, but for `close`. A second file `beside`
+    each may also go into what is cached; `kind` separates what is made of the same files in other ways.
 
     `on_failure(reason)` is called once, when nothing more can be written; what is there can still be read.
     Raises CacheRefused where there is no room, or no folder to write to.

@@ -11,7 +11,7 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Images by their place in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
+    """Images by their index in the split, each uint8 [C, s, s]. From any thread, but for `close`."""
 
     complete = False
     """Whether all images are there from the beginning."""

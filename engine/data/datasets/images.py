@@ -74,7 +74,7 @@ class ImageSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """What to call the image in a message."""
+        """The image's name in messages."""
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
@@ -87,7 +87,7 @@ class ImageSet(ABC):
         return torch.from_numpy(self.targets.numpy()[samples])  # torch's own threads are the step's
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """What tells this split from others by its images' names, order and targets, to be hashed."""
+        """Bytes that identify this split by its images' names, order and targets, to be hashed."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.beside):
             if isinstance(files, Files):

@@ -51,8 +51,8 @@ class OrientedImages(ImageSet):
 
 
 def _moved_directions(linear: Tensor) -> Tensor:
-    """What becomes of each class of a plane under matrices [n, 2, 2] of x and y: int64 [n, 256]; classes that are no directions
-    stay."""
+    """The class that each class of a plane becomes under matrices [n, 2, 2] of x and y: int64 [n, 256]; classes that
+    are no directions stay."""
     angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
     x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards
     moved = torch.round(torch.atan2(-y, x) * (180 / torch.pi / STEP)).long() % DIRECTIONS

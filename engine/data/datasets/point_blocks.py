@@ -50,10 +50,12 @@ class _Read(NamedTuple):
     features: Points
     classes: Bytes
     starts: tuple[int, ...]
+    rows: Labels
+    """Which of the file's points each is."""
 
     @property
     def size(self) -> int:
-        return self.positions.nbytes + self.features.nbytes + self.classes.nbytes
+        return self.positions.nbytes + self.features.nbytes + self.classes.nbytes + self.rows.nbytes
 
 
 class PointBlocks(SampleSet):
@@ -67,6 +69,9 @@ class PointBlocks(SampleSet):
     A sample's positions are from their own middle on, in training `turned` where that is wanted; all is normalised by
     `statistics`.
     """
+
+    labelled = True
+    """Whether the points have labels; else all are of the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
@@ -98,6 +103,14 @@ class PointBlocks(SampleSet):
 
     def path(self, index: int) -> str:
         return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+
+    def points_of(self, index: int) -> tuple[Labels, Flags]:
+        """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its own: each point
+        is some sample's own once. Raises as reading the file does."""
+        cloud, part, share = map(int, self._shares[index])
+        read = self._read(cloud)
+        rows, own = self._drawn(read, cloud, part, share, 0)
+        return read.rows[rows], own
 
     def identity(self) -> Iterator[bytes | memoryview]:
         yield f"{self.split.features} {self.code} {self.points}".encode()
@@ -196,14 +209,15 @@ class PointBlocks(SampleSet):
         return found
 
     def _in_blocks(self, cloud: int) -> _Read:
-        positions, features, labels = read_cloud(self.split.files[cloud], self.split.features)
-        classes, parts = classes_of(labels, self.code), self._parts[cloud]
-        if len(positions) < parts:
+        file = read_cloud(self.split.files[cloud], self.split.features, labelled=self.labelled)
+        classes = classes_of(file.labels, self.code) if self.labelled else np.zeros(len(file.labels), np.uint8)
+        parts = self._parts[cloud]
+        if len(classes) < parts:
             raise Unfit("nearly all of its points lack valid coordinates")
-        order = np.arange(len(positions))
-        _halve(positions, order, parts)
-        starts = (0, *np.cumsum(_even(len(positions), parts)).tolist())
-        return _Read(positions[order], features[order], classes[order], starts)
+        order = np.arange(len(classes))
+        _halve(file.positions, order, parts)
+        starts = (0, *np.cumsum(_even(len(classes), parts)).tolist())
+        return _Read(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
 
 def _even(count: int, parts: int) -> list[int]:

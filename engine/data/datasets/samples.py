@@ -34,7 +34,7 @@ class SampleSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """What to call the sample in a message."""
+        """The sample's name in messages."""
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:
@@ -44,7 +44,7 @@ class SampleSet(ABC):
         """
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """What tells this split from others, to be hashed: all ranks are to have the same. Here the samples' names and
+        """Bytes that identify this split, to be hashed and compared between ranks: the samples' names in their
         order."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 

@@ -1,4 +1,4 @@
-"""What annotators drew as edges, read from a file and laid as an image is laid for a model. Torch-free."""
+"""Annotators' edges, read from a file and transformed as the image is for the model. Torch-free."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
 
 
 def thinned(plane: Planes) -> Planes:
-    """Lines of one pixel's width, bool [h, w], in the place of wider ones, connected as they were: the parallel algorithm of
-    Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), which is also Matlab's `bwmorph` "thin", by which the
-    benchmark of BSDS500 thins."""
+    """Lines of one pixel's width, bool [h, w], instead of wider ones, connected as they were: the parallel algorithm
+    of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), which is also Matlab's `bwmorph` "thin", by
+    which the benchmark of BSDS500 thins."""
     there = np.pad(plane.astype(bool), 1)
     rows, columns = np.nonzero(there)
     changed = True

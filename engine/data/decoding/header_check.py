@@ -1,4 +1,4 @@
-"""Whether a file is a whole image, as far as its first and last bytes tell: some hundred times as fast as decoding."""
+"""Whether a file is a whole image, judged by its first and last bytes: some hundred times as fast as decoding."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _of_any(content: bytes, channels: int) -> Bytes:
 
 
 def _of_bands(content: bytes, channels: int, bands: Bands) -> Bytes:
-    """The same in a dataset of TIFFs of bands; what is no TIFF has its place there where it has as many channels."""
+    """The same in a dataset of TIFFs of bands; other files belong to it if they have as many channels."""
     if is_tiff(content):
         levels = read_bands(content, bands)
         return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)

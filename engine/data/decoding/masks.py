@@ -1,4 +1,4 @@
-"""Masks: images whose pixels tell a class each. What their values mean, and how they are read. Torch-free."""
+"""Masks: images whose pixels are classes; the meaning of their values, and how they are read. Torch-free."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Values = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Meaning:
-    """The classes of a folder's masks and how they are told apart; `trouble` where that cannot be known."""
+    """The classes of a folder's masks and the values that stand for them; `trouble` says why these are unknown."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -118,8 +118,8 @@ def _in_parts(values: Values) -> Iterator[slice]:
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """What the values in `masks` mean, by the files of names that lie in `folder` or in one of `folders`, else by the
-    values alone. `ignored` is one that is to be of no class, whatever is said of it."""
+    """The meaning of the values in `masks`, by files of class names in `folder` or one of `folders`, else by the
+    values alone. The value `ignored` is of no class, whatever such a file says."""
     there, colours = _values_of(masks)
     there = there[there != ignored]
     if not len(there):

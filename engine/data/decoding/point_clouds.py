@@ -57,13 +57,14 @@ _BYTES = {
 _LAS_LEAST_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 Points = npt.NDArray[np.float32]
-_Part = tuple[npt.NDArray[np.float64], Points, Labels]
-"""Positions [n, 3], features [n, f] and labels [n] of some points."""
+_Columns = tuple[npt.NDArray[np.float64], Points, Labels]
+"""Positions [n, 3], features [n, f] and labels [n] of some points, zeros where none were asked for."""
+_Part = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
+"""Positions [n, 3], features [n, f] and labels [n] of some points, and which of the file's points they are [n]."""
 
 
 class Head(NamedTuple):
-    """What the beginning of a file tells: how many points, which of `FEATURES` they have, and whether they are "
-    "labelled."""
+    """A file's header: the number of points, which of `FEATURES` they have, and whether they are labelled."""
 
     points: int
     features: tuple[str, ...]
@@ -72,11 +73,12 @@ class Head(NamedTuple):
 
 class Cloud(NamedTuple):
     """The points of a file that have a position: float32 [n, 3], in the file's unit from their middle on; the features asked
-    for, float32 [n, f]; and their labels, int64 [n]."""
+    for, float32 [n, f]; their labels, int64 [n], zeros where none were asked for; and which point of the file each is, int64 [n]."""
 
     positions: Points
     features: Points
     labels: Labels
+    rows: Labels
 
 
 def is_cloud(name: str) -> bool:
@@ -93,33 +95,37 @@ def read_head(path: str) -> Head:
     return _las_head(path) if is_las(path) else _ply_head(path)[0]
 
 
-def read_cloud(path: str, features: Sequence[str]) -> Cloud:
-    """The whole file. Raises Unfit, or nearly anything that a reader may raise for a broken file."""
-    positions, columns, labels = (np.concatenate(parts) for parts in zip(*_parts(path, features), strict=True))
+def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
+    """The whole file; without labels unless it is to be `labelled`. Raises Unfit, or nearly anything that a reader may raise for a
+    broken file."""
+    parts = zip(*_parts(path, features, labelled=labelled), strict=True)
+    positions, columns, labels, rows = (np.concatenate(each) for each in parts)
     positions = (
         positions - (positions.min(0) + positions.max(0)) / 2
     )  # survey coordinates have more digits than float32
-    return Cloud(positions.astype(np.float32), np.nan_to_num(columns), labels)
+    return Cloud(positions.astype(np.float32), np.nan_to_num(columns), labels, rows)
 
 
 def count_labels(path: str) -> tuple[Labels, Labels]:
     """The labels in a file, and how many points have each: int64 [k] both, in memory for some points of it. Raises as
     `read_cloud`."""
     counts: Counter[int] = Counter()
-    for _, _, labels in _parts(path, ()):
+    for _, _, labels, _ in _parts(path, ()):
         values, count = np.unique(labels, return_counts=True)
         counts.update(dict(zip(values.tolist(), count.tolist(), strict=True)))
     there = sorted(counts)
     return np.array(there, np.int64), np.array([counts[value] for value in there], np.int64)
 
 
-def _parts(path: str, features: Sequence[str]) -> Iterator[_Part]:
+def _parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Part]:
     """A file in parts, without the points that have no position. Raises Unfit where none has one."""
-    some = False
-    for positions, columns, labels in (_las if is_las(path) else _ply)(path, features):
+    first, some = 0, False
+    for positions, columns, labels in (_las if is_las(path) else _ply)(path, features, labelled):
+        rows = np.arange(first, first := first + len(labels))
         whole = np.isfinite(positions).all(1)
         some |= bool(whole.any())
-        yield (positions, columns, labels) if whole.all() else (positions[whole], columns[whole], labels[whole])
+        part = (positions, columns, labels, rows)
+        yield part if whole.all() else tuple(each[whole] for each in part)  # type: ignore[misc]
     if not some:
         raise Unfit("it has no points")
 
@@ -177,18 +183,19 @@ def _columns(names: Sequence[str]) -> dict[str, str]:
     return found if label is None else {**found, "label": label}
 
 
-def _ply(path: str, features: Sequence[str]) -> Iterator[_Part]:
+def _ply(path: str, features: Sequence[str], labelled: bool) -> Iterator[_Columns]:
     from plyfile import PlyData
 
     head, text = _ply_head(path)
-    _need(head, features)
+    _need(head, features, labelled)
     with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
         data = PlyData.read(stream, mmap="r")["vertex"].data
     known = _columns(data.dtype.names)
     for first in range(0, len(data), _AT_ONCE):
         part = data[first : first + _AT_ONCE]
         positions = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
-        yield positions, _stacked([part[known[name]] for name in features], len(part)), _whole(part[known["label"]])
+        labels = _whole(part[known["label"]]) if labelled else np.zeros(len(part), np.int64)
+        yield positions, _stacked([part[known[name]] for name in features], len(part)), labels
 
 
 def _whole(values: npt.NDArray[np.generic]) -> Labels:
@@ -210,8 +217,8 @@ def _las_head(path: str) -> Head:
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
-def _las(path: str, features: Sequence[str]) -> Iterator[_Part]:
-    _need(_las_head(path), features)
+def _las(path: str, features: Sequence[str], labelled: bool) -> Iterator[_Columns]:
+    _need(_las_head(path), features, labelled)
     count = 0
     with _open_las(path) as reader:
         for points in reader.chunk_iterator(_AT_ONCE):
@@ -261,11 +268,11 @@ def _check_las(stream: BufferedReader) -> None:
     stream.seek(0)
 
 
-def _need(head: Head, features: Sequence[str]) -> None:
+def _need(head: Head, features: Sequence[str], labelled: bool) -> None:
     missing = [name for name in features if name not in head.features]
     if missing:
         raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
-    if not head.labelled:
+    if labelled and not head.labelled:
         raise Unfit("its points have no label")
 
 

@@ -1,4 +1,4 @@
-"""How the files of a dataset are opened, and what can be told of images without torch: whether they are grey, too large, or
+"""How the files of a dataset are opened, and checks of images without torch: whether they are grey or too large, and
 why they cannot be read.
 
 A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image` here, or by
@@ -98,7 +98,7 @@ def finite(word: str) -> float | None:
 
 @contextmanager
 def judged(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raises UnusableFile in the place of whatever shows within that the file at `path` was made to be too much."""
+    """Turns exceptions that a malicious or oversized file at `path` causes within into UnusableFile."""
     try:
         yield
     except MemoryError:

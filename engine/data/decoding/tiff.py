@@ -80,8 +80,8 @@ def is_tiff(content: bytes) -> bool:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that need
-    it. By what ArcGIS tells of its bands, else by some of the files."""
+    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that
+    need it. Read from ArcGIS's statistics of the bands, else from some of the files."""
     tiffs = [path for row in spread_evenly(len(files), HEADERS) if (path := files[row]).lower().endswith(ENDINGS)]
     counts = {path: count for path in tiffs if (count := _special_bands(path)) is not None}
     if not counts:
@@ -149,7 +149,7 @@ class _ShownTiff(ImageFile.ImageFile):
 
         assert self.fp is not None
         with TiffFile(self.fp) as file:
-            part, axes = _series(file)
+            part, axes = image_in(file)
             sizes = dict(zip(axes, part.shape, strict=True))
         self._mode, self._size = "RGB", (sizes["X"], sizes["Y"])
 
@@ -166,9 +166,10 @@ class _ShownTiff(ImageFile.ImageFile):
         return Image.Image.load(self)
 
 
-def _series(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """What of a file is the image, and the order of its axes: its first page, or all of a stack's. Raises Unfit for one of
-    more pages than a stack may have: tifffile would read all of them, which may overlap, by the hour."""
+def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
+    """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
+    Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
+    hour."""
     page = file.pages.first
     if len(file.pages) > MOST_BANDS:
         raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")
@@ -182,9 +183,9 @@ def _read(source: Any) -> tuple[Values, float | None]:
     """All values [h, w, bands], and which of them stands for none."""
     from tifffile import TiffFile
 
-    _quieten()
+    quieten_tifffile()
     with TiffFile(source) as file:
-        part, axes = _series(file)
+        part, axes = image_in(file)
         sizes = dict(zip(axes, part.shape, strict=True))
         if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
             raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
@@ -204,10 +205,10 @@ def _read(source: Any) -> tuple[Values, float | None]:
         values = values[:, :, None]
     elif axes[0] == "S":
         values = np.moveaxis(values, 0, 2)
-    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, _number(tag)
+    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, as_number(tag)
 
 
-def _number(tag: TiffTag | None) -> float | None:
+def as_number(tag: TiffTag | None) -> float | None:
     """The "no data" that GDAL writes as text; not a number is none anyhow."""
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")
@@ -220,10 +221,10 @@ def _special_bands(path: str) -> int | None:
     """How many bands a file has where it is no image for people; None for one that is, and one that cannot be read."""
     from tifffile import TiffFile
 
-    _quieten()
+    quieten_tifffile()
     try:
         with open_regular(path) as stream, TiffFile(stream) as file:
-            part, axes = _series(file)
+            part, axes = image_in(file)
             count = int(dict(zip(axes, part.shape, strict=True)).get("S", 1))
             kind = part.dtype
             pillows = file.pages.first.photometric in _PILLOWS
@@ -331,6 +332,6 @@ def _of_accumulated(content: Any) -> npt.NDArray[np.float64]:
     return np.array(rows, np.float64)
 
 
-def _quieten() -> None:
+def quieten_tifffile() -> None:
     """Keeps tifffile's remarks on odd tags off the terminal."""
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)

@@ -46,8 +46,8 @@ class Box(NamedTuple):
 
 @dataclass
 class Marked:
-    """One image as its annotation tells of it. `size` is its height and width, None where that is not told; `fractions`
-    where boxes are given in fractions of it."""
+    """One annotated image. `size` is its height and width, None if the annotation does not give it; `fractions`: the
+    boxes are in fractions of it."""
 
     path: str
     boxes: list[Box] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Marked:
 
 @dataclass
 class Annotations:
-    """What a folder's annotations hold: the images by "train", "val" and "test", or by "" where there are no splits."""
+    """A folder's annotated images by "train", "val" and "test", or by "" where there are no splits."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[Marked]]
@@ -144,7 +144,7 @@ def _largest(
 
 
 class BoxFaults:
-    """What is wrong with the boxes of a folder: counted, and told once for each kind with the first images' names."""
+    """Faults of a folder's boxes, counted; each kind is reported once with the first images' names."""
 
     def __init__(self) -> None:
         self.empty: list[str] = []
@@ -168,8 +168,7 @@ class BoxFaults:
 
 
 def image_sizes(images: Sequence[Marked]) -> Sizes:
-    """Heights and widths, int64 [n, 2]: those that the annotations tell, else what the files' headers say; 0 where there is
-    neither."""
+    """Heights and widths, int64 [n, 2], of the annotations or else of the files' headers; 0 if there is neither."""
     quieten_pillow()
     told = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in told]

@@ -110,7 +110,7 @@ class CocoFiles:
         return Annotations(self.classes, splits, problems)
 
     def outlines(self) -> tuple[dict[str, list[Outlined]], list[Problem]]:
-        """The outlines by split, and what is to be told; none where no annotation has one."""
+        """The outlines by split, and problems; none if no annotation has an outline."""
         problems = list(self.problems)
         splits: dict[str, list[Outlined]] = {}
         boxed: list[str] = []
@@ -130,8 +130,8 @@ class CocoFiles:
         return (splits if some else {}), problems
 
     def _images(self, problems: list[Problem]) -> Iterator[tuple[str, str, _Image, list[_Annotation]]]:
-        """Split, path, image and annotations of each image that is there; tells of those that are not, and of annotations
-        that belong to nothing."""
+        """Split, path, image and annotations of each existing image; reports missing images, and annotations that
+        belong to none."""
         missing: list[str] = []
         lost: list[str] = []
         for split, file in self.opened.items():
@@ -187,7 +187,7 @@ def _why(error: Exception) -> str:
 
 
 def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
-    """JSON files in the places where they lie: in a folder of annotations, or beside the images."""
+    """The JSON files in a folder of annotations, or else beside the images."""
     names = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
     for parent in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in names)):
         paths = [os.path.join(parent, name) for name in endings(parent, ".json")]
@@ -202,7 +202,7 @@ def _bytes_of(path: str) -> int:
 
 
 def _by_split(paths: Iterator[str]) -> tuple[dict[str, str], list[Problem]]:
-    """One file of COCO's kind for each split, COCO's own instances before others; what more there is, is told."""
+    """One COCO file for each split, COCO's own instances before others; further files are reported."""
     fitting = sorted(filter(_is_coco, paths), key=lambda path: "instances" not in os.path.basename(path).lower())
     found: dict[str, str] = {}
     left = []

@@ -33,7 +33,7 @@ LAYOUT = (
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Images and the edges in them as files: `edges[i]` tells which pixels of `files[i]` people drew."""
+    """Images and the edges in them as files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
 
     files: Sequence[str]
     edges: Sequence[str]

@@ -17,7 +17,7 @@ def visible(name: str) -> bool:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder or a link to one; of a link in a circle nobody can tell, so that it is none."""
+    """Whether an entry is a folder or a link to one; a link that points to itself is none."""
     try:
         return entry.is_dir()
     except OSError as error:

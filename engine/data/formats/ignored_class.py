@@ -12,8 +12,8 @@ from engine.data.splits import MaskCode, MaskSplit, PointSplit, Recognised
 
 
 def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
-    """What the values in the masks of a training and a validation split mean where `value` is of no class; or what is wrong
-    with that."""
+    """The meaning of the values in the masks of a training and a validation split if `value` is of no class; or the
+    problem with that."""
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
     parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
     meaning = learn_meaning(folder, train, parents, ignored=value)
@@ -25,7 +25,7 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
 
 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
-    """What the labels of points mean where `value` is of no class; or what is wrong with that."""
+    """The meaning of the labels of points if `value` is of no class; or the problem with that."""
     kept = [parent for parent, known in enumerate(code.values) if known != value]
     if len(kept) < 2:
         return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
@@ -37,7 +37,7 @@ def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meanin
 
 
 def without_class(found: Recognised, folder: str, value: int | None) -> Recognised:
-    """What was found in `folder` where `value` is of no class; as it is where there are no masks or labels in it."""
+    """The dataset recognised in `folder`, with `value` of no class; unchanged if it has neither masks nor labels."""
     if value is None or found.code is None or errors(found.problems):
         return found
     train, val = found.train, found.val

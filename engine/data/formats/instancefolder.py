@@ -126,7 +126,7 @@ def _outlined(coco: CocoFiles | None) -> Found | None:
 
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """What is to be told of images with more instances than are used."""
+    """The problem of images with more instances than are used."""
     if not crowded:
         return []
     message = f"{counted(crowded, 'image')} with more than {MOST_INSTANCES} instances: {first(crowded)}."

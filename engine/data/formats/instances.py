@@ -32,8 +32,8 @@ MOST_NUMBERS = 0xFFFF
 
 
 class Instance(NamedTuple):
-    """One thing in an image: its pixels and its class. An `ignored` one, of many things that nobody told apart, is neither
-    learnt nor counted as missed."""
+    """One object in an image: its pixels and its class. An `ignored` one (a crowd of objects that are not separated)
+    is neither learnt nor counted as missed."""
 
     window: Window
     label: int
@@ -55,16 +55,15 @@ class Source(Protocol):
         """The class of each, but for those that are to be ignored; without what cannot be read."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """The heights and widths of the images that they are of, as far as they tell. May raise what a decoder "
-        "raises."""
+        """The heights and widths of their images, as far as they give them. May raise whatever a decoder raises."""
 
     def state(self) -> bytes:
-        """What changes where the instances do."""
+        """A fingerprint that changes if the instances do."""
 
 
 class Outlines:
-    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the height and
-    the width that it tells of the image."""
+    """Outlines as COCO's JSON has them, each a class, a `segmentation` and whether it is a crowd; `size` is the
+    image's height and width in it."""
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
         self._outlines = tuple(outlines)
@@ -154,7 +153,7 @@ class NumberedMasks:
 
 
 class ClassedMask:
-    """An image in which each instance has a value of its own, and a second one that tells the class of each pixel by `code`,
+    """An image in which each instance has a value of its own, and a second one with the class of each pixel by `code`,
     its first class being that of no instance; as PASCAL VOC's SegmentationObject and SegmentationClass are."""
 
     def __init__(self, numbers: str, classes: str, code: MaskCode) -> None:
@@ -215,7 +214,7 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _state(paths: Sequence[str]) -> bytes:
-    """What changes where one of the files does."""
+    """A fingerprint that changes if one of the files does."""
     words = []
     for path in paths:
         try:
@@ -255,7 +254,8 @@ def _check_painted(pixels: int, size: tuple[int, int]) -> None:
 
 
 def _values(path: str, size: tuple[int, int]) -> Values:
-    """What a mask holds. Raises Unfit where it is not of that size (height, width), or what a decoder raises."""
+    """The values of a mask. Raises Unfit if it does not have that size (height, width), or whatever its decoder
+    raises."""
     values = read_values(read_image(path))
     if values.shape != size:
         raise Unfit(

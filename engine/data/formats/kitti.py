@@ -1,12 +1,13 @@
-"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles after it: a
-line for each box with its class, its left, top, right and bottom in the fifth to the eighth place. Torch-free."""
+"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles
+after it: a line for each box with its class, its left, top, right and bottom in the fifth to the eighth field.
+Torch-free."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-from engine.data.decoding.reading import Unfit, describe_failure, read_number, read_text
+from engine.data.decoding.reading import Unfit, read_number, read_text
 from engine.data.formats.boxes import ANY_CLASS, Annotations, Box, Marked
 from engine.data.formats.folders import subfolders
 from engine.data.formats.pairing import (
@@ -18,13 +19,12 @@ from engine.data.formats.pairing import (
     find_pairs,
     join,
     named,
-    unreadable,
+    parse_all,
+    probe,
     without_counterpart,
 )
 from engine.system.regular_files import UnusableFile
 
-LOOKED_AT = 20
-"""Files of a folder that are opened to see whether they are of this kind."""
 FIELDS = (15, 16)
 """Words in a line; the last is how sure a detector was."""
 DO_NOT_CARE = "DontCare"
@@ -36,20 +36,13 @@ Row = tuple[str, tuple[float, float, float, float]]
 def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
     """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = _as_published(folder, folders) or find_pairs(folder, folders, TEXTS)
-    if not any(_is_kitti(pair.annotations) for pair in pairs.values()):
+    about = [pair.annotations for pair in pairs.values()]
+    if not any(probe(each, endings(each, ".txt"), _is_kitti) for each in about):
         return None
     joined = {split: join(pair, TEXTS) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=True)
-    faults: list[tuple[str, str]] = []
-    parsed: dict[str, list[tuple[str, list[Row]]]] = {}
-    for split, each in joined.items():
-        parsed[split] = []
-        for image, path in each.both:
-            try:
-                parsed[split].append((image, _parse(path)))
-            except (OSError, ValueError) as error:
-                faults.append((path, describe_failure(error)))
-    problems += unreadable(faults)
+    parsed, unparsed = parse_all(joined, _parse)
+    problems += unparsed
     names = {name for images in parsed.values() for _, rows in images for name, _ in rows} - {DO_NOT_CARE}
     classes, indices = classes_of(folder, names)
     indices[DO_NOT_CARE] = ANY_CLASS
@@ -76,23 +69,15 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     return by_lists(images, about, os.path.join(folder, "ImageSets"), ("train", "val", "test"))
 
 
-def _is_kitti(folder: str) -> bool:
-    """Whether the first file with lines in it is of this kind. Raises UnusableFile where none but such are there."""
-    unusable = None
-    for name in endings(folder, ".txt")[:LOOKED_AT]:
-        try:
-            rows = _parse(os.path.join(folder, name))
-        except UnusableFile as error:
-            unusable = unusable or error
-            continue
-        except (OSError, ValueError):
-            return False
-        # Points of an outline in fractions may be as many.
-        if any(max(edges) > 1 for _, edges in rows):
-            return True
-    if unusable is not None:
-        raise unusable
-    return False
+def _is_kitti(path: str) -> bool | None:
+    """Whether a file is of this format; None where it has no lines, or only such as points of an outline in fractions, which
+    may be as many."""
+    try:
+        return any(max(edges) > 1 for _, edges in _parse(path)) or None
+    except UnusableFile:
+        raise
+    except (OSError, ValueError):
+        return False
 
 
 def _parse(path: str) -> list[Row]:

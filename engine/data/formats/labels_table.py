@@ -56,7 +56,7 @@ class LabelSplit:
 
 
 class _Row(NamedTuple):
-    """What a table says of one image; `split` is "" where it does not tell."""
+    """One image's row of a table; `split` is "" if the table does not give it."""
 
     file: str
     labels: tuple[str, ...]
@@ -177,8 +177,8 @@ def _judge(train: LabelSplit, val: LabelSplit, classes: Sequence[str]) -> Iterat
 
 
 def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _Table]], list[str]]:
-    """The tables of labels in the folder or in its splits: of which split ("" for all), where it lies, and the table. Those
-    that tell of splits go before one for all; the paths of the tables that are left over come second."""
+    """The tables of labels in the folder or in its splits: each with its split ("" for all), its path and its rows.
+    Tables of splits go before one for all; the paths of the tables that are not used come second."""
     splits = {name.lower(): split for split, names in SPLIT_NAMES.items() for name in names}
     parents = [
         ("", folder),

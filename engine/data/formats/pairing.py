@@ -5,21 +5,27 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from engine.contract.problems import Problem
 from engine.data.decoding.masks import arcgis_classes
-from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
+from engine.data.decoding.reading import MOST_TABLE_BYTES, describe_failure, judged, read_text
 from engine.data.formats.folders import subfolders
 from engine.data.formats.imagefolder import SPLIT_NAMES, is_image
 from engine.data.memory_limit import OF_ENTRY_BYTES, allow
 from engine.data.splits import counted, first, shown, warn
+from engine.system.regular_files import UnusableFile
 
 IMAGES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
 ANNOTATIONS = ("labels", "label", "annotations", "annotation", "xmls", "xml", "label_2")
+
+MOST_PROBED = 20
+"""Annotation files of a folder that are opened to recognise their format."""
+
+T = TypeVar("T")
 
 
 class Kind(NamedTuple):
@@ -126,7 +132,7 @@ def join(pair: Pair, kind: Kind) -> Joined:
 
 
 def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> list[Problem]:
-    """What is to be told of images and files that have no counterpart."""
+    """The problems of images and files that have no counterpart."""
     alone: list[str] = []
     spare: list[str] = []
     missing: list[str] = []
@@ -148,7 +154,7 @@ def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> li
 
 
 def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
-    """What is to be told of annotations that cannot be read: each a path and why."""
+    """The problem of annotations that cannot be read; `faults` are their paths and the reasons."""
     if not faults:
         return []
     path, why = faults[0]
@@ -157,6 +163,40 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
         f"{counted([path for path, _ in faults], 'annotation')} that can't be read ({first([path])}: {why}{more})."
     )
     return [warn(message, "Their images are left out; export the annotations again.")]
+
+
+def parse_all(
+    joined: Mapping[str, Joined], parse: Callable[[str], T]
+) -> tuple[dict[str, list[tuple[str, T]]], list[Problem]]:
+    """Each split's images with their parsed annotation files, and the problem of those that `parse` cannot read: they raise
+    OSError or ValueError, and their images are left out."""
+    parsed: dict[str, list[tuple[str, T]]] = {}
+    faults: list[tuple[str, str]] = []
+    for split, each in joined.items():
+        parsed[split] = []
+        for image, path in each.both:
+            try:
+                parsed[split].append((image, parse(path)))
+            except (OSError, ValueError) as error:
+                faults.append((path, describe_failure(error)))
+    return parsed, unreadable(faults)
+
+
+def probe(folder: str, names: Sequence[str], recognise: Callable[[str], bool | None]) -> bool:
+    """Whether the first file of `names` in `folder` that `recognise`, which is given its path, can tell anything of (it
+    returns no None) is of its format. Raises UnusableFile where there is no such file, but one that cannot be opened."""
+    unusable = None
+    for name in names[:MOST_PROBED]:
+        try:
+            recognised = recognise(os.path.join(folder, name))
+        except UnusableFile as error:
+            unusable = unusable or error  # beside others, it is reported when all of them are read
+            continue
+        if recognised is not None:
+            return recognised
+    if unusable is not None:
+        raise unusable
+    return False
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -84,7 +84,7 @@ def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, s
 
 
 def heads(files: Sequence[str]) -> Iterator[Head | None]:
-    """What the beginning of each file tells, None for one that cannot be read."""
+    """The header of each file, None for one that cannot be read."""
     for path in files:
         try:
             yield read_head(path)
@@ -125,7 +125,7 @@ def _divided(files: list[str], folder: str, val_fraction: float, seed: int) -> t
 
 
 def _meaning(folder: str, files: Sequence[str]) -> tuple[Meaning, tuple[str, ...]]:
-    """What the labels in `files` mean, and which features all of them have."""
+    """The meaning of the labels in `files`, and the features that all of them have."""
     known = [head for head in heads(files) if head is not None]
     if not known:
         return Meaning(trouble="None of the point clouds can be read."), ()

@@ -34,9 +34,10 @@ IMAGES_BY_CLASS = ("imagefolder", "idx")
 
 
 class Format(NamedTuple):
-    """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders are
-    `folders`, is not of that kind, which it is to tell from names; a `val_fraction` of 0 leaves a folder without splits whole. `holds` and `layout` say what such a folder holds and how
-    it is laid out, `task` what is learnt of it; where it `claims` a folder, that is none of images by class besides.
+    """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders
+    are `folders`, is not of that kind, judged by names alone; a `val_fraction` of 0 leaves a folder without splits
+    whole. `holds` and `layout` say what such a folder holds and how it is laid out, `task` what is learnt of it; where
+    it `claims` a folder, that is none of images by class besides.
 
     Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own, `open`
     opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
@@ -182,7 +183,7 @@ def _claims(
 
 
 def _by(name: str, folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """What the format of that id makes of a folder. A plug-in's that fails in it is left out."""
+    """The dataset that the format of that id recognises in a folder. A plug-in's format that fails is left out."""
     try:
         return FORMATS[name].recognise(folder, folders, val_fraction, seed)
     except Exception as error:

@@ -44,9 +44,9 @@ def divide(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> Divided[Split] | None:
-    """What to train on, what to validate with and what to test, of the splits "train", "val" and "test", or "" where there are none;
-    None where there is nothing to train on, of which `nothing` tells. Adds what is to be told to `problems`. With a `val_fraction` of
-    0 nothing is held out where there is no validation split, and there may be nothing to train on."""
+    """The training, validation and test split of `splits` ("train", "val" and "test", or "" if there are none); None if
+    there is nothing to train on, which is then reported as `nothing`. Adds to `problems`. With a `val_fraction` of 0
+    nothing is held out if there is no validation split, and there may be nothing to train on."""
     there = {name: split for name, split in splits.items() if len(split.files)}
     if val_fraction and "val" not in there and "test" in there and "train" in there:
         problems.append(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from engine.data.decoding.reading import Unfit, describe_failure, finite, read_xml
+from engine.data.decoding.reading import Unfit, finite, read_xml
 from engine.data.formats.boxes import Annotations, Box, Marked
 from engine.data.formats.pairing import (
     XML,
@@ -23,14 +23,12 @@ from engine.data.formats.pairing import (
     find_pairs,
     join,
     named,
-    unreadable,
+    parse_all,
+    probe,
     without_counterpart,
 )
 from engine.data.splits import counted, first, warn
 from engine.system.regular_files import UnusableFile
-
-LOOKED_AT = 20
-"""Files of a folder that are opened to see whether they are of this kind."""
 
 
 class _Object(NamedTuple):
@@ -40,6 +38,7 @@ class _Object(NamedTuple):
 
 
 class _Parsed(NamedTuple):
+    path: str
     size: tuple[int, int] | None
     objects: list[_Object]
     boxless: int
@@ -48,24 +47,14 @@ class _Parsed(NamedTuple):
 def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
     """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
     pairs = _by_lists(folder, folders) or find_pairs(folder, folders, XML)
-    if not any(_is_voc(pair.annotations) for pair in pairs.values()):
+    about = [pair.annotations for pair in pairs.values()]
+    if not any(probe(each, endings(each, ".xml"), _is_voc) for each in about):
         return None
     joined = {split: join(pair, XML) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=True)
-    parsed: dict[str, list[tuple[str, _Parsed]]] = {}
-    faults: list[tuple[str, str]] = []
-    boxless: list[str] = []
-    for split, each in joined.items():
-        parsed[split] = []
-        for image, path in each.both:
-            try:
-                content = _parse(path)
-            except (OSError, ValueError) as error:
-                faults.append((path, describe_failure(error)))
-                continue
-            parsed[split].append((image, content))
-            boxless += [path] * content.boxless
-    problems += unreadable(faults)
+    parsed, unparsed = parse_all(joined, _parse)
+    problems += unparsed
+    boxless = [content.path for contents in parsed.values() for _, content in contents for _ in range(content.boxless)]
     if boxless:
         message = f"{counted(boxless, 'object')} without a box (bndbox), in {first(boxless)}."
         problems.append(warn(message, "They are left out; save them as upright boxes."))
@@ -94,25 +83,18 @@ def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
     return by_lists(images, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
 
 
-def _is_voc(folder: str) -> bool:
-    """Whether the first file that is XML is of this kind. Raises UnusableFile where there is none, but such."""
-    unusable = None
-    for name in endings(folder, ".xml")[:LOOKED_AT]:
-        try:
-            root = read_xml(os.path.join(folder, name))
-        except UnusableFile as error:
-            unusable = unusable or error
-            continue
-        except (OSError, ValueError):
-            continue
-        return root.tag == "annotation"
-    if unusable is not None:
-        raise unusable
-    return False
+def _is_voc(path: str) -> bool | None:
+    """Whether a file is of this format; None where it is no XML."""
+    try:
+        return read_xml(path).tag == "annotation"
+    except UnusableFile:
+        raise
+    except (OSError, ValueError):
+        return None
 
 
 def _parse(path: str) -> _Parsed:
-    """What a file tells. Raises as `read_xml`, and Unfit for numbers that are none."""
+    """The contents of a file. Raises as `read_xml`, and Unfit for invalid numbers."""
     root = read_xml(path)
     height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
     objects = []
@@ -125,7 +107,7 @@ def _parse(path: str) -> _Parsed:
             continue
         name = (each.findtext("name") or "").strip() or "unnamed"
         objects.append(_Object(name, (left, top, right, bottom), _number(each, "difficult") == 1))
-    return _Parsed((int(height), int(width)) if height and width else None, objects, boxless)
+    return _Parsed(path, (int(height), int(width)) if height and width else None, objects, boxless)
 
 
 def _number(element: ElementTree.Element, path: str) -> float | None:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged, read_number, read_text
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
 from engine.data.formats.boxes import Annotations, Box, Marked
 from engine.data.formats.imagefolder import is_image
 from engine.data.formats.pairing import (
@@ -20,15 +20,14 @@ from engine.data.formats.pairing import (
     endings,
     find_pairs,
     join,
+    parse_all,
+    probe,
     read_list,
-    unreadable,
     without_counterpart,
 )
 from engine.data.splits import shown, wrong
 from engine.system.regular_files import UnusableFile
 
-LOOKED_AT = 20
-"""Files of a folder that are opened to see whether they are of this kind."""
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
 BESIDE = 0.01
 """How far out of the image a fraction may lie before the file is taken for one of another kind."""
@@ -65,7 +64,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class YoloFiles:
-    """What a folder's files hold: classes, the rows of each image by split, and what is to be told."""
+    """The contents of a folder's files: classes, the rows of each image by split, and problems."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[tuple[str, list[Row]]]]
@@ -90,26 +89,16 @@ def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
     without a file hold nothing."""
     about = _definition(folder)
     pairs = _by_definition(folder, about) or find_pairs(folder, folders, TEXTS) or _darknet(folder, folders)
-    if not any(_is_yolo(pair.annotations) for pair in pairs.values()):
+    if not any(probe(pair.annotations, _texts(pair.annotations), _is_yolo) for pair in pairs.values()):
         return None
     joined = {split: _without_others(join(pair, TEXTS)) for split, pair in pairs.items()}
     problems = without_counterpart(joined.values(), alone_left_out=False)
-    faults: list[tuple[str, str]] = []
-    splits: dict[str, list[tuple[str, list[Row]]]] = {}
-    most = -1
+    splits, unparsed = parse_all(joined, _read)
+    problems += unparsed
+    most = max((row.label for images in splits.values() for _, rows in images for row in rows), default=-1)
     for split, each in joined.items():
-        splits[split] = [(path, []) for path in each.alone]
-        for image, path in each.both:
-            try:
-                with judged(path):
-                    rows = parse(_lines(path))
-            except (OSError, ValueError) as error:
-                faults.append((path, describe_failure(error)))
-                continue
-            most = max([most, *(row.label for row in rows)])
-            splits[split].append((image, rows))
+        splits[split] += [(path, []) for path in each.alone]
         splits[split].sort(key=lambda pair: pair[0])
-    problems += unreadable(faults)
     names = _names(folder, pairs, about)
     if names is None:
         names = [f"class {number}" for number in range(most + 1)]
@@ -151,26 +140,27 @@ def _lines(path: str) -> Lines:
     return [words for line in text.splitlines() if (words := line.split())]
 
 
-def _is_yolo(folder: str) -> bool:
-    """Whether the first file with lines in it is of this kind. Raises UnusableFile where there is none, but such."""
-    unusable = None
-    names = [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
-    for name in names[:LOOKED_AT]:
-        try:
-            lines = _lines(os.path.join(folder, name))
-            if not lines:
-                continue
-            values = [float(word) for words in lines for word in words[1:]]
-            rows = parse(lines)
-        except UnusableFile as error:
-            unusable = unusable or error  # beside others, whoever reads all of them tells it
-            continue
-        except ValueError:
-            return False
-        return bool(rows) and max(values) <= 1 + BESIDE
-    if unusable is not None:
-        raise unusable
-    return False
+def _read(path: str) -> list[Row]:
+    with judged(path):
+        return parse(_lines(path))
+
+
+def _texts(folder: str) -> list[str]:
+    return [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
+
+
+def _is_yolo(path: str) -> bool | None:
+    """Whether a file is of this format; None where it has no lines."""
+    try:
+        lines = _lines(path)
+        if not lines:
+            return None
+        values = [float(word) for words in lines for word in words[1:]]
+        return bool(parse(lines)) and max(values) <= 1 + BESIDE
+    except UnusableFile:
+        raise
+    except ValueError:
+        return False
 
 
 def _without_others(joined: Joined) -> Joined:
@@ -198,8 +188,8 @@ def _definition(folder: str) -> dict[str, Any]:
 
 
 def _read_yaml(path: str) -> Any:
-    """What a YAML file says, None for one that is none. Raises UnusableFile for one in which aliases stand for more than
-    single words: by a few lines of such a billion words can be meant."""
+    """The contents of a YAML file, None if it is not one. Raises UnusableFile for one in which aliases stand for more
+    than single words: by a few lines of such a billion words can be meant."""
     import yaml
 
     text = read_text(path, MOST_YAML_BYTES)

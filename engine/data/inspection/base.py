@@ -1,4 +1,4 @@
-"""What every look through a dataset's folder is given, and what it gives. Torch-free."""
+"""The arguments and results that all inspections of datasets share. Torch-free."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ LeaveOut = Callable[[str, str], None]
 
 @dataclass
 class Looked:
-    """What a look gives besides what it tells on its way. `channels` are those of the images, None where it did not come
-    across them."""
+    """The result of an inspection. `channels` are those of the images, None if unknown."""
 
     splits: list[SplitReport] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
@@ -91,7 +90,7 @@ class Tally:
         self._done = 0
 
     def usable(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
-        """The indices of those of `files` against which there is no reason, told one after another."""
+        """Yields the indices of the usable `files`, as they are judged."""
         usable = []
         for index, reason in enumerate(reasons):
             self._done += 1
@@ -103,7 +102,7 @@ class Tally:
         return usable
 
     def seen(self, files: Sequence[str], see: Callable[[int], Seen], threads: int) -> dict[int, Seen]:
-        """What `see` gives of each file that can be used, by its place. It raises for one that cannot."""
+        """Maps the index of each usable file to what `see` returns for it; `see` raises for an unusable one."""
         found: dict[int, Seen] = {}
         turns = Turns()
 

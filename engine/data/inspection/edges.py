@@ -27,7 +27,7 @@ _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Seen(NamedTuple):
-    """What is known of an image's edges; as in `Drawn`."""
+    """Figures of an image's edges, as in `Drawn`."""
 
     taken: float
     inverted: bool
@@ -54,8 +54,8 @@ def look_through_edges(found: Recognised, progress: Progress, leave_out: LeaveOu
 
 
 def _see(split: EdgeSplit, sampled: set[int], index: int) -> _Seen | None:
-    """What an image's edges are like, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be
-    used."""
+    """Figures of an image's edges if it is `sampled`. Raises Unfit, or whatever a decoder raises, for an unusable
+    one."""
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
     if index not in sampled:

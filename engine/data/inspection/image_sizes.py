@@ -13,7 +13,7 @@ SAMPLED = 64
 
 
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
-    """Of some of `files`, evenly spread, by their headers; None where none of them tells its size."""
+    """The sizes of some of `files`, evenly spread, from their headers; None if none of them has one."""
     found = []
     for index in spread_evenly(len(files), SAMPLED):
         try:

@@ -1,7 +1,7 @@
 """Looks folders of images by class through. Torch-free.
 
 Each image is judged by how it begins and ends. Those that are not plainly whole are decoded, and a sample of the
-others; so damage within one may be missed, and is told when training comes across it.
+others; so damage within one may be missed here, and is reported when training reads it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Look:
         return cls(every=max(-(-images // SAMPLE), 1))
 
     def problems(self) -> list[Problem]:
-        """What is to be said of those that it did not look at closely."""
+        """The problem of the files that were not inspected closely."""
         if not self.damaged_within or self.every == 1:
             return []
         message = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.splits import warn
+from engine.system.format import listed
 
 STRONG = 10
 """From so many samples of the largest class for each one of another on, that is told: of two such classes, a model that
@@ -12,8 +13,8 @@ never finds the smaller one is right in 10 of 11 cases."""
 
 
 def imbalance(train: SplitReport) -> list[Problem]:
-    """Says which classes are rare beside the largest. Classes of which there is nothing are not told of, and neither are
-    those of pixels, of which the background always has most."""
+    """The problem of classes that are rare compared with the largest. Empty classes are reported elsewhere, and
+    classes of pixels are not judged, since the background always dominates."""
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
         return []
@@ -21,10 +22,9 @@ def imbalance(train: SplitReport) -> list[Problem]:
     rare = sorted((name for name in counts if counts[largest] >= STRONG * counts[name]), key=lambda name: counts[name])
     if not rare:
         return []
-    listed = ", ".join(f"{name} ({counts[name]:,})" for name in rare[:5])
-    listed += f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+    named = listed([f"{name} ({counts[name]:,})" for name in rare], most=5)
     message = (
-        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG} times as many as {listed}: "
+        f"Class {largest} has {counts[largest]:,} training samples, at least {STRONG} times as many as {named}: "
         f"a model that ignores the rare classes still looks accurate."
     )
     remedy = (

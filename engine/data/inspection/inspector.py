@@ -70,7 +70,7 @@ class _LeftOut:
             self.unreadable.append(Unreadable(shown(os.path.relpath(path, self.folder)), reason))
 
     def judged(self) -> list[Problem]:
-        """What is to be said of them."""
+        """The problem of the unreadable files."""
         count = self.unreadable_count
         if not count:
             return []
@@ -156,7 +156,7 @@ def _inspected(
 
 
 def _legend(found: Recognised) -> tuple[LegendEntry, ...]:
-    """What the colours in the examples of a folder stand for: of instances each has its own."""
+    """The classes that the colours in the examples stand for; of instances each has its own colour."""
     if isinstance(found.train, MaskSplit):
         return mask_legend(found.classes)
     if isinstance(found.train, PointSplit) and found.classes:

@@ -74,7 +74,7 @@ def _pieces(plane: Values, there: Values) -> int:
 
 
 def told_of_numbers(masks: Sequence[str]) -> list[Problem]:
-    """What is to be said of `masks` that are to tell classes, and seem to number things."""
+    """The problem of `masks` that should hold classes and seem to number objects."""
     most = numbered_things(masks)
     if not most:
         return []

@@ -65,8 +65,7 @@ def look_through_instances(found: Recognised, progress: Progress, leave_out: Lea
 
 
 def _see(split: InstanceSplit, sampled: set[int], index: int) -> _Seen | None:
-    """What is in an image, where it is `sampled`. Raises what a decoder raises, or Unfit, for one that cannot be "
-    "used."""
+    """The objects of an image if it is `sampled`. Raises Unfit, or whatever a decoder raises, for an unusable one."""
     path, source = split.files[index], split.sources[index]
     decode = needs_decoding(path, index, len(split.files), sampled)
     height, width = look_at(path, source.sizes(), "outlines", decode=decode)

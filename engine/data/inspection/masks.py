@@ -27,6 +27,7 @@ from engine.data.inspection.base import (
     splits_of,
 )
 from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.system.format import listed
 
 DECODED = 512
 """About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the "
@@ -36,8 +37,8 @@ RARE = 0.001
 
 
 def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is told of those that
-    cannot be used."""
+    """Inspects every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is called for
+    each unusable one."""
     splits = splits_of(found, MaskSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -78,19 +79,15 @@ def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     found = []
     if never:
         what = "never learned" if name == "train" else "never validated"
-        found.append(warn(f"{_listed(never)} do not occur in the {title} masks, so they are {what}."))
+        found.append(warn(f"{listed(never, most=5)} do not occur in the {title} masks, so they are {what}."))
     if rare and name == "train":
         found.append(
             warn(
-                f"{_listed(rare)} cover less than {100 * RARE:.1f} % of the pixels.",
+                f"{listed(rare, most=5)} cover less than {100 * RARE:.1f} % of the pixels.",
                 "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
             )
         )
     return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:

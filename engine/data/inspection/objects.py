@@ -1,4 +1,4 @@
-"""What the looks through images with boxes and through images with outlined objects have in common. Torch-free."""
+"""What the inspections of boxes and of outlined objects share. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.formats.boxes import size_upright
 from engine.data.inspection.base import EXAMPLES
 from engine.data.splits import spread_evenly, warn, wrong
+from engine.system.format import listed
 
 DECODED = 512
 """About so many images of a split are decoded though they seem whole, evenly spread over it."""
@@ -46,8 +47,8 @@ def decoded_indices(count: int) -> set[int]:
 
 
 def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
-    """The height and width of an image turned upright, which are to be those that are `told` of it along with its `what`.
-    Raises Unfit, or what a decoder raises, for one that cannot be used."""
+    """The height and width of an image turned upright, which must be those that its annotation gives (`told`); `what`
+    names the objects in messages. Raises Unfit, or whatever a decoder raises, for an unusable image."""
     with open_to_show(path) as image:
         size = size_upright(image)
     for height, width in told:
@@ -66,7 +67,7 @@ def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, made: bool) -> SplitReport:
-    """What there is in a split of so many images that can be used."""
+    """The report of a split with that many usable images."""
     number = len(classes)
     counts = np.bincount(objects.labels, minlength=number)
     pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
@@ -83,8 +84,8 @@ def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, 
 
 
 def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, noun: str) -> list[Problem]:
-    """What is to be told of the things in a split; `looked_into` of its images were searched for them, and they are called
-    `noun` in the plural."""
+    """The problems of the objects in a split; `looked_into` of its images were inspected for them, and `noun` is their
+    plural name."""
     title = "training" if name == "train" else "validation"
     if not split.images:
         return [wrong(f"None of the {title} images can be used.", "Choose a folder with readable images.")]
@@ -94,8 +95,7 @@ def judge(name: str, split: SplitReport, objects: Objects, looked_into: int, nou
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
         what = "never learned" if name == "train" else "never validated"
-        names = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-        found.append(warn(f"The {title} images have no {noun} of {names}; this is {what}."))
+        found.append(warn(f"The {title} images have no {noun} of {listed(never, most=5)}; this is {what}."))
     empty = looked_into - len(np.unique(objects.images))
     if empty:
         of = f"{empty:,} of the {looked_into:,} {title} images" + (" inspected" if looked_into < split.images else "")

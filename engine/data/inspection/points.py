@@ -26,6 +26,7 @@ from engine.data.inspection.base import (
 )
 from engine.data.point_drawing import draw_points
 from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
+from engine.system.format import listed
 
 READ = 64
 """About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others "
@@ -35,8 +36,8 @@ DRAWN_POINTS = 20_000
 
 
 def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Looks at every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is told of those that cannot be
-    used."""
+    """Inspects every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is called for each
+    unusable one."""
     splits = splits_of(found, PointSplit)
     looked = Looked(channels=max(3 + len(split.features) for _, split in splits))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -73,8 +74,7 @@ def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Pr
     if not never:
         return []
     what = "never learned" if name == "train" else "never validated"
-    named = ", ".join(never[:5]) + (f" and {len(never) - 5} more" if len(never) > 5 else "")
-    return [warn(f"The {title} clouds have no points of {named}; this is {what}.")]
+    return [warn(f"The {title} clouds have no points of {listed(never, most=5)}; this is {what}.")]
 
 
 def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
@@ -82,7 +82,7 @@ def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         try:
-            positions, _, labels = read_cloud(split.files[usable[row]], ())
+            positions, _, labels, _ = read_cloud(split.files[usable[row]], ())
             rows = spread_evenly(len(positions), DRAWN_POINTS)
             drawn = draw_points(positions[rows], classes_of(labels[rows], code), EXAMPLE_SIDE)
         except Exception:

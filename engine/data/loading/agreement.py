@@ -28,7 +28,7 @@ GatherRows = Callable[[Tensor], Tensor]
 
 
 class _Seen(NamedTuple):
-    """What one rank has where the ranks first differ: of how many samples, the label's hash and the name."""
+    """One rank's data where the ranks first differ: the number of samples, the label's hash and the name."""
 
     samples: int
     label: int

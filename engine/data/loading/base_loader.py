@@ -132,7 +132,7 @@ class Loader(ABC, Generic[Room]):
 
     @abstractmethod
     def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """What has arrived, the batch at `batch_index` in its epoch; gives its slot back."""
+        """Takes the batch at `batch_index` of its epoch, which has arrived; gives its slot back."""
 
     @abstractmethod
     def _close_source(self) -> None:

@@ -21,9 +21,9 @@ _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
 class ImageSource:
     """Hands out blocks of decoded images, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
 
-    `keep` says where decoded images stay (`Job.picture_cache`), `on_chosen(choice, why)` is told what came of it.
-    `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from whatever
-    thread finds it. One thread at a time may take, read and close; all else may be asked from any.
+    `keep` says where decoded images are cached (`Job.picture_cache`); `on_chosen(choice, why)` is called with what was
+    chosen. `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from
+    whatever thread finds it. One thread at a time may take, read and close; all else may be asked from any.
 
     `decoded` and `decode_seconds` count the images decoded so far and what the threads have spent on it.
     """
@@ -68,7 +68,7 @@ class ImageSource:
         return self._store is not None
 
     def open(self) -> None:
-        """Finds the place for the images, which may take a moment; the first `take` does it otherwise."""
+        """Chooses the cache, which may take a moment; otherwise the first `take` does so."""
         if not self._opened:
             self._opened = True
             self._store = open_store(self._images, self._shape[1], self._channels, self._keep, self._on_chosen)
@@ -81,7 +81,7 @@ class ImageSource:
         self._threads = threads
 
     def close(self) -> None:
-        """Ends the threads and gives the images' place back."""
+        """Ends the threads and closes the cache."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         if self._store is not None:
@@ -89,8 +89,8 @@ class ImageSource:
             self._store = None
 
     def take(self, samples: Labels, *, replace: bool) -> Labels:
-        """Which samples to use in place of `samples`: the readable ones among them, and where `replace`
-        is set the next readable one of the split for each of the others. Decodes what is not decoded yet.
+        """The samples to use instead of `samples`: the readable ones among them and, if `replace` is set, the next
+        readable one of the split for each of the others. Decodes what is not decoded yet.
 
         Raises DatasetError where a replacement is needed and no image of the split is readable.
         """

@@ -103,8 +103,8 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 def even_chances(targets: Tensor) -> npt.NDArray[np.float64]:
     """The chances by which each class comes as often as any other, of `targets` int64 [N], the class of each sample.
 
-    Of float [N, C], which tell several classes of a sample, its chance is that of its rarest class (as the repeat factors
-    of Gupta et al. 2019, LVIS, appendix A), and samples without a class count as one more class.
+    Of float [N, C], several classes for each sample, its chance is that of its rarest class (as the repeat factors of
+    Gupta et al. 2019, LVIS, appendix A), and samples without a class count as one more class.
     """
     if targets.dim() == 1:
         counts = torch.bincount(targets).double()

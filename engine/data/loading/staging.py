@@ -48,7 +48,7 @@ class Slot:
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
     def leave(self) -> None:
-        """What was received will be read by nothing asked for later."""
+        """Everything that reads the received batch has been launched."""
 
 
 class DeviceSlot(Slot):

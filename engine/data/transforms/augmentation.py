@@ -1,9 +1,9 @@
-"""What an augmentation draws for each sample, as numbers: one affine map, one colour matrix and what else is done. Torch-free.
+"""The random numbers of an augmentation for each sample: an affine map, a colour matrix and the rest. Torch-free.
 
 Every number is drawn by `RandomStreams` from (seed, epoch, sample) alone, so that all strategies, any number of ranks and a run
 that goes on see the same images.
 
-Points of an image are told by coordinates from -1 (left, top) to 1 (right, bottom), as torch's `grid_sample` has them without
+Points of an image have coordinates from -1 (left, top) to 1 (right, bottom), as torch's `grid_sample` has them without
 `align_corners`; an affine map is float64 [n, 3, 3] from the loaded image to what the model is given.
 """
 
@@ -94,8 +94,8 @@ class Chain:
 
 
 class Drawn(NamedTuple):
-    """What was drawn for a batch: `numbers`, float32 [n * tiles, columns], go to the device; the rest decides what it is asked
-    to compute. `blurred` are the samples that are."""
+    """The random numbers of a batch: `numbers`, float32 [n * tiles, columns], go to the device; the rest decides which
+    kernels run. `blurred` are the samples to blur."""
 
     numbers: npt.NDArray[np.float32]
     tiles: int
@@ -150,7 +150,7 @@ class Augmentation:
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels) -> Drawn:
-        """What is drawn for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`."""
+        """Draws the numbers for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`."""
         return _Drawing(self, epoch, samples).drawn()
 
 

@@ -1,5 +1,5 @@
-"""What is done on the device to a batch of images: the light augmentation's crops, what other augmentations have drawn, and the
-normalisation.
+"""The transforms of a batch of images on the device: the light augmentation's crops, other augmentations' maps, and
+the normalisation.
 
 On a GPU they take a few kernels a batch: `torchvision.transforms.v2` draws once for a batch, has nothing that moves each image
 elsewhere, and its `normalize` brings mean and deviation to the device anew for every batch.

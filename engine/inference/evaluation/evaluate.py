@@ -57,6 +57,7 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
     with _kept(run) as folder:
         sha256 = whole_checksum(checkpoint)
         on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
+        say(Progress(fraction=0.0, what="Computing measures"))
         files = [folder / part_name(rank) for rank in range(len(order.devices))]
         joined = join(files)
         if not len(joined.samples):

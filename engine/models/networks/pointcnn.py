@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
 
@@ -186,15 +187,33 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 def farthest_points(points: Tensor, count: int) -> Tensor:
     """Indices int64 [n, count] of representative points among [n, m, 3]: the first, then always the one farthest from
     those that there are (section 3.2, for segmentation)."""
-    rows = torch.arange(len(points), device=points.device)
+    rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
-    found = torch.zeros((len(points), count), dtype=torch.int64, device=points.device)
+    if torch.compiler.is_exporting():
+        return _farthest_by_scan(points, count)
+    found = torch.zeros((points.shape[0], count), dtype=torch.int64, device=points.device)
     away = torch.full(points.shape[:2], torch.inf, device=points.device)
     for number in range(1, count):
         newest = points[rows, found[:, number - 1]]
         away = torch.minimum(away, (points - newest[:, None]).square().sum(2))
         found[:, number] = away.argmax(1)
     return found
+
+
+def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
+    """As `farthest_points`, with the loop as one operation of the graph, of which an export would else make `count` parts."""
+
+    def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        away, last = state
+        newest = points.gather(1, last[:, None, None].expand(-1, 1, 3))
+        away = torch.minimum(away, (points - newest).square().sum(2))
+        farthest = away.argmax(1)
+        return (away, farthest), farthest.clone()
+
+    away = torch.full_like(points[..., 0], torch.inf)
+    first = torch.zeros_like(points[:, 0, 0], dtype=torch.int64)
+    _, others = scan(step, (away, first), torch.zeros(count - 1, device=points.device))
+    return torch.cat([first[:, None], others.transpose(0, 1)], 1)
 
 
 @torch.no_grad()
@@ -206,16 +225,21 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
     """
     there = points.shape[1]
     dilation = max(1, min(dilation, there // count))
-    distances = torch.cdist(
-        representative.float(), points.float(), compute_mode="donot_use_mm_for_euclid_dist"
-    )  # products lose what little near points differ by
+    distances = _distances(representative.float(), points.float())
     nearest = distances.topk(min(count * dilation, there), largest=False).indices[:, :, ::dilation]
     if nearest.shape[2] < count:
         nearest = nearest[:, :, torch.arange(count, device=nearest.device) % nearest.shape[2]]
     return nearest
 
 
+def _distances(ones: Tensor, others: Tensor) -> Tensor:
+    """Between each of [n, p, 3] and each of [n, m, 3]: [n, p, m]. Not by products, which lose what little near points differ by."""
+    if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
+        return (ones[:, :, None] - others[:, None]).square().sum(3)
+    return torch.cdist(ones, others, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def take(values: Tensor, positions: Tensor) -> Tensor:
     """Of [n, m, c] those at indices [n, ...], as [n, ..., c]."""
-    rows = torch.arange(len(values), device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
+    rows = torch.arange(values.shape[0], device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
     return values[rows, positions]

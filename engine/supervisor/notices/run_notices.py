@@ -31,7 +31,7 @@ from engine.supervisor.event_log import EventLog
 from engine.supervisor.notices import desktop
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import duration
+from engine.system.format import duration, exit_words
 
 STALL_S = 120.0
 STALL_STEPS = 20.0
@@ -257,7 +257,7 @@ class Notices:
             try:
                 sent = msgspec.json.decode(said, type=NoticeSent)
             except NOT_DECODED:
-                self._complain(f"A notification could not be sent: {SENDER} exited with code {process.returncode}.")
+                self._complain(f"A notification could not be sent: {SENDER} {exit_words(process.returncode)}.")
                 continue
             if sent.command_problem:
                 self._complain(sent.command_problem)

@@ -21,6 +21,7 @@ import msgspec
 from engine.runs.notices import COMMAND_S, Notice, NoticeSent
 from engine.supervisor.notices import desktop
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.format import exit_words
 
 NO_DESKTOP = (
     "No desktop notifications can be shown: neither notify-send (package libnotify-bin) nor gdbus "
@@ -117,8 +118,7 @@ def _problem(code: int | None, said: str, command_s: float) -> str:
     last = f"Its last line: {said.splitlines()[-1]}" if said else "It printed nothing."
     if code is None:
         return f"The notification command had not finished after {command_s:g} s and was killed. {last}"
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-    return f"The notification command {how}. {last}"
+    return f"The notification command {exit_words(code)}. {last}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.events import Failed
-from engine.runs.interruptions import signal_words
+from engine.system.format import exit_words
 
 TAIL_LINES = 5
 _TAIL_BYTES = 8192
@@ -29,13 +29,12 @@ class Failure(NamedTuple):
 
 
 def death(rank: int, exit_code: int, log: Path) -> Failed:
-    """The failure of a worker that ended without a word."""
-    if exit_code < 0:
-        how = f"was killed by {signal_words(-exit_code)}"
-        if -exit_code == getattr(signal, "SIGBUS", 0):
-            how += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
-    else:
-        how = f"exited with code {exit_code} without reporting an error"
+    """The failure of a worker that exited without reporting an error."""
+    how = exit_words(exit_code)
+    if exit_code >= 0:
+        how += " without reporting an error"
+    elif -exit_code == getattr(signal, "SIGBUS", 0):
+        how += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     tail = log_tail(log)
     said = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {how}.{said}", rank=rank, kind="fault")

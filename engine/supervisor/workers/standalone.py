@@ -14,13 +14,13 @@ from engine.supervisor.workers.worker_process import can_fork
 _TICK_S = 0.05
 
 
-def run_workers(specs: Sequence[WorkerSpec], function: str, tell: Callable[[AnyEvent], object]) -> Failed | None:
+def run_workers(specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyEvent], object]) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) for each of `specs`, to the end; why they failed, if they did.
 
-    `tell` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
+    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
     """
     with selectors.DefaultSelector() as selector:
-        group = Group(tell, selector, len(specs), LIMITS)
+        group = Group(emit, selector, len(specs), LIMITS)
         try:
             group.launch(specs, function, fork=can_fork())
             while not group.gone:

@@ -1,1 +1,1 @@
-"""What looks on as a model is trained: each file holds one callback."""
+"""Callbacks of the training loop, one in each file."""

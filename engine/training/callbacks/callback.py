@@ -1,4 +1,4 @@
-"""What a callback may look on at."""
+"""The base class of the training loop's callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.strategies.base import StepResult
 
 
 class StepEnd(NamedTuple):
-    """What the ranks agreed on after a step, the same on all of them.
+    """The state after a step, which the ranks have agreed on and which is the same on all of them.
 
     `report`: its metrics are due; `settled`: they are read at once, not a step later, when a GPU has the next one to do;
     `record`: the next step is recorded; `last`: it was the epoch's last.
@@ -25,7 +25,7 @@ class StepEnd(NamedTuple):
 
 
 class Callback:
-    """Looks on as a model is trained; a subclass overrides what it needs.
+    """Hooks of the training loop, which do nothing by default.
 
     Every rank calls the same methods in the same order, so that a callback may join the others in a collective.
     """
@@ -36,17 +36,19 @@ class Callback:
         """Steps follow: those of an epoch, or what is left of them after a checkpoint."""
 
     def on_step_start(self) -> None:
-        """The next batch is about to be asked for."""
+        """The next batch is about to be loaded."""
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
-        """A step has been made, or left out (None); a GPU may yet have to compute it. Its batch was waited for so long."""
+        """A step has been launched, or skipped (`result` is None); a GPU may still be computing it. `wait_s` are the
+        seconds spent waiting for its batch."""
 
     def on_step_end(self, end: StepEnd) -> None: ...
 
     def on_steps_end(self) -> None:
-        """What comes now belongs to no step: a validation, or a checkpoint."""
+        """No step follows for now, but a validation or a checkpoint."""
 
     def on_validation_start(self) -> None: ...
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
-        """The model, or the average of its weights, has been measured, and is as it was measured."""
+        """The model, or the average of its weights, has been evaluated and is still in the state that was
+        evaluated."""

@@ -1,4 +1,4 @@
-"""When a run has become no better for so long that it may end."""
+"""Early stopping: ends a run that no longer improves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EarlyStopping(Callback):
 
     @property
     def over(self) -> bool:
-        """Whether the patience has come to its end."""
+        """Whether the patience is exhausted."""
         return self._patience is not None and self.waited >= self._patience
 
     @property
@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         self.add(epoch, values)
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
-        """Takes in a validation's measures; one without the measure counts as no better."""
+        """Takes in a validation's metrics; one without the judged metric counts as no better."""
         value = values.get(self._judge.id)
         better = value is not None and (
             self._best is None or (value > self._best if self._judge.higher_is_better else value < self._best)
@@ -57,6 +57,6 @@ class EarlyStopping(Callback):
         return {"measure": self._judge.id, "best": self._best, "best_epoch": self._best_epoch, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; where that was judged by another measure it begins anew."""
+        """Restores `state`, of `state_dict`; begins anew if that was judged by another metric."""
         if state.get("measure") == self._judge.id:
             self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

@@ -40,7 +40,7 @@ def _spread(length: int, count: int) -> list[int]:
 
 class Picked(ImageSet):
     """Some images of a split, decoded and held in memory, of which the model is given the `middle`. `indices` are
-    their places in it."""
+    their indices in the split."""
 
     def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
         around = (size - (middle or size)) // 2
@@ -80,7 +80,7 @@ class Picked(ImageSet):
 
 
 class PickedSamples(SampleSet):
-    """Some samples of a split, held in memory as they are in validation. `indices` are their places in it."""
+    """Some samples of a split, held in memory as validation loads them. `indices` are their indices in the split."""
 
     def __init__(self, samples: SampleSet, count: int) -> None:
         self._samples = samples
@@ -117,10 +117,10 @@ class Share(NamedTuple):
 
 
 class Predictions(Callback):
-    """Keeps samples, and what the model makes of them at every validation, of which each rank computes its share.
+    """Predicts the same samples of the validation split after every validation; each rank computes its share.
 
-    The samples are read by `pick`, before the first validation's. They are drawn by whichever rank sees the model's outputs,
-    into the run's folder, and told by rank 0. What fails in drawing or writing is told once, and does not end the training.
+    `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the run's
+    folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tells the loss, the accuracy and the speed of the steps."""
+"""Reports the loss, the accuracy and the speed of the steps."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _NEVER = 1 << 62
 
 
 class StepReport(Callback):
-    """Adds up the results of the steps and tells them, summed over the ranks, which so learn them too.
+    """Accumulates the results of the steps, reduces them over the ranks and reports them.
 
-    On a GPU they are told a step after they were taken, when the device has the next step to do while this waits for the
-    copy. Raises NotFinite on all ranks alike where a loss is no number; `saved` says whether there is a checkpoint.
+    On a GPU they are reported one step late, so that the device computes the next step while this waits for the copy.
+    Raises NotFinite on all ranks alike if a loss is not finite; `saved` says whether there is a checkpoint.
     """
 
-    def __init__(self, strategy: Strategy, tell: Callable[[Event], None], saved: Callable[[], bool]) -> None:
+    def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:
         self._strategy = strategy
-        self._tell = tell
+        self._emit = emit
         self._saved = saved
         self._metric_buffer = MetricBuffer()
         self._pending: tuple[StepEnd, BufferedMetrics] | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to tell what was added up."""
+        """Whether `REPORT_S` have passed since the last report; always False but on rank 0."""
         return self._strategy.spec.rank == 0 and self._metric_buffer.seconds >= REPORT_S
 
     def on_steps_start(self) -> None:
@@ -51,7 +51,7 @@ class StepReport(Callback):
             self._settle()
 
     def _settle(self) -> None:
-        """Adds what was taken up over all ranks and tells it."""
+        """Reduces the pending results over all ranks and reports them."""
         if self._pending is None:
             return
         (end, taken), self._pending = self._pending, None
@@ -66,7 +66,7 @@ class StepReport(Callback):
         summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
         loss, correct, judged, images, wait_s, loaders = summed
         wait_s /= loaders
-        self._tell(
+        self._emit(
             StepMetrics(
                 epoch=end.epoch,
                 step=end.step,

@@ -1,4 +1,4 @@
-"""Tells where the time of the steps goes, with what holds them back."""
+"""Reports where the time of the steps goes, and what limits it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from engine.training.advice import Situation, advise
 from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
-TELL_S = 1.0
+EMIT_S = 1.0
 """The least seconds between two events."""
 NEWEST = 0.5
 """The weight of the newest figures in the moving averages behind the advice, so that it does not jump."""
 
 
 class StepProfile(Callback):
-    """Runs the strategy's profiler; rank 0 tells what its stopwatch measured, every `TELL_S` seconds at most.
+    """Runs the strategy's profiler; rank 0 reports its stopwatch's times, at most every `EMIT_S` seconds.
 
-    The run's `first_step` carries much that the others do not, and is left out.
+    The run's `first_step` includes one-time work and is left out.
     """
 
     def __init__(
         self,
         strategy: Strategy,
         split_loader: SplitLoader,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         *,
         first_epoch: int,
         first_step: int,
@@ -40,7 +40,7 @@ class StepProfile(Callback):
         self._strategy = strategy
         self._profiler, self._watch = strategy.profiler, strategy.profiler.watch
         self._split_loader = split_loader
-        self._tell = tell
+        self._emit = emit
         self._first_epoch = first_epoch
         self._first_step = first_step
         self._started = False
@@ -64,7 +64,7 @@ class StepProfile(Callback):
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
         event = self._profiler.end(step, self._strategy.collectives)
         if event is not None:
-            self._tell(event)
+            self._emit(event)
             self.learn(event)
 
     def on_step_end(self, end: StepEnd) -> None:
@@ -75,31 +75,31 @@ class StepProfile(Callback):
             return
         self._watch.step_done()
         if end.report and self._strategy.spec.rank == 0:
-            self.tell(end)
+            self.emit(end)
 
     def on_steps_end(self) -> None:
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Takes in a step that was looked into on all ranks. A rank that is slow but once is not spoken of."""
+        """Takes in the trace of a step on all ranks. A straggler is reported only if it is one twice in a row."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
         else:
             self._trace = event
 
-    def tell(self, end: StepEnd) -> None:
-        """Tells of the steps up to this one if it is time to: a run that ends before has it told once, at the last
-        step of its first epoch."""
+    def emit(self, end: StepEnd) -> None:
+        """Reports the steps since the last report if `EMIT_S` have passed, or at the end of the first epoch of a run
+        too short for that."""
         now = time.monotonic()
-        if now - self._told_at < TELL_S and (self._told or not end.last):
+        if now - self._told_at < EMIT_S and (self._told or not end.last):
             return
         times = self._watch.take()
         if times is None:
             return
         since, self._told, self._told_at = now - self._told_at, True, now
         advice = advise(self._situation(times, end.epoch - self._first_epoch, since))
-        self._tell(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
+        self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
         strategy = self._strategy

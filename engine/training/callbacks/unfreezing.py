@@ -18,12 +18,12 @@ class Unfreezing(Callback):
     """Trains a backbone that is frozen for the job's first epochs, once they are over."""
 
     def __init__(
-        self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: Stepper, tell: Callable[[Event], None]
+        self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: Stepper, emit: Callable[[Event], None]
     ) -> None:
         self._strategy = strategy
         self._optimizer_step = optimizer_step
         self._stepper = stepper
-        self._tell = tell
+        self._emit = emit
 
     def on_epoch_start(self, epoch: int) -> None:
         job = self._strategy.job
@@ -35,7 +35,7 @@ class Unfreezing(Callback):
             still_norms(self._strategy.model)
         self._stepper.look_again()
         self._stepper.do_without_compiling("it was compiled for the frozen model, which is now unfrozen")
-        self._tell(LogLine(text=f"All layers are trained from epoch {epoch} on"))
+        self._emit(LogLine(text=f"All layers are trained from epoch {epoch} on"))
 
 
 def hold(model: nn.Module) -> frozenset[str]:

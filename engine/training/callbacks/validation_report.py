@@ -18,10 +18,10 @@ MOST_CONFUSED = 64
 class ValidationReport(Callback):
     """Tells the measures over `images`, those of each class, and where memory ran out on the way to them."""
 
-    def __init__(self, strategy: Strategy, images: int, tell: Callable[[Event], None]) -> None:
+    def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy
         self._images = images
-        self._tell = tell
+        self._emit = emit
 
     def on_validation_start(self) -> None:
         self._begun = time.perf_counter()
@@ -35,9 +35,9 @@ class ValidationReport(Callback):
                 f"{device_name(self._strategy)} ran out of memory during validation after step {step:,}: "
                 f"each validation batch is now processed in {parts} parts, which gives the same metrics."
             )
-            self._tell(Warned(code="out_of_memory", message=message))
-        self._tell(Validation(epoch=epoch, step=step, measures=values, images=self._images, seconds=seconds))
+            self._emit(Warned(code="out_of_memory", message=message))
+        self._emit(Validation(epoch=epoch, step=step, measures=values, images=self._images, seconds=seconds))
         of_classes, confusion = metric.per_class(), metric.confusion()
         if of_classes or confusion:
             confusion = confusion if len(confusion) <= MOST_CONFUSED else ()
-            self._tell(ClassMeasures(epoch=epoch, step=step, measures=of_classes, confusion=confusion))
+            self._emit(ClassMeasures(epoch=epoch, step=step, measures=of_classes, confusion=confusion))

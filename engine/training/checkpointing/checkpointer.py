@@ -33,7 +33,7 @@ from engine.training.checkpointing.checkpoint_files import (
     older_name,
     write_checkpoint,
 )
-from engine.training.checkpointing.elsewhere import NotSavedElsewhere, how_to_go_on, save_elsewhere
+from engine.training.checkpointing.elsewhere import NotSavedElsewhere, how_to_resume, save_elsewhere
 from engine.training.finite import not_finite
 from engine.training.randomness import random_state
 from engine.training.report import Reporter
@@ -280,7 +280,7 @@ class Checkpointer:
             return ""
         step = self._unwritten[0].progress.step
         if elsewhere is not None:
-            onward = how_to_go_on(RunFolder(self._folder), elsewhere, finished=not stopped)
+            onward = how_to_resume(RunFolder(self._folder), elsewhere, finished=not stopped)
             return f"{self._refusal} The state after step {step:,} was saved to {elsewhere.path}. {onward}"
         what = f"the state after step {step:,} is lost"
         held = (
@@ -415,14 +415,14 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
 
     All ranks call it together. A GPU may still be copying it until it is synchronized with.
     """
-    dims, own = strategy.dims, strategy.coordinate
+    rank, ranks = strategy.spec.rank, strategy.state_ranks
     # Ranks that hold shards put the state together; where each holds all of its part, the first replica's is enough.
-    state = optimizer_step.state_dict() if dims.shard > 1 or own.replicate == 0 else None
-    if dims.pipeline == 1:
-        return state if strategy.spec.rank == 0 else None
+    state = optimizer_step.state_dict() if strategy.dims.shard * strategy.dims.tensor > 1 or rank < ranks else None
+    if ranks == 1:
+        return state if rank == 0 else None
     synchronize(strategy.device)
-    stages = strategy.collectives.gather_objects(state)
-    return None if stages is None else joined(stages[: dims.pipeline])
+    gathered = strategy.collectives.gather_objects(state)
+    return None if gathered is None else joined(gathered[:ranks])
 
 
 def _all_asked_of(device: torch.device) -> Callable[[], None]:

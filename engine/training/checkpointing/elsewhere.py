@@ -48,7 +48,7 @@ def save_elsewhere(
     return copy
 
 
-def how_to_go_on(own: RunFolder, copy: RunFolder, *, finished: bool) -> str:
+def how_to_resume(own: RunFolder, copy: RunFolder, *, finished: bool) -> str:
     """What to do with a state that was saved in `copy`; one that is `finished` is not to be trained any further."""
     back = f"Once there is room, copy the contents of {copy.path} to {own.path} and resume the run"
     if finished:

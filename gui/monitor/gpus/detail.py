@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.xid_words import xid_words
@@ -23,6 +23,7 @@ from gui.sources.devices.gpu_states import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 _PLOT_HEIGHT = 260
 _GROUP_WIDTH = 330
@@ -200,12 +201,9 @@ class GpuDetail(QWidget):
             body.addWidget(heading)
             body.addWidget(table)
         body.addStretch(1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll = scroll_panel(inside)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # so that the arrow keys scroll
         scroll.setAccessibleName("Details of the GPU")
-        scroll.setWidget(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from engine.system.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
+from gui.widgets.scroll_panel import scroll_panel
 
 _HINT = (
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
@@ -50,11 +51,7 @@ class HostDialog(QDialog):
         self._rows.setContentsMargins(0, 0, 0, 0)
         self._rows.setSpacing(10)
         self._rows.addStretch(1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll = scroll_panel(inside)
         self._states: dict[str, QLabel] = {}
         self._made: list[QWidget] = []
         layout = QVBoxLayout(self)

@@ -16,6 +16,7 @@ from gui.monitor.processes.lines import Key, Line
 from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import gpu_names
+from gui.widgets.table_header import LEFT, RIGHT, header_data
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """A sort key: a number or a text."""
@@ -25,8 +26,6 @@ KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
-_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 
 
 @dataclass(frozen=True)
@@ -179,16 +178,7 @@ class ProcessModel(QAbstractItemModel):
         return len(COLUMNS)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(COLUMNS):
-            return None
-        column = COLUMNS[section]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.title
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return column.help or None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _RIGHT if column.number else _LEFT
-        return None
+        return header_data(COLUMNS, section, orientation, role)
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         line = self.line(index)
@@ -201,7 +191,7 @@ class ProcessModel(QAbstractItemModel):
         elif role == SORT_ROLE:
             answer = _sort_key(column, line)
         elif role == Qt.ItemDataRole.TextAlignmentRole:
-            answer = _RIGHT if column.number else _LEFT
+            answer = RIGHT if column.number else LEFT
         elif role == Qt.ItemDataRole.ToolTipRole:
             answer = describe(line)
         elif role == Qt.ItemDataRole.DecorationRole:

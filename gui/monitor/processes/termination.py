@@ -29,7 +29,7 @@ class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error
     """The process is left alone; the text says why, in words for the user."""
 
 
-def why_not(line: Line | None, foreign_pids: bool) -> str:
+def disabled_reason(line: Line | None, foreign_pids: bool) -> str:
     """Why a process cannot be ended from here, in plain words; "" where it can.
 
     `foreign_pids` is whether NVML names the host's processes from within a container (`Snapshot.foreign_pids`).
@@ -86,6 +86,7 @@ class EndingBar(QuestionBar):
     """One line that asks before it ends a process, and then says what became of it. Hidden until asked to.
 
     Attributes: patience_s - how long a process may take to end before the next, harder step is offered.
+
     Signals:
         stop_run(str): the run of that id is to be stopped.
         closed(): nothing is asked any more.
@@ -132,7 +133,7 @@ class EndingBar(QuestionBar):
             self.dismiss()
             self.stop_run.emit(run_id)
             return
-        assert line.pid is not None  # `why_not` has seen to both
+        assert line.pid is not None  # `disabled_reason` has excluded both
         assert line.started is not None
         kill = self._done == "asked"
         try:

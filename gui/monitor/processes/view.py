@@ -40,7 +40,7 @@ from gui.monitor.processes.model import (
     ProcessRows,
     swatches_width,
 )
-from gui.monitor.processes.termination import EndingBar, why_not
+from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
@@ -200,16 +200,16 @@ class ProcessesView(QWidget):
         self.as_tree.toggled.connect(self.refresh)
         self.tree.selectionModel().selectionChanged.connect(self._show_buttons)
         self.tree.customContextMenuRequested.connect(self._open_menu)
-        self.acts["copy"].does(self.copy_selected)
-        self.acts["command"].does(self._copy_command)
-        self.acts["end"].does(self._ask)
+        self.acts["copy"].on_trigger(self.copy_selected)
+        self.acts["command"].on_trigger(self._copy_command)
+        self.acts["end"].on_trigger(self._ask)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
         find = Action(self, "find_processes", "Find processes", "Goes to the filter", "Ctrl+F", context=WITHIN)
-        find.does(self._go_to_filter)
+        find.on_trigger(self._go_to_filter)
         # Qt knows the menu key alone.
         menu = Action(self.tree, "process_menu", "Menu of the process", "", "Shift+F10", context=WITHIN)
-        menu.does(self._open_menu_by_key)
+        menu.on_trigger(self._open_menu_by_key)
 
     # What happens
 
@@ -312,7 +312,7 @@ class ProcessesView(QWidget):
         line = self.selected()
         local = self._hosts.latest.get("")
         stops = line is not None and line.run is not None
-        why = "" if stops else why_not(line, local is not None and local.foreign_pids)
+        why = "" if stops else disabled_reason(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             why = "Select a single process to end it."
         if stops:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
-from gui.titles import gpu_names, listed, strategy_title
+from engine.system.format import listed
+from gui.titles import gpu_names, strategy_title
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
 """Kinds of connections between two GPUs, the closest first."""
@@ -84,18 +85,17 @@ def links(count: int) -> str:
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
     """A sentence or two on a pair, for a tool tip."""
-    if pair is None or kind(pair) == "unknown":
-        way = "how they are connected is unknown"
+    if pair is None or (not pair.nvlinks and pair.path is None):
+        sentences = [f"How {one} and {other} are connected is unknown."]
     elif pair.nvlinks:
-        way = f"connected over {links(pair.nvlinks)}"
+        sentences = [f"{one} and {other} are connected over {links(pair.nvlinks)}."]
     else:
-        way = f"connected {PATHS[pair.path]}" if pair.path is not None else ""
-    access = {
-        True: " Each can read the other's memory directly.",
-        False: " Neither can read the other's memory directly; transfers go through host memory.",
-        None: "",
-    }[pair.peer_access if pair is not None else None]
-    return f"{one} and {other}: {way}.{access}"
+        sentences = [f"{one} and {other} are connected {PATHS[pair.path]}." if pair.path is not None else ""]
+    if pair is not None and pair.peer_access:
+        sentences.append("Each can read the other's memory directly.")
+    elif pair is not None and pair.peer_access is False:
+        sentences.append("Neither can read the other's memory directly; transfers go through host memory.")
+    return " ".join(sentences)
 
 
 def advice(site: Site) -> str:
@@ -106,7 +106,13 @@ def advice(site: Site) -> str:
 
 def left_out(lost: Sequence[Gpu]) -> str:
     """Which GPUs are not among those told of, since nothing new is known of them; "" for none."""
-    return f"{_names(lost)} {'is' if len(lost) == 1 else 'are'} lost and not shown here." if lost else ""
+    if not lost:
+        return ""
+    return (
+        f"{_names(lost)} is lost and not shown here."
+        if len(lost) == 1
+        else f"{_names(lost)} are lost and not shown here."
+    )
 
 
 def _by_nvlink(site: Site) -> str:
@@ -115,17 +121,20 @@ def _by_nvlink(site: Site) -> str:
     if len(groups) == len(site.gpus):
         return ""
     if len(groups) > 1:
-        return _in_groups(site, groups, "connected by NVLink")
+        return _in_groups(site, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
     counts = [pair.nvlinks for pair in site.pairs.values()]
     everyone = _all(site)
     if min(counts) == 0 or len(counts) < len(_every_pair(site)):
         return (
-            f"{everyone} are connected by NVLink, but not every pair directly: every strategy runs well, a pipeline "
+            f"{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
             "best with directly connected neighbours."
         )
     how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
-    between = "" if len(counts) == 1 else " between each pair"
-    return f"{everyone} are connected by {how_many}{between}: every strategy runs well, even {strategy_title('fsdp')}, which communicates the most."
+    if len(counts) == 1:
+        way = f"{everyone} are connected by {how_many}."
+    else:
+        way = f"{everyone} are connected by {how_many} between each pair."
+    return f"{way} Every strategy runs well, even {strategy_title('fsdp')}, which communicates the most."
 
 
 def _by_pcie(site: Site) -> str:
@@ -136,48 +145,55 @@ def _by_pcie(site: Site) -> str:
     everyone = _all(site)
     if len(near) == 1:
         return (
-            f"{everyone} share PCIe switches: {strategy_title('ddp')} runs well; {strategy_title('fsdp')} "
+            f"{everyone} share PCIe switches. {strategy_title('ddp')} runs well; {strategy_title('fsdp')} "
             "communicates 1.5 times as much and pays off only when memory is short."
         )
     if len(near) < len(site.gpus):
-        return _in_groups(site, near, "on shared PCIe switches")
+        return _in_groups(site, near, "{} share PCIe switches.", "{} each share PCIe switches.")
     same_node = islands(site, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(site.gpus):
-        return _in_groups(site, same_node, "on one processor")
+        return _in_groups(site, same_node, "{} are on one processor.", "{} are each on one processor.")
+    if "nodes" in kinds:
+        way = f"{everyone} communicate through the processors."
+    else:
+        way = f"{everyone} communicate through the processor."
     return (
-        f"{everyone} communicate through the processor{'s' if 'nodes' in kinds else ''}: prefer strategies with "
-        f"little communication, {strategy_title('pipeline')} or {strategy_title('ddp')} with large batches; "
-        f"{strategy_title('fsdp')} pays off only if the model does not fit otherwise."
+        f"{way} Prefer strategies with little communication: {strategy_title('pipeline')}, or {strategy_title('ddp')} "
+        f"with large batches. {strategy_title('fsdp')} pays off only if the model does not fit otherwise."
     )
 
 
-def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], what: str) -> str:
-    """The advice for GPUs in closely connected groups; `what` completes "GPU 0, 1 are …"."""
+_BETWEEN: dict[Kind, str] = {
+    "switch": "Between groups, data goes through PCIe switches.",
+    "bridge": "Between groups, data goes through the processor.",
+    "nodes": "Between groups, data goes through the processors.",
+}
+
+
+def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
+    """The advice for GPUs in closely connected groups, which begins with the sentence `one` on the group of several GPUs
+    that there is, or `several` on two or more."""
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
-    near = f"{listed(together)} are each {what}" if len(together) > 1 else f"{together[0]} are {what}"
+    sentences = [(several if len(together) > 1 else one).format(listed(together))]
     if alone:
-        near += f", {_names(alone)} {'is' if len(alone) == 1 else 'are'} separate"
+        sentences.append(f"{_names(alone)} is separate." if len(alone) == 1 else f"{_names(alone)} are separate.")
     far = max(
         (kind(pair) for pair in _between(site, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
     )
-    way = {
-        "switch": "through PCIe switches",
-        "bridge": "through the processor",
-        "nodes": "through the processors",
-    }.get(far, "over an unknown path")
+    sentences.append(_BETWEEN.get(far, "Between groups, data takes an unknown path."))
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
-        means = (
-            f"prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group, as "
-            "they communicate least between groups"
+        sentences.append(
+            f"Prefer {strategy_title('hsdp')} or {strategy_title('ddp_pipeline')} with one replica in each group: they "
+            "communicate least between groups."
         )
     else:
-        means = (
-            f"prefer to train on {together[0]} alone, or across the groups with {strategy_title('pipeline')}, which "
-            "communicates least"
+        sentences.append(
+            f"Prefer to train on {together[0]} alone, or across the groups with {strategy_title('pipeline')}, which "
+            "communicates least."
         )
-    return f"{near}; between groups, data goes {way}: {means}."
+    return " ".join(sentences)
 
 
 def _peer_access(site: Site) -> str:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QHeaderView,
     QLabel,
-    QScrollArea,
     QStackedWidget,
     QTableView,
     QVBoxLayout,
@@ -26,6 +25,7 @@ from gui.monitor.topology.connections import Kind, Site
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
+from gui.widgets.scroll_panel import scroll_panel
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -197,10 +197,7 @@ class TopologyView(QWidget):
         for widget in (self.advice, self.table, self._legend):
             column.addWidget(widget)
         column.addStretch(1)
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setWidget(inside)
+        scroll = scroll_panel(inside, sideways=True)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(scroll)
         layout = QVBoxLayout(self)

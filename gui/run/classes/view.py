@@ -201,9 +201,9 @@ class ClassesView(QWidget):
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
         measures = Action(self, "save_class_measures", "Metrics per class as CSV …")
-        measures.does(lambda: self._ask("classes", self.save_measures))
+        measures.on_trigger(lambda: self._ask("classes", self.save_measures))
         self._confusion_action = Action(self, "save_confusion", "Confusion matrix as CSV …")
-        self._confusion_action.does(lambda: self._ask("confusion", self.save_confusion))
+        self._confusion_action.on_trigger(lambda: self._ask("confusion", self.save_confusion))
         menu.addActions([measures, self._confusion_action])
         button.setMenu(menu)
         return button

@@ -7,7 +7,6 @@ from pathlib import Path, PurePosixPath
 from PySide6.QtCore import QObject, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
-    QFocusEvent,
     QImage,
     QImageReader,
     QKeyEvent,
@@ -202,14 +201,6 @@ class ImagePane(QWidget):
             self._zoom.pan(pans[Qt.Key(key)])
         else:
             super().keyPressEvent(event)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.update()
 
     def _share(self, position: QPointF) -> QPointF:
         rect = self.image_rect()

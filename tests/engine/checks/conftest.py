@@ -1,6 +1,6 @@
 """The stub of NVIDIA's library for processes of their own, and supervisors with the tiny worker."""
 
-from tests.engine.cli.conftest import compiled_stub, nvml_stub
+from tests.engine.cli.conftest import nvml_stub
 from tests.engine.supervisor.conftest import start
 
-__all__ = ["compiled_stub", "nvml_stub", "start"]
+__all__ = ["nvml_stub", "start"]

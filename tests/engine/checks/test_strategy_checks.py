@@ -67,6 +67,9 @@ def cpus(count: int) -> tuple[str, ...]:
         {"strategy": "fsdp", "devices": (A, B), "cpu_offload": True, "shard_precision": "bf16"},
         {"strategy": "ddp_pipeline", "devices": cpus(4), "accumulation": 2},
         {"strategy": "hsdp", "devices": cpus(6), "replicas": 3},
+        {"strategy": "zero1", "devices": cpus(2), "optimizer": "lamb"},
+        {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "batch_size": 1},
+        {"strategy": "fsdp_tp", "devices": (A, B, C, D), "model": "swin_t", "shard_precision": "bf16", "batch_size": 2},
     ],
 )
 def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dict[str, Any]) -> None:
@@ -153,6 +156,17 @@ def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dic
         ),
         ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy", "share their memory (head.weight"),
         ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy", "can't divide among devices"),
+        ({"strategy": "tp", "devices": cpus(2)}, "strategy", "ResNet-18 has no layers that Tensor parallel can divide"),
+        (
+            {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1},
+            "batch_size",
+            "among 2 replicas. Set 2 or more",
+        ),
+        (
+            {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "optimizer": "lamb"},
+            "optimizer",
+            "only a part of them",
+        ),
         ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm", "GPUs only"),
         ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload", "main memory already"),
         (
@@ -182,7 +196,11 @@ def test_that_what_cannot_be_is_told_at_its_field_with_the_remedy(
             "Microbatches has no effect under DistributedDataParallel. Leave it empty, or choose Pipeline or",
         ),
         ({"sync_batchnorm": True}, "sync_batchnorm", "has no effect under Single device. Turn it off"),
-        ({"bucket_mib": 4.0}, "bucket_mib", "Set it to 25, or choose DistributedDataParallel."),
+        (
+            {"bucket_mib": 4.0},
+            "bucket_mib",
+            "Set it to 25, or choose DistributedDataParallel or DDP, sharded optimizer (ZeRO-1).",
+        ),
         ({"balance": "speed"}, "balance", "Set it to equal, or choose"),
         ({"replicas": 3}, "replicas", "has no effect"),
         (

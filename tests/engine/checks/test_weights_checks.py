@@ -110,7 +110,7 @@ def test_that_a_host_that_cannot_be_reached_is_told_with_the_three_ways_out(tmp_
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     assert problem.remedy == (
-        "Train from scratch (pretrained weights off), give a weights file, or put model.safetensors of "
+        "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), give a weights file, or put model.safetensors of "
         f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {cached_path(weights)}."
     )
 

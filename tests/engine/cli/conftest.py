@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
-
-
-@pytest.fixture(scope="session")
-def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    if reason := why_not():
-        pytest.skip(reason)
-    return compile_stub(tmp_path_factory.mktemp("nvml"))
+from tests.support.nvml_stub import NvmlStub
 
 
 @pytest.fixture

@@ -123,15 +123,18 @@ def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
     return msgspec.structs.replace(plain, **changes)
 
 
-def two_halves() -> Topology:
-    """Four GPUs in two pairs, with NVLinks within a pair and the processors in between."""
-    linked = {(0, 1), (2, 3)}
+def two_halves(count: int = 4) -> Topology:
+    """Four GPUs, or `count`, in pairs, with NVLinks within a pair and the processors in between."""
+    linked = {(one, one + 1) for one in range(0, count, 2)}
     pairs = tuple(
         GpuPair(
             one=one, other=other, path="SYS", nvlinks=12 if (one, other) in linked else 0, peer_access=(one, other) in linked
         )
-        for one in range(4)
-        for other in range(one + 1, 4)
+        for one in range(count)
+        for other in range(one + 1, count)
     )  # fmt: skip
-    places = tuple(GpuAffinity(index=i, cores="0-31" if i < 2 else "32-63", numa_node=i // 2) for i in range(4))
+    places = tuple(
+        GpuAffinity(index=i, cores="0-31" if i < count // 2 else "32-63", numa_node=2 * i // count)
+        for i in range(count)
+    )
     return Topology(pairs, places)

@@ -229,5 +229,15 @@ def test_that_the_topology_is_a_matrix_with_its_words_explained() -> None:
     assert not any(line.startswith("PIX") for line in lines)
 
 
+def test_that_the_topology_of_sixteen_gpus_is_whole_within_eighty_columns() -> None:
+    snapshot = machine(*(busy_gpu(index) for index in range(16)), topology=two_halves(16))
+    lines = table(snapshot, 80, details=True)
+    rows = [line for line in lines if line.startswith("GPU 15 ") and "·" not in line]
+    assert len(rows) > 1
+    assert max(map(len, rows)) <= 80
+    cells = [cell for row in rows for cell in row.split()[2:]]
+    assert cells == ["SYS*"] * 14 + ["NV12", "×", "1", "32-63"]
+
+
 def test_that_times_are_by_this_hosts_clock() -> None:
     assert clock(NOON) == time.strftime("%H:%M:%S", time.localtime(NOON))

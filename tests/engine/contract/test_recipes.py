@@ -97,6 +97,8 @@ def test_that_what_fine_tuning_does_goes_by_model_classes_and_number_of_steps() 
     some = values("fine-tune", seen(images=800))  # 25 steps in each of 30 epochs
     assert (some["ema_decay"], some["freeze_epochs"], some["epochs"]) == (0.98, 1, 30)
     assert values("fine-tune", seen(images=800, epochs=400))["ema_decay"] == 0.9998  # the user's epochs count
+    for name in ("fine-tune", "from-scratch"):
+        assert values(name, seen(images=800, epochs=1))["warmup_epochs"] < 1
     assert values("fine-tune", seen(images=800, batch_size=800))["ema_decay"] == 0.9
     assert "label_smoothing" not in values("fine-tune", seen(classes=4))
     assert values("fine-tune", seen(classes=5))["label_smoothing"] == 0.1

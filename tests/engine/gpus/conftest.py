@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot, SnapshotRequest
-from tests.support.nvml_stub import NvmlStub, compile_stub, why_not
+from tests.support.nvml_stub import NvmlStub
 
 ROOT = Path(__file__).parents[3]
 
@@ -89,20 +89,6 @@ def reads_nvml(process: psutil.Process) -> bool:
         return "engine.gpus.reader" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
-
-
-@pytest.fixture(scope="session")
-def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    if reason := why_not():
-        pytest.skip(reason)
-    return compile_stub(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture(scope="session")
-def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    if reason := why_not():
-        pytest.skip(reason)
-    return compile_stub(tmp_path_factory.mktemp("old_nvml"), old_driver=True)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +15,12 @@ from PIL import Image
 from engine.data.datasets.images import UnreadableImage
 from engine.inference import Run
 from engine.inference.trained_model import CannotLoad
+from engine.inference.video import VideoWriter
+from engine.system import paths
 from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, Raw
 from tests.support.consent import agreed
 from tests.support.trained_runs import COUNTING, Trained
+from tests.support.worker_group import ROOT
 
 KINDS: dict[str, type[Prediction]] = {
     "classification": Labels,
@@ -25,6 +31,35 @@ KINDS: dict[str, type[Prediction]] = {
     "detection": Objects,
     "instance_segmentation": Objects,
 }
+
+
+def test_that_the_examples_of_the_guide_do_what_they_say(
+    trained: Callable[[str], Trained],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("cv2")
+    shutil.copytree(trained("segmentation").run.path, paths.runs_folder() / "example")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for name in ("cat.jpg", "dog.jpg", "photos/a.jpg", "photos/b.jpg"):
+        Image.fromarray(noise(48, 64)).save(tmp_path / name)
+    with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
+        for _ in range(3):
+            video.add(noise(48, 64))
+    text = (ROOT / "resources/docs/python.md").read_text(encoding="utf-8").replace("camera:0", "film.mp4")
+    examples = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    for example in examples:
+        exec(example, names)
+    assert len(examples) == 5
+    assert names["run"].classes == names["model"].classes
+    assert names["prediction"].plane.shape == (48, 64)
+    assert names["outputs"].shape == (1, len(names["run"].classes), 32, 32)
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 2 + 2 + 3
+    assert told[-1].endswith(" images/s")
 
 
 def noise(height: int, width: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.contract.job import Job
@@ -212,6 +213,17 @@ def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
     torch.save(MnistCnn(), tmp_path / "whole.pt")
     with pytest.raises(TaskError, match="can't be read as weights") as caught:
         TASK.build_model(Job(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
+    assert caught.value.field == "weights_file"
+
+
+@pytest.mark.parametrize("name", ["cut.pt", "cut.safetensors"])
+def test_that_a_weights_file_that_was_cut_off_is_called_damaged(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    save = save_file if file.suffix == ".safetensors" else torch.save
+    save({"a": torch.zeros(10_000)}, file)
+    file.write_bytes(file.read_bytes()[:20_000])
+    with pytest.raises(TaskError, match=f"{file} is damaged or incomplete") as caught:
+        TASK.build_model(Job(model="mnist_cnn", weights_file=str(file)), 5, 1)
     assert caught.value.field == "weights_file"
 
 

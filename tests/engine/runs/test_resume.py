@@ -10,7 +10,7 @@ import pytest
 from engine.contract.events import ENCODE, RunFinished, RunStarted
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
-from engine.runs.resume import CHANGEABLE, checkpoint_of, go_on, job_to_go_on, last_execution
+from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
 from tests.gui.sources.written_runs import EPOCHS, a_run
 
 
@@ -40,13 +40,13 @@ def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() 
 def test_that_a_run_goes_on_with_its_job_and_with_changes_of_what_may_change(outcome: str | None) -> None:
     run = supervised(a_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
     before = run.job()
-    assert job_to_go_on(run) == (before, [])
-    job, problems = job_to_go_on(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
+    assert job_to_resume(run) == (before, [])
+    job, problems = job_to_resume(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
     assert problems == []
     assert job is not None
     assert (job.devices, job.strategy, job.epochs) == (("cpu", "cpu"), "ddp", 9)
     assert run.job() == before
-    go_on(run, job)
+    save_next_job(run, job)
     assert run.job() == job
 
 
@@ -54,7 +54,7 @@ def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
     run = supervised(a_run(8, "stopped", seed=3), alive=False)
     before = run.job_file.read_bytes()
     changes = {"seed": 4, "batch_size": 16, "epochs": 0, "strategi": "ddp", "optimizer": "sgd", "devices": ["cpu"]}
-    job, problems = job_to_go_on(run, changes)
+    job, problems = job_to_resume(run, changes)
     assert job is None
     assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi"]
     assert "a different training" in next(str(problem) for problem in problems if problem.field == "seed")
@@ -64,11 +64,11 @@ def test_that_all_that_is_wrong_is_told_at_once_and_the_job_stays() -> None:
 def test_that_a_completed_run_goes_on_with_more_epochs_alone() -> None:
     run = supervised(a_run(8, epochs=EPOCHS), alive=False)
     for epochs in ({}, {"epochs": EPOCHS}, {"epochs": EPOCHS - 1}):
-        job, (problem,) = job_to_go_on(run, epochs)
+        job, (problem,) = job_to_resume(run, epochs)
         assert job is None
         assert problem.field == "epochs"
         assert f"Set more than {EPOCHS} epochs" in problem.remedy
-    job, problems = job_to_go_on(run, {"epochs": EPOCHS + 1})
+    job, problems = job_to_resume(run, {"epochs": EPOCHS + 1})
     assert problems == []
     assert job is not None
     assert job.epochs == EPOCHS + 1
@@ -93,18 +93,18 @@ def test_that_the_time_between_executions_does_not_count() -> None:
 
 def test_that_a_run_that_is_run_does_not_go_on() -> None:
     run = supervised(a_run(8, None), alive=True)
-    job, (problem,) = job_to_go_on(run)
+    job, (problem,) = job_to_resume(run)
     assert job is None
     assert "it is running" in problem.message
     assert problem.remedy
     supervised(a := a_run(8, "paused"), alive=True, execution=2)
-    assert [problem.field for problem in job_to_go_on(a)[1]] == ["run"], "its next execution has begun"
+    assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"
 
 
 def test_that_a_job_that_cannot_be_read_is_a_problem_and_no_crash() -> None:
     run = supervised(a_run(8, "stopped"), alive=False)
     run.job_file.write_text("epochs = 'many'\n")
-    job, problems = job_to_go_on(run, {"epochs": 9})
+    job, problems = job_to_resume(run, {"epochs": 9})
     assert job is None
     assert [problem.field for problem in problems] == ["epochs"]
 

@@ -231,7 +231,7 @@ def test_that_fp16_scales_the_loss_as_on_one_device(job: Make, start: Start, mod
     assert checkpoint(group)["optimizer"]["scaler"] == checkpoint(single)["optimizer"]["scaler"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", pytest.param("zero1", marks=pytest.mark.long)])
 def test_that_a_first_step_that_overflows_on_one_rank_is_left_out_on_all(
     job: Make, start: Start, model_file: WriteModel, strategy: str
 ) -> None:

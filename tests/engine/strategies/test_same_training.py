@@ -115,7 +115,11 @@ SETTINGS = {
     "accumulation": Setting(1, {"strategy": "single", "accumulation": 4}, (4,) * 4),
     "ddp": Setting(2, {"strategy": "ddp"}, (8, 8), (0,), "rank"),
     "ddp-accumulation": Setting(2, {"strategy": "ddp", "accumulation": 2}, (4,) * 4, (0, 1), "half"),
+    "zero1": Setting(2, {"strategy": "zero1"}, (8, 8), (0,), "rank"),
     "fsdp": Setting(2, {"strategy": "fsdp"}, (8, 8), (0,), "rank"),
+    "tp": Setting(2, {"strategy": "tp"}, (16,)),
+    "ddp_tp": Setting(4, {"strategy": "ddp_tp", "replicas": 2}, (8, 8), streams="rank"),
+    "fsdp_tp": Setting(4, {"strategy": "fsdp_tp", "replicas": 2}, (8, 8), streams="rank"),
     "model_parallel": Setting(2, {"strategy": "model_parallel"}, (16,), streams="stage"),
     "gpipe": _pipeline("gpipe"),
     "1f1b": _pipeline("1f1b"),
@@ -156,6 +160,8 @@ def _cases() -> list[Any]:
                 continue  # the stages of a rank draw from one stream in the order of the schedule
             if model == "tied" and name in ("interleaved_1f1b", "zbv", "ddp_pipeline-zbv"):
                 continue  # it has too few places to cut for four stages
+            if model in ("batchnorm", "tied") and name in ("tp", "ddp_tp", "fsdp_tp"):
+                continue  # there is nothing to divide in it
             marks = [] if (model, name) in EVERYDAY else [pytest.mark.long]
             cases.append(pytest.param(model, name, marks=marks, id=f"{model}-{name}"))
     return cases

@@ -28,7 +28,7 @@ from engine.contract.protocol import Command, Pause, Stop
 from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
-from engine.runs.resume import go_on, job_to_go_on
+from engine.runs.resume import job_to_resume, save_next_job
 from tests.engine.supervisor.supervised import Start, Supervised, events, wait_until
 
 
@@ -69,9 +69,9 @@ def _executions(supervised: Supervised) -> int:
 
 def goes_on(supervised: Supervised, **changes: object) -> None:
     """Has the run go on as a user does who changes its job."""
-    job, problems = job_to_go_on(supervised.run, changes)
+    job, problems = job_to_resume(supervised.run, changes)
     assert job is not None, problems
-    go_on(supervised.run, job)
+    save_next_job(supervised.run, job)
     execution = _executions(supervised) + 1
     supervised.process = supervised.start()
     wait_until(lambda: _executions(supervised) == execution, "the next execution")

@@ -20,7 +20,7 @@ from engine.contract.protocol import Pause, Stop
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
-from engine.runs.resume import go_on, job_to_go_on, last_execution
+from engine.runs.resume import job_to_resume, last_execution, save_next_job
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_images, wait_until
 
 LONG = 100_000
@@ -129,9 +129,9 @@ def test_that_a_real_group_trains_again_after_a_rank_was_killed_and_goes_on_as_a
     assert run.state() == "paused"
     last = next(event for event in reversed(rest) if isinstance(event, CheckpointSaved) and event.kind == "last")
 
-    changed, problems = job_to_go_on(run, {"devices": ["cpu"], "strategy": "single"})
+    changed, problems = job_to_resume(run, {"devices": ["cpu"], "strategy": "single"})
     assert changed is not None, problems
-    go_on(run, changed)
+    save_next_job(run, changed)
     preloader.start_run(run)
     wait_until(lambda: last_execution(run) == 2, "the next execution")
     with RunConnection(run, rest[-1].n + 1) as connection:
@@ -207,9 +207,19 @@ def test_that_a_preloaded_run_starts_without_waiting_for_imports(
         wait_until(lambda pid=pid: gone(pid), "the supervisor to go")  # type: ignore[misc]
 
 
-def test_that_a_run_outlives_the_preloader_that_forked_it(images: Path) -> None:
+def test_that_a_run_is_started_the_usual_way_until_the_preloader_is_ready_and_outlives_the_one_that_forked_it(
+    images: Path,
+) -> None:
     preloader = Preloader()
     preloader.start()
+    run = create_run(job(images, epochs=LONG))
+    with preloaded(preloader, run) as connection:
+        pid = preloader.pids[str(run.path)]
+        assert not preloader.ready
+        connection.send(Stop())
+        list(events(connection))
+    assert run.state() == "stopped"
+    wait_until(lambda: gone(pid), "the supervisor to go")
     wait_until(lambda: preloader.poll() or preloader.ready, "the preloader")  # type: ignore[func-returns-value]
     run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
@@ -221,19 +231,6 @@ def test_that_a_run_outlives_the_preloader_that_forked_it(images: Path) -> None:
         assert len([event for event, _ in zip(stream, range(5), strict=False)]) == 5
         connection.send(Stop())
         list(stream)
-    assert run.state() == "stopped"
-    wait_until(lambda: gone(pid), "the supervisor to go")
-
-
-def test_that_a_run_is_started_the_usual_way_while_the_preloader_is_not_ready(images: Path) -> None:
-    preloader = Preloader()
-    preloader.start()
-    run = create_run(job(images, epochs=LONG))
-    with preloaded(preloader, run) as connection:
-        pid = preloader.pids[str(run.path)]
-        connection.send(Stop())
-        list(events(connection))
-    preloader.close()
     assert run.state() == "stopped"
     wait_until(lambda: gone(pid), "the supervisor to go")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,6 @@ from engine.system import paths
 from tests.support.worker_group import Forker, WorkerGroup
 
 Judged = Callable[..., Verdict | None]
-
-
-@pytest.fixture(scope="module")
-def forker() -> Iterator[Forker]:
-    made = Forker()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -85,11 +85,11 @@ class Decided:
             threads=threads,
         )
         self.strategy: Strategy = STRATEGIES[spec.job.strategy](spec)
-        self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, tell=self._tell)
+        self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
         torch.set_num_threads(threads)
         self.trials.decide(spec.job, model.train(), before or {})
 
-    def _tell(self, event: Chosen) -> None:
+    def _emit(self, event: Chosen) -> None:
         self.told[event.field] = (event.choice, event.why)
 
     @property

@@ -95,7 +95,7 @@ def test_that_a_rank_is_called_the_slowest_once_it_is_so_twice_on_end(
     job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)  # whatever else this machine does
-    monkeypatch.setattr(step_profile, "TELL_S", 0.0)
+    monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
     spec = WorkerSpec(
         run_folder=str(tmp_path), job=job(cpus=2, strategy="ddp"), rank=0, world_size=2, devices=("cpu", "cpu"),
         rendezvous="", threads=1,

@@ -7,7 +7,9 @@ import pytest
 
 from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled
+from gui import titles
 from gui.compare.comparison import Row, rows
+from tests.engine.contract.test_options import catalogue
 from tests.gui.compare.runs import at, compared, drawing, run_of, validating
 
 
@@ -105,6 +107,17 @@ def test_that_only_fields_that_differ_are_told_by_their_labels_and_in_words() ->
 def test_that_a_field_differs_where_only_the_third_run_s_does() -> None:
     table = rows([compared(run_of(batch_size=size), place) for place, size in enumerate((32, 32, 64))])
     assert row(table, "Batch size").texts == ("32", "32", "64")
+
+
+def test_that_options_differ_by_their_labels_even_where_one_is_at_its_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(titles, "load_catalogue", catalogue)
+    wide = run_of(model="narrow", options={"width": 64, "gone": "a"})
+    table = rows([compared(wide), compared(run_of(model="narrow"), 1), compared(run_of(model="resnet18"), 2)])
+    assert row(table, "Width").texts == ("64", "8", "–")
+    assert row(table, "gone").texts == ("a", "–", "–")
+    assert [each.title for each in rows([compared(wide), compared(wide, 1)])][-1] == "The jobs are identical"
 
 
 def test_that_jobs_that_are_alike_but_for_their_names_are_the_same() -> None:

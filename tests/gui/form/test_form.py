@@ -147,7 +147,7 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
 
 
 def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
-    training = next(fold for fold in form.folds if fold.title == "Training")
+    training = next(section for section in form.sections if section.title == "Training")
     assert training.mark.text() == ""
     form.rows["mixup"].set_value(0.2)
     form.rows["seed"].set_value(7)
@@ -160,7 +160,7 @@ def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobFo
 
 
 def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: QtBot) -> None:
-    data = next(fold for fold in form.folds if fold.title == "Data")
+    data = next(section for section in form.sections if section.title == "Data")
     form.rows["model"].set_value("inception_v3")
     form.rows["image_size"].set_value(28)
     qtbot.waitUntil(lambda: data.body.isVisibleTo(form))

@@ -15,7 +15,7 @@ from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
 from tests.gui.form.test_form import fill
-from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, why_not
+from tests.support.nvml_stub import NvmlStub, gpu_profile
 from tests.support.torch_builds import torch_build
 
 OLD = driver("570.86.15", "12.8")
@@ -98,14 +98,10 @@ def test_that_an_exclusive_gpu_is_free_as_soon_as_its_process_ends(ready: JobFor
     qtbot.waitUntil(ready.train.isEnabled)
 
 
-@pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_window: Callable[[], MainWindow], qtbot: QtBot, nvml_stub: NvmlStub
 ) -> None:
-    stub: NvmlStub = compile_stub(tmp_path / "nvml")
-    for name, value in stub.environment.items():
-        monkeypatch.setenv(name, value)
-    stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
+    nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form), timeout=20_000)
     assert window.form.devices_label.text() == "GPU 0"

@@ -42,8 +42,8 @@ def change(form: JobForm, **changes: object) -> None:
 def test_that_fields_are_shown_where_they_have_an_effect(
     form: JobForm, chosen: dict[str, object], hidden: set[str], shown: set[str]
 ) -> None:
-    for fold in form.folds:
-        fold.set_open(True)
+    for section in form.sections:
+        section.set_open(True)
     change(form, **chosen)
     assert shown <= in_sight(form)
     assert not hidden & in_sight(form)
@@ -53,12 +53,12 @@ def test_that_fields_are_shown_where_they_have_an_effect(
 
 def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> None:
     change(form, schedule="cosine", final_rate=0.25, warmup_steps=7, warmup_start=0.5)
-    fold = next(fold for fold in form.folds if fold.title == "Schedule")
-    assert fold.mark.text() == "● 3 changed"
+    section = next(section for section in form.sections if section.title == "Schedule")
+    assert section.mark.text() == "● 3 changed"
     change(form, schedule="onecycle")
     values = form.values()
     assert (values["final_rate"], values["warmup_steps"], values["warmup_start"]) == (0.0, 0, 0.01)
-    assert fold.mark.text() == "● 1 changed"
+    assert section.mark.text() == "● 1 changed"
     change(form, schedule="linear")
     values = form.values()
     assert (values["final_rate"], values["warmup_steps"], values["warmup_start"]) == (0.25, 7, 0.5)
@@ -80,11 +80,13 @@ def test_that_what_a_recipe_says_of_a_field_without_effect_does_not_count_as_cha
     change(form, optimizer="sgd", schedule="cosine")
     form.judge()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.999, ())
-    assert [fold.mark.text() for fold in form.folds if fold.mark.text()] == ["● 1 changed"] * 2  # what decides it alone
+    assert [section.mark.text() for section in form.sections if section.mark.text()] == [
+        "● 1 changed"
+    ] * 2  # what decides it alone
     change(form, optimizer="adamw", schedule="step")
     form.judge()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))
-    assert not [fold.mark.text() for fold in form.folds if fold.mark.text()]
+    assert not [section.mark.text() for section in form.sections if section.mark.text()]
 
 
 def test_that_another_runs_job_keeps_what_has_no_effect_in_it(form: JobForm, images: Path) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from gui.form.field_groups import FOLDS
+from gui.form.field_groups import SECTIONS
 from gui.form.form import JobForm
 from gui.form.queue_estimate import words
 from tests.gui.form.test_form import fill
@@ -22,41 +22,40 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
     [
         (("cpu",), {}, ""),
         (("cpu",), {"GPU-a": ("x",)}, ""),
-        (("cpu", "cpu"), {"cpu": ("night shift",)}, "Starts when the CPU is free: behind “night shift”."),
-        (("GPU-a",), {"GPU-a": ("a", "b")}, "Starts when GPU 0 is free: behind “a” and “b”."),
+        (("cpu", "cpu"), {"cpu": ("night shift",)}, "Waits for the CPU, behind “night shift”."),
+        (("GPU-a",), {"GPU-a": ("a", "b")}, "Waits for GPU 0, behind “a” and “b”."),
         (
             ("GPU-a", "GPU-b"),
             {"GPU-a": ("a", "b"), "GPU-b": ("b", "c")},
-            "Starts when GPU 0 and GPU 1 are free: behind “a”, “b” and 1 more.",
+            "Waits for GPU 0 and GPU 1, behind “a”, “b” and 1 more.",
         ),
     ],
 )
 def test_that_it_is_said_behind_whom_a_run_starts(
     devices: tuple[str, ...], ahead: dict[str, tuple[str, ...]], said: str
 ) -> None:
-    assert words(ahead, devices, NAMES, False, "Train") == said
+    assert words(ahead, devices, NAMES, False) == said
 
 
-def test_that_a_run_that_starts_at_once_or_goes_on_is_told_so() -> None:
-    assert words({"cpu": ("a",)}, ("cpu",), {}, True, "Train") == "“a” is on the CPU too: side by side, each is slower."
-    assert words({"cpu": ("a",)}, ("cpu",), {}, False, "Resume").startswith("Resumes when the CPU is free")
+def test_that_a_run_that_starts_at_once_is_said_to_share_its_devices() -> None:
+    assert words({"cpu": ("a",)}, ("cpu",), {}, True) == "Shares the CPU with “a”; sharing slows every run down."
 
 
 def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
-    assert not form.foot.ahead.isVisible()
+    assert not form.submit_bar.ahead.isVisible()
     form.set_ahead({"cpu": ("night shift",)})
-    assert form.foot.ahead.text() == "Starts when the CPU is free: behind “night shift”."
-    assert form.foot.ahead.isVisible()
+    assert form.submit_bar.ahead.text() == "Waits for the CPU, behind “night shift”."
+    assert form.submit_bar.ahead.isVisible()
     with qtbot.waitSignal(form.train_requested) as asked:
-        qtbot.mouseClick(form.foot.at_once, Qt.MouseButton.LeftButton)
+        qtbot.mouseClick(form.submit_bar.at_once, Qt.MouseButton.LeftButton)
     assert asked.args[0].start == "at_once"
     assert form.rows["start"].value() == "when_free"
     form.rows["start"].set_value("at_once")
-    qtbot.waitUntil(lambda: "side by side" in form.foot.ahead.text())
-    assert not form.foot.at_once.isVisible()
+    qtbot.waitUntil(lambda: "slows every run down" in form.submit_bar.ahead.text())
+    assert not form.submit_bar.at_once.isVisible()
     form.set_ahead({})
-    assert not form.foot.ahead.isVisible()
+    assert not form.submit_bar.ahead.isVisible()
 
 
 def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
@@ -64,9 +63,9 @@ def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others
 ) -> None:
     fill(form, images, qtbot)
     form.set_ahead({"cpu": ("night shift",)})
-    form.foot.at_once.setFocus()
+    form.submit_bar.at_once.setFocus()
     form.set_starting(True)
-    assert form.window().focusWidget() not in (form.train, form.foot.at_once)
+    assert form.window().focusWidget() not in (form.train, form.submit_bar.at_once)
     form.set_started()
     assert form.window().focusWidget() is form.train
 
@@ -88,7 +87,7 @@ def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) 
 def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
     titles = {
         name: [box.itemText(index) for index in range(box.count())]
-        for name in FOLDS["Queue and faults"]
+        for name in SECTIONS["Queue and faults"]
         if hasattr(box := form.rows[name].editor.control, "itemText")
     }
     assert titles == {"start": ["When free", "At once"], "on_not_finite": ["Stop", "Roll back", "Skip the step"]}

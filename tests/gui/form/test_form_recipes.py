@@ -44,7 +44,7 @@ def values(form: JobForm, *names: str) -> tuple[object, ...]:
 
 
 def mark(form: JobForm, title: str) -> str:
-    return next(fold for fold in form.folds if fold.title == title).mark.text()
+    return next(section for section in form.sections if section.title == title).mark.text()
 
 
 def choose(form: JobForm, recipe: str) -> None:
@@ -104,7 +104,7 @@ def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun
     assert values(begun, "learning_rate") == (0.0125,)
     change(begun, batch_size=64)  # which it follows again
     assert values(begun, "learning_rate") == (0.025,)
-    next(fold for fold in begun.folds if fold.title == "Training").reset.click()
+    next(section for section in begun.sections if section.title == "Training").reset.click()
     assert values(begun, "mixup") == (0.0,)
 
 

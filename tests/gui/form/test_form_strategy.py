@@ -11,11 +11,11 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from gui.form.field_groups import FOLDS
+from gui.form.field_groups import SECTIONS
 from gui.form.form import JobForm
 from gui.sources.launcher import resolved
 
-STRATEGY = FOLDS["Strategy"]
+STRATEGY = SECTIONS["Strategy"]
 
 
 def in_sight(form: JobForm) -> set[str]:
@@ -41,7 +41,7 @@ def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm
 
 def test_that_every_field_of_the_strategys_group_is_in_the_form(form: JobForm) -> None:
     assert {name for name, field in FIELDS.items() if field.group == "strategy"} == set(STRATEGY)
-    assert set().union(*FOLDS.values()) <= set(form.rows)
+    assert set().union(*SECTIONS.values()) <= set(form.rows)
 
 
 def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switching_back(form: JobForm) -> None:
@@ -58,18 +58,18 @@ def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switchi
 
 
 def test_that_the_fold_counts_and_resets_what_is_in_sight_alone(form: JobForm) -> None:
-    fold = next(fold for fold in form.folds if fold.title == "Strategy")
+    section = next(section for section in form.sections if section.title == "Strategy")
     form.rows["strategy"].set_value("pipeline")
     form.rows["microbatches"].set_value(16)
     form.rows["pipeline_schedule"].set_value("1f1b")
-    assert fold.mark.text() == "● 2 changed"
+    assert section.mark.text() == "● 2 changed"
     form.rows["strategy"].set_value("ddp")
-    assert fold.mark.text() == ""
+    assert section.mark.text() == ""
     form.rows["static_graph"].set_value(True)
-    assert fold.mark.text() == "● 1 changed"
-    fold.reset.click()
+    assert section.mark.text() == "● 1 changed"
+    section.reset.click()
     form.rows["strategy"].set_value("pipeline")
-    assert fold.mark.text() == "● 2 changed"
+    assert section.mark.text() == "● 2 changed"
 
 
 def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: JobForm, qtbot: QtBot) -> None:
@@ -99,7 +99,7 @@ def test_that_a_limit_of_the_gradients_may_be_left_empty(form: JobForm, typed: s
 def test_that_a_number_that_is_none_is_marked_at_its_field(form: JobForm, qtbot: QtBot) -> None:
     form.rows["ema_decay"].editor.line.setText("often")  # type: ignore[attr-defined]
     qtbot.waitUntil(lambda: "Weight average" in form.rows["ema_decay"].problem_label.text())
-    training = next(fold for fold in form.folds if fold.title == "Training")
+    training = next(section for section in form.sections if section.title == "Training")
     assert training.body.isVisibleTo(form)
 
 
@@ -114,17 +114,20 @@ def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(
     qtbot.waitUntil(lambda: "one device only" in box.itemText(box.findData("single")))  # type: ignore[attr-defined]
 
 
-def test_that_a_model_that_cannot_be_cut_is_told_of_in_the_list_and_at_the_strategy(
+def test_that_a_model_that_cannot_be_cut_or_divided_is_told_of_in_the_list_and_at_the_strategy(
     form: JobForm, qtbot: QtBot
 ) -> None:
     models = form.catalogue.models
-    whole = msgspec.structs.replace(models[0], uncuttable="more than one value crosses everywhere", split_points=())
+    whole = msgspec.structs.replace(
+        models[0], uncuttable="more than one value crosses everywhere", split_points=(), tensor_parallel=False
+    )
     form.catalogue = msgspec.structs.replace(form.catalogue, models=(whole, *models[1:]))
     form.set_devices(("cpu", "cpu"))
     form.rows["model"].set_value(whole.id)
     box = form.rows["strategy"].editor.control
     marked = f"Pipeline – {whole.title} can't be cut"
     qtbot.waitUntil(lambda: box.itemText(box.findData("pipeline")) == marked)  # type: ignore[attr-defined]
+    assert box.itemText(box.findData("tp")) == f"Tensor parallel – {whole.title} has no layers to divide"  # type: ignore[attr-defined]
     form.rows["strategy"].set_value("pipeline")
     qtbot.waitUntil(lambda: "can't be cut" in form.rows["strategy"].problem_label.text())
     assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()

@@ -63,13 +63,13 @@ def test_that_what_may_not_change_is_off_and_says_why(ready: JobForm, run: RunFo
 def test_that_resume_asks_for_what_was_changed_alone(ready: JobForm, run: RunFolder, qtbot: QtBot) -> None:
     ready.prefill_mode.begin(going_on(run))
     qtbot.waitUntil(ready.train.isEnabled)
-    with qtbot.waitSignal(ready.go_on_requested) as asked:
+    with qtbot.waitSignal(ready.resume_requested) as asked:
         qtbot.mouseClick(ready.train, Qt.MouseButton.LeftButton)
     assert asked.args == [run, {}]
     ready.rows["strategy"].set_value("single")
     ready.set_devices(("cpu",))
     ready.rows["checkpoint_minutes"].set_value(1)
-    with qtbot.waitSignal(ready.go_on_requested) as asked, qtbot.assertNotEmitted(ready.train_requested):
+    with qtbot.waitSignal(ready.resume_requested) as asked, qtbot.assertNotEmitted(ready.train_requested):
         ready.start()
     wanted = {"strategy": "single", "devices": ["cpu"], "checkpoint_minutes": 1.0, "bucket_mib": 25.0}
     assert asked.args == [run, wanted]
@@ -105,10 +105,10 @@ def test_that_the_forms_own_job_comes_back_as_it_was(ready: JobForm, run: RunFol
 
 def test_that_the_way_back_leads_to_what_the_run_had(ready: JobForm, run: RunFolder) -> None:
     ready.prefill_mode.begin(going_on(run))
-    fold = next(fold for fold in ready.folds if fold.title == "Strategy")
-    assert fold.mark.text() == ""  # although the run's buckets are not the default
+    section = next(section for section in ready.sections if section.title == "Strategy")
+    assert section.mark.text() == ""  # although the run's buckets are not the default
     ready.rows["bucket_mib"].set_value(16)
-    assert fold.mark.text() == "● 1 changed"
+    assert section.mark.text() == "● 1 changed"
     ready.rows["bucket_mib"].reset.click()
     assert ready.rows["bucket_mib"].value() == 8.0
     ready.prefill_mode.end()
@@ -158,7 +158,7 @@ def test_that_the_own_job_comes_back_once_the_guest_has_been_started_and_stays_a
     assert own.epochs == 3
     ready.set_started()  # another run, asked for elsewhere
     assert ready.prefill_mode.prefill is not None
-    with qtbot.waitSignal(ready.go_on_requested):
+    with qtbot.waitSignal(ready.resume_requested):
         ready.start()
     ready.set_starting(True)
     ready.set_start_problems([Problem("run", "The disk is full.")])
@@ -166,7 +166,7 @@ def test_that_the_own_job_comes_back_once_the_guest_has_been_started_and_stays_a
     assert "The disk is full." in ready.reason.text()
     ready.rows["epochs"].set_value(8)
     qtbot.waitUntil(ready.train.isEnabled)
-    with qtbot.waitSignal(ready.go_on_requested):
+    with qtbot.waitSignal(ready.resume_requested):
         ready.start()
     ready.set_started()
     assert ready.prefill_mode.prefill is None

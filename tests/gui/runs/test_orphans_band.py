@@ -65,7 +65,7 @@ def test_that_what_it_holds_of_the_gpus_is_told(page: RunsPage, left: Callable[.
     qtbot.waitUntil(page.orphans.isVisible)
     held = (GpuProcess(1, memory_used_bytes=1 << 30), GpuProcess(orphan.pid, memory_used_bytes=4 << 30))
     page.orphans.set_machine(snapshot(gpu(0, cuda_index=0, processes=held), gpu(1, cuda_index=1, processes=None)))
-    words = f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor and holds 4.0 GiB of GPU 0."
+    words = f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor. It holds 4.0 GiB of GPU 0."
     qtbot.waitUntil(lambda: said(page) == words)
 
 

@@ -19,7 +19,7 @@ from gui.runs.page import RunsPage
 from gui.sources.active_runs import runs_ahead
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.prefill import Prefill
-from gui.sources.resume_fork import CannotPrefill, to_fork, to_go_on
+from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, job, write
 
@@ -127,9 +127,9 @@ def test_that_keys_resume_and_pause_nothing_where_that_cannot_be(
         qtbot.keyClick(page.table, Qt.Key.Key_R, control)
         qtbot.keyClick(page.table, Qt.Key.Key_P, control | shift)
     assert "train it further" in page.acts.resume.toolTip()
-    with qtbot.waitSignal(page.guest_wanted) as invited:
+    with qtbot.waitSignal(page.prefill_requested) as asked:
         qtbot.keyClick(page.table, Qt.Key.Key_R, control | shift)
-    assert invited.args[0].action == "Train further"
+    assert asked.args[0].action == "Train further"
 
 
 def test_that_a_pause_that_nobody_hears_is_told(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -144,7 +144,7 @@ def test_that_a_pause_that_nobody_hears_is_told(page: RunsPage, refresh: Refresh
 def test_that_a_run_goes_on_with_changes_from_where_it_stands() -> None:
     run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
-    prefill = to_go_on(summary(run))
+    prefill = to_resume(summary(run))
     assert prefill.run is not None
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
@@ -154,13 +154,13 @@ def test_that_a_run_goes_on_with_changes_from_where_it_stands() -> None:
 
 
 def test_that_a_completed_run_is_offered_more_epochs() -> None:
-    prefill = to_go_on(summary(with_checkpoints(a_run(8))))
+    prefill = to_resume(summary(with_checkpoints(a_run(8))))
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
     assert "schedule now spans all epochs" in prefill.said
 
 
 def test_that_a_run_without_a_checkpoint_says_that_it_begins_again() -> None:
-    prefill = to_go_on(summary(a_run(8, "failed")))
+    prefill = to_resume(summary(a_run(8, "failed")))
     assert prefill.checkpoint == ""
     assert "from the beginning, since it has no checkpoint" in prefill.said
 
@@ -212,16 +212,16 @@ def test_that_each_checkpoint_has_a_button_that_forks_from_it(page: RunsPage, re
     refresh()
     select(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
-    with qtbot.waitSignal(page.guest_wanted) as invited:
+    with qtbot.waitSignal(page.prefill_requested) as asked:
         fork_button(page, "best.pt").click()
-    assert invited.args[0].job.weights_file == str(run.checkpoints / "best.pt")
+    assert asked.args[0].job.weights_file == str(run.checkpoints / "best.pt")
     tree = page.details.facts
     (item,) = tree.findItems(OLDER, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive)
     tree.setFocus()
     tree.setCurrentItem(item)
-    with qtbot.waitSignal(page.guest_wanted) as invited:
+    with qtbot.waitSignal(page.prefill_requested) as asked:
         qtbot.keyClick(tree, Qt.Key.Key_Return)
-    prefill: Prefill = invited.args[0]
+    prefill: Prefill = asked.args[0]
     assert prefill.job.resume_from == str(run.checkpoints / OLDER)
 
 

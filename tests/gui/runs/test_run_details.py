@@ -27,7 +27,15 @@ def wait(page: RunsPage, qtbot: QtBot) -> None:
 def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
     page: RunsPage, refresh: Refresh, qtbot: QtBot
 ) -> None:
-    run = a_run(8, learning_rate=0.5, pretrained=True, devices=("cpu", "cpu"), strategy="ddp", clip_norm=1.0)
+    run = a_run(
+        8,
+        learning_rate=0.5,
+        pretrained=True,
+        devices=("cpu", "cpu"),
+        strategy="ddp",
+        clip_norm=1.0,
+        options={"heat": 0.25},
+    )
     saved = [
         CheckpointSaved(
             time=time.time(), kind="last", path="checkpoints/last.pt", epoch=epoch, step=2 * epoch, bytes=1, seconds=0.1
@@ -49,6 +57,7 @@ def test_that_the_jobs_changed_fields_and_the_checkpoints_are_shown(
         "Learning rate": "0.5",
         "Clip gradients": "1",
         "Pretrained weights": "yes",
+        "heat": "0.25",
     }
     checkpoints = shown(page)["Checkpoints"]
     assert checkpoints.keys() == {"last.pt", "best.pt"}

@@ -33,7 +33,7 @@ def test_that_what_keeps_a_run_from_going_on_is_told_and_its_job_stays(
     run = a_run(8)
     before = run.job_file.read_bytes()
     with qtbot.waitSignal(launcher.failed) as failed, qtbot.assertNotEmitted(launcher.started):
-        launcher.go_on(run, changes)
+        launcher.resume(run, changes)
         assert launcher.busy
     assert failed.args is not None
     (problem,) = failed.args[0]
@@ -46,7 +46,7 @@ def test_that_what_keeps_a_run_from_going_on_is_told_and_its_job_stays(
 def test_that_a_run_that_goes_on_does_not_go_on_a_second_time(qtbot: QtBot) -> None:
     launcher = Launcher()
     with qtbot.waitSignal(launcher.failed) as failed:
-        launcher.go_on(create_run(job()), {})
+        launcher.resume(create_run(job()), {})
     assert failed.args is not None
     assert "has not ended" in str(failed.args[0][0])
 

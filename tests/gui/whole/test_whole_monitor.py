@@ -17,7 +17,7 @@ from gui.monitor.page import MonitorPage
 from gui.monitor.toolbar import VIEWS
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
+from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of, why_not
 from tests.support.pulse import Pulse
 
 pytestmark = [
@@ -29,22 +29,8 @@ LONGEST_STALL_S = 0.5
 """A window that takes longer to answer counts as frozen, for whatever reason but that others have the cores."""
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    return compile_stub(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def nvml(compiled: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """The stub, which all that the window starts takes for the driver."""
-    stub = NvmlStub(compiled.folder, tmp_path / "profile")
-    for name, value in stub.environment.items():
-        monkeypatch.setenv(name, value)
-    return stub
-
-
-@pytest.fixture
-def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
+def monitor(open_window: Callable[[], MainWindow], nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
     """Opens the window on its second page."""
 
     def show() -> tuple[MainWindow, MonitorPage]:
@@ -58,9 +44,9 @@ def monitor(open_window: Callable[[], MainWindow], nvml: NvmlStub) -> Callable[[
 
 
 def test_that_the_whole_window_can_be_imaged_on_every_view(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, qtbot: QtBot
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
-    MACHINES["eight"].write(nvml)
+    MACHINES["eight"].write(nvml_stub)
     window, page = monitor()
     qtbot.waitUntil(lambda: len(page.gpus.tiles.tiles) == 8, timeout=PATIENCE_MS)
     images = []
@@ -72,10 +58,10 @@ def test_that_the_whole_window_can_be_imaged_on_every_view(
 
 
 def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
-    nvml.write([gpu_profile(0), gpu_profile(1)], hang_file=hanging)
+    nvml_stub.write([gpu_profile(0), gpu_profile(1)], hang_file=hanging)
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2, timeout=PATIENCE_MS)
@@ -94,10 +80,10 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
 
 @pytest.mark.long
 def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_back_at_once(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
-    nvml.write([gpu_profile(0, wave=1)], hang_file=hanging)
+    nvml_stub.write([gpu_profile(0, wave=1)], hang_file=hanging)
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 1, timeout=PATIENCE_MS)
@@ -126,10 +112,10 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
 
 
 def test_that_a_library_that_crashes_is_told_of_and_asked_again(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     crashing = tmp_path / "crashing"
-    nvml.write([gpu_profile(0)], abort_file=crashing)
+    nvml_stub.write([gpu_profile(0)], abort_file=crashing)
     _, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 1, timeout=PATIENCE_MS)
@@ -141,10 +127,10 @@ def test_that_a_library_that_crashes_is_told_of_and_asked_again(
 
 
 def test_that_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml: NvmlStub, tmp_path: Path, qtbot: QtBot
+    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     fallen = tmp_path / "fallen"
-    nvml.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)])
+    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)])
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2, timeout=PATIENCE_MS)

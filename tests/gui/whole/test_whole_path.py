@@ -40,7 +40,7 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int) -> RunFolder:
     assert window.workspace is not None
     with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS, raising=False) as started:
         qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
-    assert started.args is not None, f"{status(window)}; {window.form.foot.reason.text()}"
+    assert started.args is not None, f"{status(window)}; {window.form.submit_bar.reason.text()}"
     return started.args[0]
 
 

@@ -124,6 +124,19 @@ def test_that_masks_of_another_folder_are_mapped_by_their_values(
     assert evaluation.mapping.unknown == ()
 
 
+def test_that_clouds_of_another_folder_are_normalised_as_in_training(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    of = trained("point_segmentation")
+    run = shutil.copytree(of.run.path, tmp_path / "run")
+    folder = shutil.copytree(Path(of.job.dataset) / "val", tmp_path / "folder")
+    own, other = evaluated(run), evaluated(run, str(folder))
+    assert other.evaluation.split == "all"
+    assert {name: each.value for name, each in other.evaluation.measures.items()} == pytest.approx(
+        {name: each.value for name, each in own.evaluation.measures.items()}, abs=1e-6
+    )
+
+
 def test_that_what_cannot_be_evaluated_or_kept_is_refused_and_leaves_nothing(
     trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +147,19 @@ def test_that_what_cannot_be_evaluated_or_kept_is_refused_and_leaves_nothing(
     assert "There is no folder" in refused(run, str(tmp_path / "nowhere"))
     monkeypatch.setattr(os, "rename", _full_disk)
     assert "No space left on device" in refused(run, "")
+
+    monkeypatch.undo()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.what.startswith("Evaluating"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(EvaluateOrder(run=str(run)), interrupt)
+    assert list((run / "evaluations").iterdir()) == []
+    (run / "evaluations").rmdir()
+    (run / "evaluations").symlink_to(masks)
+    assert "it is a link" in refused(run, "")
 
 
 def _full_disk(source: str, target: str) -> None:

@@ -45,7 +45,7 @@ class Ranks:
             told += [word] if word is not None else []
         return told
 
-    def go_on(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """All make progress, and nothing is said."""
         for _ in range(int(seconds)):
             self.since = [self.now] * len(self.beats)
@@ -64,7 +64,7 @@ WAITING = at("step", standing="waiting", location="_engine_run_backward (graph.p
 
 def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_did() -> None:
     ranks = Ranks(STEP, STEP, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
     ranks.set(1, None)
     (failed,) = ranks.run(30)
     assert isinstance(failed, Failed)
@@ -76,7 +76,7 @@ def test_that_a_rank_that_falls_silent_while_others_speak_is_named_with_what_it_
 
 def test_that_several_silent_ranks_are_all_named() -> None:
     ranks = Ranks(STEP, STEP, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
     ranks.set(0, None)
     ranks.set(2, None)
     (failed,) = ranks.run(30)
@@ -86,7 +86,7 @@ def test_that_several_silent_ranks_are_all_named() -> None:
 
 def test_that_before_training_silence_is_borne_longer() -> None:
     ranks = Ranks(at(""), at(""))
-    ranks.go_on(10)
+    ranks.advance(10)
     ranks.set(1, None)
     assert ranks.run(LIMITS.silent_preparing - 2) == []
     assert isinstance(ranks.run(10)[-1], Failed)
@@ -94,7 +94,7 @@ def test_that_before_training_silence_is_borne_longer() -> None:
 
 def test_that_all_ranks_silent_are_warned_of_and_not_ended() -> None:
     ranks = Ranks(STEP, STEP)
-    ranks.go_on(10)
+    ranks.advance(10)
     ranks.set(0, None)
     ranks.set(1, None)
     told = ranks.run(1000)
@@ -103,27 +103,27 @@ def test_that_all_ranks_silent_are_warned_of_and_not_ended() -> None:
 
 def test_that_a_single_rank_is_warned_of_once_until_it_speaks_again() -> None:
     ranks = Ranks(STEP)
-    ranks.go_on(10)
+    ranks.advance(10)
     ranks.set(0, None)
     assert [type(word) for word in ranks.run(1000)] == [Warned]
     ranks.set(0, STEP)
-    ranks.go_on(10)
+    ranks.advance(10)
     ranks.set(0, None)
     assert [type(word) for word in ranks.run(1000)] == [Warned]
 
 
 def test_that_a_time_in_which_nobody_looked_is_held_against_nobody() -> None:
     ranks = Ranks(STEP, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
     ranks.now += 3600
     ranks.watch.heard(0, ranks.now, STEP)  # the first to speak again, a moment before the other
     assert ranks.watch.judge(ranks.now) is None
-    ranks.go_on(20)
+    ranks.advance(20)
 
 
 def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_first() -> None:
     ranks = Ranks(STEP, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
     for rank in (0, 1):
         ranks.set(rank, None)
     assert ranks.run(60) == []
@@ -132,12 +132,12 @@ def test_that_ranks_that_were_held_up_together_are_not_judged_by_who_speaks_firs
     ranks.watch.heard(1, ranks.now, STEP)
     for rank in (0, 1):
         ranks.set(rank, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
 
 
 def test_that_a_rank_that_has_left_is_not_missed() -> None:
     ranks = Ranks(STEP, STEP)
-    ranks.go_on(20)
+    ranks.advance(20)
     ranks.set(1, None)
     ranks.watch.left(1)
     assert ranks.run(600) == []
@@ -214,5 +214,5 @@ def test_that_a_single_rank_without_progress_is_warned_of_once() -> None:
 def test_that_progress_after_a_warning_lets_the_next_one_through() -> None:
     ranks = Ranks(COMPUTING)
     assert len(ranks.run(100)) == 1
-    ranks.go_on(5)
+    ranks.advance(5)
     assert len(ranks.run(100)) == 1

@@ -124,6 +124,8 @@ CHAIN: tuple[dict[str, Any], ...] = (
     {"cpus": 2, "strategy": "fsdp"},
     {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4},
     {"cpus": 2, "strategy": "ddp"},
+    {"cpus": 2, "strategy": "zero1"},
+    {"cpus": 2, "strategy": "tp"},
     {"cpus": 2, "strategy": "model_parallel"},
     {"cpus": 4, "strategy": "hsdp"},
     {"cpus": 4, "strategy": "ddp_pipeline", "pipeline_schedule": "zbv", "microbatches": 3},

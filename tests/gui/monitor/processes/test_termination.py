@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import GpuProcess
 from gui.monitor.processes import termination
 from gui.monitor.processes.lines import Line, lines_of
-from gui.monitor.processes.termination import CannotEnd, EndingBar, end, why_not
+from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_reason, end
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
@@ -190,17 +190,17 @@ def test_that_it_is_said_why_a_process_cannot_be_ended(
     monkeypatch: pytest.MonkeyPatch, line: Line | None, foreign: bool, words: str
 ) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: False)
-    why = why_not(line, foreign)
+    why = disabled_reason(line, foreign)
     assert words in why
     assert bool(why) == bool(words)
 
 
 def test_that_an_administrator_may_end_everybodys_but_not_this_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: True)
-    assert why_not(a_line(user="alice"), False) == ""
+    assert disabled_reason(a_line(user="alice"), False) == ""
     (own,) = lines_of("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
-    assert "own window" in why_not(own, False)
-    assert "container" in why_not(a_line(), True)
+    assert "own window" in disabled_reason(own, False)
+    assert "container" in disabled_reason(a_line(), True)
 
 
 def test_that_processes_of_other_hosts_are_out_of_reach(hosts: Hosts, view: ProcessesView) -> None:

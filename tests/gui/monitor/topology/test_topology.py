@@ -66,27 +66,27 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
 @pytest.mark.parametrize(
     ("count", "topology", "expected"),
     [
-        (8, joined(8, nvlinks=18), ["All 8 GPUs are connected by 18 NVLinks between each pair", "every strategy runs well", "even Fully sharded (FSDP)"]),
-        (2, joined(2, nvlinks=4), ["The two GPUs are connected by 4 NVLinks:"]),
+        (8, joined(8, nvlinks=18), ["All 8 GPUs are connected by 18 NVLinks between each pair", "Every strategy runs well", "even Fully sharded (FSDP)"]),
+        (2, joined(2, nvlinks=4), ["The two GPUs are connected by 4 NVLinks. Every"]),
         (
             8,
             joined(8, nvlinks=dict.fromkeys(HALVES, 4)),
             [
-                "GPU 0–3 and GPU 4–7 are each connected by NVLink; between groups, data goes through the processors",
+                "GPU 0–3 and GPU 4–7 are each connected by NVLink. Between groups, data goes through the processors.",
                 "FSDP x DDP", "DDP x pipeline", "one replica in each group",
             ],
         ),
         (
             3,
             joined(3, nvlinks={(0, 1): 4}, path="PHB"),
-            ["GPU 0, 1 are connected by NVLink, GPU 2 is separate", "through the processor:", "train on GPU 0, 1 alone"],
+            ["GPU 0, 1 are connected by NVLink. GPU 2 is separate.", "through the processor. ", "train on GPU 0, 1 alone"],
         ),
         (4, joined(4, nvlinks={(0, 1): 2, (1, 2): 2, (2, 3): 2}), ["connected by NVLink, but not every pair directly"]),
         (4, joined(4, path="PIX"), ["All 4 GPUs share PCIe switches", "1.5 times as much"]),
-        (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 are each on shared PCIe switches", "through the processors"]),
+        (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 each share PCIe switches.", "through the processors"]),
         (8, joined(8, path=dict.fromkeys(HALVES, "NODE")), ["GPU 0–3 and GPU 4–7 are each on one processor"]),
-        (2, joined(2, path="PHB"), ["The two GPUs communicate through the processor:", "Pipeline or DistributedDataParallel"]),
-        (2, joined(2, path="SYS"), ["The two GPUs communicate through the processors:"]),
+        (2, joined(2, path="PHB"), ["The two GPUs communicate through the processor. ", "Pipeline, or DistributedDataParallel"]),
+        (2, joined(2, path="SYS"), ["The two GPUs communicate through the processors. "]),
         (2, Topology((GpuPair(one=0, other=1),), ()), ["How the GPUs are connected is unknown."]),
     ],
 )  # fmt: skip
@@ -144,7 +144,7 @@ def test_that_each_pair_has_its_code_and_its_words_on_hover(hosts: Hosts, view: 
     assert cell(view, 2, 2) == ""
     for role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
         assert cell(view, 0, 1, role) == (
-            "GPU 0 and GPU 1: connected over 18 NVLinks. Each can read the other's memory directly."
+            "GPU 0 and GPU 1 are connected over 18 NVLinks. Each can read the other's memory directly."
         )
         assert "the link between them" in cell(view, 0, 2, role)
 

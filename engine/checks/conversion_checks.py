@@ -1,0 +1,83 @@
+"""Into which formats a job's model can be converted, told before any time is spent on it."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from engine.contract.catalogue import Catalogue
+from engine.contract.inference.conversion import MAX_OPSET, MIN_OPSET, OnnxOptions, Target
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+
+INSTALL = 'pip install "footplate[convert]"'
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_BOXES = ("detection", "instance_segmentation")
+_CONVOLUTIONAL = ("segmentation", "road_extraction", "edge_detection")
+"""Tasks whose models give something for each pixel, whatever the image's size."""
+_ONE_SIZE = ("Hourglass",)
+"""Families of such models that take one size all the same."""
+
+
+def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
+    """For each format what speaks against it, in any case: nothing where the conversion is worth starting."""
+    return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
+
+
+def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
+    """Every reason why the job's model can't be converted like this, and as warnings what the file will lack."""
+    if target == "safetensors":
+        return _safetensors_problems(job, catalogue)
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    found = []
+    if missing:
+        message = f"Converting into ONNX needs packages that are not installed: {', '.join(missing)}."
+        found.append(Problem("to", message, f"Run: {INSTALL}"))
+    if not MIN_OPSET <= options.opset <= MAX_OPSET:
+        message = f"Opset {options.opset} can't be written."
+        found.append(Problem("opset", message, f"Set {MIN_OPSET} to {MAX_OPSET}."))
+    if options.dynamic_size and not takes_any_size(job, catalogue):
+        message = "This model takes images of one size only."
+        found.append(Problem("dynamic_size", message, "Leave it off, and resize images to the training's size."))
+    if options.int8 and job.task in (*_BOXES, "point_segmentation", "custom"):
+        message = "Converting to int8 is not supported for this task."
+        found.append(Problem("int8", message, "Leave it off, and use fp16 in the program that runs the file."))
+    if job.model_is_file:
+        message = "Whether a model file of your own can be converted is known only after trying."
+        found.append(Problem("model", message, "", "warning"))
+    return found
+
+
+def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
+    """Whether the model may take images of any size: models that give something for each pixel and are convolutional. For a
+    model that Footplate does not know it is tried."""
+    known = catalogue.model(job.model)
+    return job.task in _CONVOLUTIONAL and not (known is not None and known.family in _ONE_SIZE)
+
+
+def out_problems(out: str, *, packed: bool) -> list[Problem]:
+    """Why nothing can be written to `out`, a new or empty folder or, where `packed`, a new zip file."""
+    path = Path(out).expanduser().absolute()
+    if packed and path.suffix != ".zip":
+        return [Problem("out", f"{path} is not the name of a zip file.", "Choose a name that ends in .zip.")]
+    try:
+        taken = path.exists() and (packed or not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        return [Problem("out", f"{path} can't be read: {error.strerror}.", "Choose another.")]
+    if taken:
+        what = "exists already" if packed or not path.is_dir() else "holds other files"
+        return [Problem("out", f"{path} {what}.", "Choose another name, or move it away.")]
+    above = next(folder for folder in path.parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        return [Problem("out", f"You may not write to {above}.", "Choose another folder.")]
+    return []
+
+
+def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
+    known = catalogue.model(job.model)
+    if job.model_is_file or (known is not None and known.package) or job.task == "custom":
+        message = "The weights can be loaded only with the code that builds the model."
+        return [Problem("model", message, "Keep that code beside the file.", "warning")]
+    return []

@@ -1,0 +1,176 @@
+"""Rows of a TIFF that is larger than memory, its georeference, and what is written beside it. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.reading import Unfit
+from engine.data.decoding.tiff import MOST_BANDS, Bands, Values, as_number, image_in, quieten_tifffile, stretched
+from engine.system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from tifffile import TiffPage
+
+GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
+"""ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams (OGC GeoTIFF 1.1, annex F),
+and the rational polynomial coefficients (RPCCoefficientTag)."""
+NO_DATA_TAG = 42113
+"""GDAL_NODATA."""
+_JPEGS = (6, 7, 34892, 33007)
+"""Compressions whose segments need the page's tables (as in tifffile's `TiffPage.segments`)."""
+_PLAIN = (0, 1, 2)
+"""Photometric interpretations whose values are the levels: grey, of either sense, and RGB."""
+_YCBCR = 6
+MOST_SEGMENT_BYTES = 1 << 29
+"""A file is read by rows where none of its tiles or strips is larger, once decoded."""
+
+GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
+"""As tifffile takes them for `extratags`: code, data type, count, value, whether in the first page alone."""
+
+
+class Georeference(NamedTuple):
+    """Where on Earth an image lies, as its file says it, and whether some value of it stands for none."""
+
+    tags: GeoTags
+    no_data: float | None
+
+
+def georeference(path: str) -> Georeference | None:
+    """That of the TIFF at `path`; None of one that has none, or can't be read."""
+    from tifffile import TiffFile
+
+    quieten_tifffile()
+    try:
+        with open_regular(path) as stream, TiffFile(stream) as file:
+            page = file.pages.first
+            tags = tuple(
+                (tag.code, int(tag.dtype), tag.count, tag.value, True)
+                for tag in page.tags.values()
+                if tag.code in GEO_TAGS
+            )
+            no_data = as_number(page.tags.get("GDAL_NODATA"))
+    except Exception:
+        return None  # a broken file may raise nearly anything; whoever decodes the image names it
+    return Georeference(tags, no_data) if tags else None
+
+
+class TiffRows:
+    """The image in a TIFF, of which rows are read as they are asked for. `bands` say how its bands become channels; without them
+    it is an image for people, of which `channels` are taken."""
+
+    def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
+        from tifffile import TiffFile, TiffPageSeries
+
+        quieten_tifffile()
+        self._bands, self._channels = bands, channels
+        file = TiffFile(stream)
+        part, axes = image_in(file)
+        sizes = dict(zip(axes, part.shape, strict=True))
+        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
+            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
+        self.sides = (sizes["Y"], sizes["X"])
+        self._pages: Sequence[Any] = list(part.pages) if isinstance(part, TiffPageSeries) else [part]
+        page = file.pages.first
+        self.no_data = as_number(page.tags.get("GDAL_NODATA"))
+        self._check(page, part.dtype)
+        self._inverted = bands is None and page.photometric == 0
+        self._mapped = (
+            [np.memmap(stream, _order(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
+            if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)
+            else None
+        )
+
+    def rows(self, first: int, last: int) -> Bytes:
+        """The rows from `first` to `last`, uint8 [rows, width, channels]."""
+        values = self._values(first, last)
+        if self._bands is not None:
+            count = self._bands.count
+            levels = stretched(values[:, :, :count], self._bands, self.no_data)
+            return levels if levels.shape[2] == self._channels else np.repeat(levels, self._channels, 2)
+        levels = 255 - values if self._inverted else values
+        if self._channels == 1:
+            return (
+                levels[:, :, :1]
+                if levels.shape[2] < 3
+                else levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8)
+            )
+        return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
+
+    def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
+        """Which pixels of these rows have no data, bool [rows, width]: in all bands the value that stands for none, or no number."""
+        values = self._values(first, last)
+        none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        if self.no_data is not None:
+            none |= values == self.no_data
+        return np.asarray(none.all(2))
+
+    def _check(self, page: TiffPage, kind: Any) -> None:
+        if self._bands is None and (kind != np.uint8 or page.photometric not in (*_PLAIN, _YCBCR)):
+            raise Unfit("it is of a kind that is only read whole")
+        if kind is None or kind.kind not in "uifb":
+            raise Unfit(f"its data type is not supported ({kind})")
+        if math.prod(page.chunked) > len(page.dataoffsets):
+            raise Unfit("it is truncated")
+        if page.compression != 1 and math.prod(page.chunks) * kind.itemsize > MOST_SEGMENT_BYTES:
+            raise Unfit("it is too large, and not divided into tiles or strips")
+
+    def _values(self, first: int, last: int) -> Values:
+        if self._mapped is not None:
+            parts = [np.asarray(mapped[first:last]) for mapped in self._mapped]
+            parts = [each.astype(each.dtype.newbyteorder("=")) for each in parts]
+        else:
+            parts = [_decoded(page, first, last) for page in self._pages]
+        parts = [each[:, :, None] if each.ndim == 2 else each for each in parts]
+        values = np.concatenate(parts, 2)
+        return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values
+
+
+@contextmanager
+def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRows]:
+    """The TIFF at `path`. Raises Unfit for one that can't be read by rows, and nearly anything for a broken one."""
+    with open_regular(path) as stream:
+        yield TiffRows(stream, channels, bands)
+
+
+def _order(file: Any, page: Any) -> np.dtype[Any]:
+    return np.dtype(page.dtype).newbyteorder(file.byteorder)
+
+
+def _decoded(page: Any, first: int, last: int) -> Values:
+    """Rows of a page [rows, width, samples], of the tiles or strips that they lie in."""
+    width, samples = page.imagewidth, page.samplesperpixel
+    tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
+    planes = samples if page.planarconfig == 2 and samples > 1 else 1
+    down, across = -(-page.imagelength // tall), -(-width // wide)
+    out = np.zeros((last - first, width, samples), page.dtype)
+    handle = page.parent.filehandle
+    tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader} if page.compression in _JPEGS else {}
+    for plane, row, column in product(range(planes), range(first // tall, -(-last // tall)), range(across)):
+        index = (plane * down + row) * across + column
+        count = page.databytecounts[index]
+        if not count:
+            continue  # nothing was ever written there
+        with handle.lock:
+            handle.seek(page.dataoffsets[index])
+            content = handle.read(count)
+        segment = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0]
+        if segment is None:
+            continue
+        segment = segment[0]
+        top, left = row * tall, column * wide
+        begin, end = max(first, top), min(last, top + segment.shape[0])
+        right = min(width, left + segment.shape[1])
+        values = segment[begin - top : end - top, : right - left]
+        if planes > 1:
+            out[begin - first : end - first, left:right, plane] = values[:, :, 0]
+        else:
+            out[begin - first : end - first, left:right] = values
+    return out

@@ -1,0 +1,313 @@
+"""Converts a run's model: writes it, opens what was written again, compares both, and describes it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+import torch
+
+from engine.checks.conversion_checks import conversion_problems, out_problems
+from engine.contract.catalogue import load_catalogue
+from engine.contract.inference.conversion import (
+    CONVERTED_FILE,
+    ComparedFile,
+    Converted,
+    ConvertOrder,
+    Difference,
+    NextCommand,
+    OnnxOptions,
+    WrittenFile,
+)
+from engine.contract.inference.messages import Progress
+from engine.contract.problems import Problem, errors
+from engine.inference.conversion import comparison
+from engine.inference.conversion.card import CARD, card
+from engine.inference.conversion.comparison import Samples, samples_of
+from engine.inference.conversion.curves import CURVES, write_curves
+from engine.inference.conversion.example import write_example
+from engine.inference.conversion.exportable import DETECTORS, Exportable, exportable
+from engine.inference.conversion.failure import CannotConvert
+from engine.inference.conversion.next_steps import onnx_commands, upload_command
+from engine.inference.conversion.output import folder_for, put_folder, put_zip, written_file
+from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
+from engine.inference.devices import Say
+from engine.inference.trained_model import CannotLoad, TrainedModel, load
+from engine.runs.folder import RunFolder
+from engine.supervisor.environment import usable_cores
+from engine.system import paths
+
+ONNX, INT8 = "model.onnx", "model-int8.onnx"
+WORTH_SAYING = 0.01
+"""A loss of a measure by 8 bits that the user is told of as a problem."""
+
+
+def convert(order: ConvertOrder, say: Say) -> Path:
+    """Does what `order` asks; the file that holds the `Converted`. Raises CannotLoad, with nothing left behind."""
+    begun = time.time()
+    run = RunFolder(order.run)
+    target = Path(order.out).expanduser().absolute()
+    problems = _problems(order, run)
+    if errors(problems):
+        raise CannotLoad(*errors(problems))
+    torch.set_num_threads(usable_cores())
+    stages = _Stages(order, say)
+    stages.begin("Loading the model")
+    model = load(run, order.checkpoint)
+    model.module.to(memory_format=torch.contiguous_format)
+    samples = samples_of(model)
+    try:
+        with folder_for(target) as folder:
+            done = _Conversion(model, samples, order, folder, stages, list(problems))
+            made = done.carried_out(target, begun)
+            return _put(made, folder, target, order, run)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        message = f"{target} was not written: {error.strerror or error}{where}."
+        raise CannotLoad(Problem("out", message, "Choose another folder, or free some space there.")) from error
+
+
+def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
+    job = run.job()
+    if job is None:
+        return [Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]
+    catalogue = load_catalogue()
+    found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
+    return [*found, *out_problems(order.out, packed=order.packed)]
+
+
+def _put(made: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
+    """Puts what was written to where it was wanted; the file that tells of it, which is kept with the run where that is a zip
+    file."""
+    paths.put_into_place(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
+    if not order.packed:
+        put_folder(folder, target)
+        return target / CONVERTED_FILE
+    kept = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
+    put_zip(folder, target)
+    shutil.copyfile(folder / CONVERTED_FILE, kept / CONVERTED_FILE)
+    (kept / CONVERTED_FILE).chmod(0o600)
+    return kept / CONVERTED_FILE
+
+
+class _Stages:
+    """How far a conversion has come: each stage takes a part of the whole, by what it usually takes."""
+
+    def __init__(self, order: ConvertOrder, say: Say) -> None:
+        self._say = say
+        weights = {"Loading the model": 2.0}
+        if "onnx" in order.to:
+            weights |= {"Exporting to ONNX": 8.0, f"Comparing {ONNX} with the model": 6.0}
+            if order.onnx.int8:
+                weights |= {"Converting to int8": 5.0, f"Comparing {INT8} with the model": 6.0}
+        if "safetensors" in order.to:
+            weights |= {"Writing the weights": 1.0}
+        self._weights = weights | {"Writing the card": 1.0}
+        self._now = ""
+
+    def begin(self, name: str) -> None:
+        self._now = name
+        self.at(0.0)
+
+    def at(self, share: float) -> None:
+        """Says that so much of the present stage is done."""
+        names = list(self._weights)
+        before = sum(self._weights[name] for name in names[: names.index(self._now)])
+        done = before + share * self._weights[self._now]
+        self._say(Progress(fraction=done / sum(self._weights.values()), what=self._now))
+
+
+@dataclass
+class _Conversion:
+    """One model on its way into `folder`."""
+
+    model: TrainedModel
+    samples: Samples
+    order: ConvertOrder
+    folder: Path
+    stages: _Stages
+    problems: list[Problem]
+    files: list[WrittenFile] = field(default_factory=list)
+    compared: list[ComparedFile] = field(default_factory=list)
+    commands: list[NextCommand] = field(default_factory=list)
+
+    def carried_out(self, target: Path, begun: float) -> Converted:
+        """Raises CannotLoad where the model can be had in none of the formats, OSError."""
+        if self.samples.kind == "random":
+            message = "The run's dataset can't be read: the files were compared on random inputs, and no metrics were computed."
+            self.problems.append(Problem("dataset", message, "", "warning"))
+        library = None
+        failed: list[Problem] = []
+        for to in self.order.to:
+            try:
+                if to == "onnx":
+                    self._onnx(self.order.onnx)
+                else:
+                    library = self._weights()
+            except CannotConvert as error:
+                failed.append(error.problem)
+        if len(failed) == len(self.order.to):
+            raise CannotLoad(*failed)
+        self.problems += [msgspec.structs.replace(each, severity="warning") for each in failed]
+        self.stages.begin("Writing the card")
+        if write_curves(self.folder / CURVES, self.model):
+            self._add(CURVES, "the training's curves")
+        if self.order.packed:
+            self.commands.append(upload_command())
+        text = card(self.model, self.files, self.compared, library, self.commands)
+        paths.put_into_place(self.folder / CARD, text.encode())
+        self._add(CARD, "the model's card")
+        model = self.model
+        return Converted(
+            run_id=model.run.run_id,
+            task=model.task.entry.id,
+            model=model.job.model,
+            checkpoint=model.checkpoint,
+            checkpoint_sha256=model.sha256,
+            classes=model.classes,
+            out=str(target),
+            made=begun,
+            seconds=time.time() - begun,
+            files=tuple(self.files),
+            compared=tuple(self.compared),
+            problems=tuple(self.problems),
+            next_commands=tuple(self.commands),
+            environment=_environment(),
+        )
+
+    def _onnx(self, options: OnnxOptions) -> None:
+        from engine.inference.conversion.onnx_file import metadata_of, write_onnx
+        from engine.inference.conversion.script import SCRIPT, script_for
+
+        self.stages.begin("Exporting to ONNX")
+        export = exportable(self.model, options)
+        path = self.folder / ONNX
+        made = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
+        self.stages.begin(f"Comparing {ONNX} with the model")
+        compared = self._compared(path, export)
+        if not comparison.holds(compared.differences, comparison.width_of(self.model)):
+            for each in made:
+                each.unlink()
+            raise CannotConvert(_differs(compared))
+        for each in made:
+            self._add(each.name, "the model as ONNX" if each == path else "the weights of the ONNX file")
+        self.compared.append(compared)
+        names = [ONNX]
+        if options.int8:
+            names += self._int8(path, export)
+        paths.put_into_place(self.folder / SCRIPT, script_for(self.model).encode())
+        self._add(SCRIPT, "a script that predicts with it")
+        if self.order.packed:
+            example = write_example(self.folder, self.model, self.samples, export)
+            if example is not None:
+                self._add(example.name, "a validation sample to try it on")
+        self.commands += onnx_commands(self.model, export, names)
+
+    def _int8(self, source: Path, export: Exportable) -> list[str]:
+        """The name of the file, or nothing where there can be none, which is then among the problems."""
+        from engine.inference.conversion.quantisation import write_int8
+
+        self.stages.begin("Converting to int8")
+        path = self.folder / INT8
+        try:
+            write_int8(path, source, self.model, export, self.samples)
+            self.stages.begin(f"Comparing {INT8} with the model")
+            compared = self._compared(path, export)
+        except CannotConvert as error:
+            path.unlink(missing_ok=True)
+            self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
+            return []
+        self.compared.append(compared)
+        self._add(INT8, "the model as ONNX in 8 bits")
+        self.problems += _lost(self.model, compared)
+        return [INT8]
+
+    def _compared(self, path: Path, export: Exportable) -> ComparedFile:
+        from engine.inference.conversion.onnx_session import OnnxSession
+
+        run = OnnxSession(path)
+        model, samples = self.model, self.samples
+        found = comparison.differences(model, export, run, samples.inputs)
+        measured = comparison.Measured({}, {}, 0)
+        if samples.val is not None:
+            measured = comparison.measured(model, export, run, samples.val, self.stages.at)
+        file_ms, torch_ms = comparison.latencies(model, export, run, samples.inputs)
+        return ComparedFile(
+            name=path.name,
+            runtime=run.runtime,
+            compared_on=samples.kind,
+            differences=found,
+            samples=measured.samples,
+            measures=measured.file,
+            torch_measures=measured.torch,
+            milliseconds=file_ms,
+            torch_milliseconds=torch_ms,
+        )
+
+    def _weights(self) -> Library | None:
+        """The library that loads the weights, where there is one."""
+        self.stages.begin("Writing the weights")
+        library, problem = write_weights(self.folder, self.model)
+        if problem is not None:
+            self.problems.append(problem)
+        self._add(WEIGHTS, "the weights")
+        self._add(CONFIG, "what builds the model for them")
+        if library is None:
+            return None
+        try:
+            self.compared.append(self._of_library(library))
+        except CannotConvert as error:  # the weights are there all the same
+            self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
+            return None
+        return library
+
+    def _of_library(self, library: Library) -> ComparedFile:
+        """The library's model beside ours; of detectors only that it loads: they take images, and post-process, in ways of their
+        own. Raises CannotConvert."""
+        run = library_outputs(library, self.folder)
+        found: tuple[Difference, ...] = ()
+        if self.model.task.entry.id not in DETECTORS:
+            export = Exportable(self.model.module, "inputs", "outputs", {}, lambda inputs: inputs)
+            found = comparison.differences(self.model, export, run, self.samples.inputs)
+        compared = ComparedFile(name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=found)
+        if not comparison.holds(found, 0):
+            raise CannotConvert(_differs(compared))
+        return compared
+
+    def _add(self, name: str, what: str) -> None:
+        self.files.append(written_file(self.folder / name, what))
+
+
+def _differs(compared: ComparedFile) -> Problem:
+    worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
+    lost = f", and {worst.unmatched} detections differ" if worst.unmatched else ""
+    message = (
+        f"{compared.name} does not give what the model gives: outputs differ by up to {worst.difference:.1e}{lost}."
+    )
+    return Problem("model", message, "The file was not kept. Convert into another format.")
+
+
+def _lost(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
+    """What the 8 bits cost, where that is worth saying."""
+    found = []
+    for measure in model.objective.entry.measures:
+        before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
+        if measure.percent and before is not None and after is not None and before - after > WORTH_SAYING:
+            message = f"In int8, {measure.title} falls from {100 * before:.1f} % to {100 * after:.1f} %."
+            found.append(Problem("int8", message, f"Use {ONNX}, or fp16.", "warning"))
+    return found
+
+
+def _environment() -> dict[str, str]:
+    found = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
+    for name in ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

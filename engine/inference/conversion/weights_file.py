@@ -1,0 +1,194 @@
+"""A model's weights as safetensors, with a config.json by which the library that its architecture comes from loads them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from engine.contract.job import TIMM
+from engine.contract.problems import Problem
+from engine.inference.conversion.exportable import DETECTORS
+from engine.inference.conversion.failure import CannotConvert, first_line
+from engine.inference.conversion.quiet import quietly
+from engine.inference.trained_model import TrainedModel
+from engine.models import segmentation_models, timm_models, torchvision_models
+from engine.system import paths
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+TORCHVISION, TIMM_LIBRARY, SMP = "torchvision", "timm", "segmentation_models_pytorch"
+_OF_TORCHVISION = """\
+import json
+from pathlib import Path
+
+import torchvision
+from safetensors.torch import load_file
+
+config = json.loads(Path("config.json").read_text())
+model = torchvision.models.get_model(config["architecture"], **config["arguments"])
+model.load_state_dict(load_file("model.safetensors"))
+model.eval()"""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What loads the weights: its `name` and its `code`, which runs in the folder; `load` does the same and gives the plain model."""
+
+    name: str
+    code: str
+    load: Callable[[Path], nn.Module]
+
+    @property
+    def version(self) -> str:
+        return f"{self.name} {importlib.import_module(self.name).__version__}"
+
+
+def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
+    """Writes `WEIGHTS` and `CONFIG`; what loads them, or a problem that says that only the code which builds the model can.
+
+    Raises OSError, and CannotConvert where the library does not take what was written.
+    """
+    state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
+    paths.put_into_place(folder / WEIGHTS, save(state, {"format": "pt"}))
+    library, config = _library(model)
+    told = config | _told(model)
+    paths.put_into_place(folder / CONFIG, json.dumps(told, indent=2).encode())
+    written = load_file(folder / WEIGHTS)
+    if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
+        raise CannotConvert(Problem("out", "The weights read back differ from those written.", "Check the disk."))
+    if library is None:
+        message = f"No other library builds {model.job.model}: its weights load only with the code that builds it."
+        return None, Problem("model", message, "Convert into ONNX for other programs.", "warning")
+    return library, None
+
+
+def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor]:
+    """What the library's model gives for a batch of inputs. Raises CannotConvert where it can't be loaded."""
+    try:
+        with quietly():
+            module = library.load(folder).eval()
+    except Exception as error:  # it fails in as many ways as there are models
+        message = f"{library.name} can't load the weights: {first_line(error)}"
+        raise CannotConvert(Problem("model", message, "Convert into ONNX.")) from error
+
+    @torch.inference_mode()
+    def run(inputs: Tensor) -> Tensor:
+        outputs: Any = module(inputs)
+        found: Tensor = outputs["out"] if isinstance(outputs, dict) else outputs
+        return found
+
+    return run
+
+
+def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
+    """What builds the model elsewhere, and what its config holds for that."""
+    job = model.job
+    if job.model.startswith(TIMM):
+        return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
+    if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):
+        code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
+        smp: Any = model.module
+        return Library(SMP, code, _load_smp), {**smp.config, "_model_class": type(model.module).__name__}
+    arguments = _torchvision_arguments(model)
+    config = {"library": TORCHVISION, "architecture": job.model, "arguments": arguments}
+    if arguments is None:
+        return None, {"library": "footplate", "architecture": job.model}
+    return Library(TORCHVISION, _OF_TORCHVISION, _load_torchvision), config
+
+
+def _told(model: TrainedModel) -> dict[str, Any]:
+    made_by = model.preprocessing
+    told: dict[str, Any] = {"label_names": list(model.classes)}
+    if not model.job.model.startswith(TIMM):  # whose pretrained_cfg says it
+        told |= {"mean": made_by.mean, "std": made_by.std, "image_size": model.size, "channels": model.channels}
+    return told
+
+
+def _timm_config(model: TrainedModel) -> dict[str, Any]:
+    """As timm's own `save_for_hf` writes it."""
+    from timm.models._hub import save_config_for_hf
+
+    name = model.job.model.removeprefix(TIMM)
+    given: dict[str, Any] = {
+        "mean": model.preprocessing.mean,
+        "std": model.preprocessing.std,
+        "input_size": (model.channels, model.size, model.size),
+        "crop_pct": model.size / model.resized,
+        "interpolation": "bilinear",
+        "crop_mode": "center",
+        "test_input_size": None,
+        "test_crop_pct": None,
+        "license": None,
+    }
+    sized = timm_models.sized(model.job.model, model.size)
+    with tempfile.TemporaryDirectory() as folder, quietly():
+        file = Path(folder, CONFIG)
+        save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
+        made: dict[str, Any] = json.loads(file.read_bytes())
+    return {**made, "architecture": name}
+
+
+def _timm_code(model: TrainedModel) -> str:
+    name = model.job.model.removeprefix(TIMM)
+    sized = "".join(f", {key}={value}" for key, value in timm_models.sized(model.job.model, model.size).items())
+    shape = (model.channels, model.size, model.size)
+    channels = "" if model.channels == 3 else f", in_chans={model.channels}"
+    return (
+        "import timm\n\n"
+        'model = timm.create_model("local-dir:.", pretrained=True).eval()\n'
+        "# or, by the weights alone:\n"
+        f'weights = dict(file="{WEIGHTS}", num_classes={len(model.classes)}, input_size={shape})\n'
+        f'model = timm.create_model("{name}", pretrained=True, num_classes={len(model.classes)}{channels}{sized},\n'
+        "                          pretrained_cfg_overlay=weights).eval()"
+    )
+
+
+def _load_timm(folder: Path) -> nn.Module:
+    import timm
+
+    made: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    return made
+
+
+def _load_smp(folder: Path) -> nn.Module:
+    import segmentation_models_pytorch
+
+    made: nn.Module = segmentation_models_pytorch.from_pretrained(str(folder))
+    return made
+
+
+def _load_torchvision(folder: Path) -> nn.Module:
+    from torchvision import models
+
+    config = json.loads((folder / CONFIG).read_bytes())
+    made: nn.Module = models.get_model(config["architecture"], **config["arguments"])
+    made.load_state_dict(load_file(folder / WEIGHTS))
+    return made
+
+
+def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
+    """What torchvision's builder is called with; None for models that it has not, or has only for coloured images."""
+    job, classes = model.job, len(model.classes)
+    if model.channels != 3:
+        return None
+    if job.model in torchvision_models.names():
+        given = torchvision_models.arguments(job.model, classes, model.size)
+        given |= {"init_weights": False} if job.model in torchvision_models.INCEPTION_FAMILY else {}
+        return {"weights": None, **given}
+    plain = {"weights": None, "weights_backbone": None}
+    if model.task.entry.id == "segmentation" and job.model in segmentation_models.names():
+        return {**plain, "num_classes": classes}
+    if model.task.entry.id in DETECTORS and not job.model.endswith("_light") and not job.model_is_file:
+        sides = {"min_size": model.size, "max_size": model.size}
+        statistics = {"image_mean": model.preprocessing.mean, "image_std": model.preprocessing.std}
+        fixed = {} if job.model.startswith("ssd") else {**sides, **statistics}
+        return {**plain, "num_classes": classes + 1, **fixed}
+    return None

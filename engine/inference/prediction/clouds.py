@@ -1,0 +1,96 @@
+"""Point clouds with a predicted class per point, everything else in them as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.unlabelled_clouds import UnlabelledClouds
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.point_clouds import LABELS, is_las, read_head
+from engine.data.splits import Labels
+from engine.inference.sweep import sweep
+from engine.inference.trained_model import TrainedModel
+from engine.system.regular_files import open_regular
+from engine.tasks.predictions import PointClasses, PointScores
+
+NEVER = 0
+"""ASPRS's class of a point that was never classified."""
+MOST_LEGACY = 31
+"""The largest class that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
+EXTRA = "predicted"
+"""The dimension of classes that a LAS file's own can't hold."""
+LABEL = "label"
+"""The property of a PLY file's points that had none."""
+
+
+def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
+    """The class of each point of a file: each point goes through the model once. Raises UnreadableImage."""
+    samples = UnlabelledClouds(file, model.preprocessing, model.job.points)
+    count = read_head(file).points
+    numbers, probability = np.full(count, NO_CLASS, np.uint8), np.zeros(count, np.float32)
+    failed: list[str] = []
+    for swept in sweep(model, samples, batch_size=batch_size, on_unreadable=lambda path, reason: failed.append(reason)):
+        for sample, output in zip(swept.samples.tolist(), swept.outputs.cpu(), strict=True):
+            scores = model.objective.scores(output, 0)
+            assert isinstance(scores, PointScores)
+            best = scores.probabilities.max(0)
+            rows, own = samples.points_of(sample)
+            numbers[rows[own]] = best.indices.numpy()[own]
+            probability[rows[own]] = best.values.numpy()[own]
+    if failed:
+        raise UnreadableImage(file, failed[0])
+    return PointClasses(classes=model.classes, numbers=numbers, probability=probability)
+
+
+def write_cloud(source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
+    """Writes the cloud of `source`, whose points have the classes `found`, of which `values` stand for each; none of a run that did not
+    keep them, where the numbers of the classes do. Raises OSError, and what a reader raises."""
+    meaning = np.array(values or range(len(found.classes)), np.int64)
+    known = found.numbers != NO_CLASS
+    labels = np.where(known, meaning[np.where(known, found.numbers, 0)], NEVER if is_las(source) else -1)
+    (_write_las if is_las(source) else _write_ply)(source, target, labels)
+
+
+def _write_las(source: str, target: Path, labels: Labels) -> None:
+    """In the file's own classification, or where that can't hold them in a dimension "predicted"."""
+    import laspy
+
+    with open_regular(source) as stream:
+        cloud = laspy.read(stream, closefd=False)
+    if cloud.header.point_format.id < 6 and labels.max(initial=0) > MOST_LEGACY:
+        cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA, np.uint8, "Predicted class"))
+        cloud[EXTRA] = labels.astype(np.uint8)
+    else:
+        cloud.classification = labels.astype(np.uint8)
+    with target.open("wb") as written:
+        cloud.write(written, do_compress=source.lower().endswith(".laz"))
+
+
+def _write_ply(source: str, target: Path, labels: Labels) -> None:
+    """In the property that held labels, in its own type, or in a new one."""
+    from plyfile import PlyData, PlyElement
+
+    with open_regular(source) as stream:
+        cloud = PlyData.read(stream, mmap=False)
+    elements = []
+    for element in cloud.elements:
+        if element.name != "vertex":
+            elements.append(element)
+            continue
+        points = element.data
+        names = {name.lower(): name for name in reversed(points.dtype.names)}
+        name = next((names[each] for each in LABELS if each in names), None)
+        if name is None:
+            name = LABEL
+            wider = np.empty(len(points), [*((each, points.dtype[each]) for each in points.dtype.names), (name, "<i4")])
+            for each in points.dtype.names:
+                wider[each] = points[each]
+            points = wider
+        points[name] = labels.astype(points.dtype[name])
+        elements.append(PlyElement.describe(points, "vertex", comments=element.comments))
+    PlyData(
+        elements, text=cloud.text, byte_order=cloud.byte_order, comments=cloud.comments, obj_info=cloud.obj_info
+    ).write(str(target))

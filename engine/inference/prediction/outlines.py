@@ -1,0 +1,89 @@
+"""The pixels of instances as COCO and YOLO keep them: packed run lengths, and polygons."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.data.decoding.outlines import Window
+
+Outlines = tuple[tuple[float, ...], ...]
+
+
+def packed_runs(window: Window, height: int, width: int) -> str:
+    """The pixels in an image of that size as COCO's compressed RLE: run lengths down one column after another, first those out of the
+    mask, in the text of cocoapi's `rleToString` (maskApi.c)."""
+    tall = len(window.pixels)
+    column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
+    # Each row of the padded array has the ends of the runs of a column, which are moved to where they lie in the image.
+    which, where = np.divmod(column, tall + 2)
+    edges = (window.left + which) * height + window.top + where
+    begins, ends = edges[::2], edges[1::2]
+    apart = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)
+    begins, ends = (
+        begins[np.append(True, apart[:-1])] if len(begins) else begins,
+        ends[apart],
+    )  # those that go on at the next top
+    bounds = np.stack([begins, ends], 1).ravel()
+    counts = np.diff(np.concatenate([[0], bounds, [height * width]]))
+    if counts[-1] == 0:
+        counts = counts[:-1]
+    return _packed(counts.tolist())
+
+
+def _packed(counts: list[int]) -> str:
+    text = bytearray()
+    for index, count in enumerate(counts):
+        value = count - counts[index - 2] if index > 2 else count
+        more = True
+        while more:
+            bits = value & 0x1F
+            value >>= 5
+            more = value != -1 if bits & 0x10 else value != 0
+            text.append((bits | (0x20 if more else 0)) + 48)
+    return text.decode()
+
+
+def polygons(window: Window) -> Outlines:
+    """The outer edges of each connected part of the pixels, along the pixels' sides, x and y in turn in pixels of the image."""
+    from scipy.ndimage import find_objects, label
+
+    parts, _ = label(window.pixels)
+    found: list[tuple[float, ...]] = []
+    for number, where in enumerate(find_objects(parts), 1):
+        top, left = where[0].start + window.top, where[1].start + window.left
+        points = _around(parts[where] == number) + np.array([left, top])
+        found.append(tuple(points.astype(float).ravel().tolist()))
+    return tuple(found)
+
+
+def _around(pixels: np.ndarray) -> np.ndarray:
+    """The corners of the outer edge of a connected part, int64 [k, 2] of x and y, clockwise: its edges are walked with the part on
+    the right-hand side, and at corners where only a diagonal leads on the way turns right, so that it stays with the part."""
+    there = np.pad(pixels, 1)
+    x, y = int(np.flatnonzero(pixels[0])[0]), 0
+    start, heading = (x, y), 0
+    corners = [start]
+    while True:
+        right, down = _STEPS[heading]
+        x, y = x + right, y + down
+        turned = next(
+            turn for turn in (1, 0, 3) if _inside(there, x, y, (heading + turn) % 4)
+        )  # right, straight on, left
+        heading = (heading + turned) % 4
+        if (x, y) == start and heading == 0:
+            return np.array(corners, np.int64)
+        if turned:
+            corners.append((x, y))
+
+
+_STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""Right, down, left and up."""
+
+
+def _inside(there: np.ndarray, x: int, y: int, heading: int) -> bool:
+    """Whether the pixel on the right-hand side of the edge from the corner (x, y) on is of the part, and that on the left is not."""
+    on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
+    on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
+    return bool(there[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(
+        there[y + 1 + on_left[1], x + 1 + on_left[0]]
+    )

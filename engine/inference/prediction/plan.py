@@ -1,0 +1,108 @@
+"""What the workers of an order find in its work folder besides the order itself, and what they leave there of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from engine.contract.inference.prediction import PredictOrder
+from engine.contract.legend import LegendEntry
+from engine.data.files import Files, Listing
+from engine.data.splits import Labels
+from engine.inference.prediction.sources import Kind, Sources
+from engine.system import paths
+
+_PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
+LOCK = "lock"
+"""What the process holds that writes into the folder."""
+_FILES, _NAMES, _TODO = "files", "names", "todo.npy"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The `kind` of the sources, how many samples they are, and how often the work was started, this time included."""
+
+    kind: Kind
+    samples: int
+    start: int
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a summary tells of the model, which only those know that load it."""
+
+    classes: tuple[str, ...]
+    sha256: str
+    legend: tuple[LegendEntry, ...]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose results a folder holds: those of the `order`, with the checkpoint of that hash, for sources of that identity."""
+
+    order: PredictOrder
+    sha256: str
+    sources: str
+
+    @classmethod
+    def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> State:
+        """The devices, and what goes through them at once, change no result."""
+        return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
+
+
+class PlanFolder:
+    """A work folder's files. Raises OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
+        """Writes what the workers are to do: the samples of those numbers."""
+        for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
+            paths.put_into_place(self.folder / name, Listing.of("", list(files)).names)
+        with (self.folder / _TODO).open("wb") as stream:
+            np.save(stream, todo, allow_pickle=False)
+        paths.put_into_place(self.folder / _PLAN, msgspec.json.encode(plan))
+
+    def plan(self) -> Plan:
+        return msgspec.json.decode((self.folder / _PLAN).read_bytes(), type=Plan)
+
+    def sources(self) -> Sources:
+        return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
+
+    def todo(self) -> Labels:
+        """The numbers of the samples that are not done, int64 [n]."""
+        with (self.folder / _TODO).open("rb") as stream:
+            todo: Labels = np.load(stream, allow_pickle=False)
+        return todo
+
+    def put_model(self, facts: ModelFacts) -> None:
+        paths.put_into_place(self.folder / _MODEL, msgspec.json.encode(facts))
+
+    def model(self) -> ModelFacts:
+        return msgspec.json.decode((self.folder / _MODEL).read_bytes(), type=ModelFacts)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a worker has told of the model."""
+        return (self.folder / _MODEL).is_file()
+
+    def put_state(self, state: State) -> None:
+        paths.put_into_place(self.folder / _STATE, msgspec.json.encode(state))
+
+    def state(self) -> State | None:
+        """None of a folder that is new, and of what is no state."""
+        try:
+            return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def clear(self) -> None:
+        """Deletes all but the state and the lock."""
+        for path in self.folder.iterdir():
+            if path.name not in (_STATE, LOCK):
+                path.unlink(missing_ok=True)
+
+    def _names(self, name: str) -> Files:
+        content = (self.folder / name).read_bytes()
+        return Files.of([Listing("", content, content.count(b"\0"))])

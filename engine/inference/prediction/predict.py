@@ -1,0 +1,240 @@
+"""An order for predictions, from what it may be wrong with to its summary."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from engine.contract.inference.messages import Progress
+from engine.contract.inference.prediction import (
+    CAMERA,
+    PREDICTED,
+    PREDICTIONS_FILE,
+    TILED,
+    Predicted,
+    PredictOrder,
+    formats_of,
+)
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.data.splits import shown
+from engine.inference.devices import Say, on_devices
+from engine.inference.prediction import joining
+from engine.inference.prediction.journal import WORK_FOLDER, Done
+from engine.inference.prediction.own_samples import own_samples
+from engine.inference.prediction.plan import LOCK, Plan, PlanFolder, State
+from engine.inference.prediction.sources import Kind, Sources, list_sources
+from engine.inference.prediction.work import cannot_write
+from engine.inference.run import Run
+from engine.inference.trained_model import CannotLoad, checkpoint_path
+from engine.inference.video import is_video
+from engine.runs.folder import RunFolder
+from engine.system import file_locks, paths
+from engine.tasks import TASKS
+
+MOST_OVERLAP = 0.9
+LEAST_TILE = 16
+
+
+def predict(order: PredictOrder, say: Say) -> Path:
+    """Does it, and gives the path of the `Predicted`. What an equal order left half done is continued; what one has done is left as it
+    is. Raises CannotLoad."""
+    run = Run(order.run)
+    checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
+    order = structs.replace(order, paths=tuple(map(_absolute, order.paths)), out=os.path.abspath(order.out))
+    problems = _problems(order, run.job)
+    try:
+        sources = list_sources(order.paths, _kind(run.job, run.folder), order.out)
+        problems += _of_videos(order, sources)
+    except CannotLoad as error:
+        problems += error.problems
+    if problems:
+        raise CannotLoad(*problems)
+    try:
+        with checkpoint.open("rb") as stream:
+            state = State.of(order, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
+    except OSError as error:
+        raise CannotLoad(
+            Problem("checkpoint", f"{checkpoint} can't be read: {error.strerror}.", "Check the path.")
+        ) from error
+    out = Path(order.out)
+    try:
+        folder = _own(out, state)
+        with _alone(folder.folder, out):
+            return _done(order, run, sources, state, folder=folder, say=say)
+    except OSError as error:
+        raise CannotLoad(cannot_write(out, error)) from error
+
+
+def _done(order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, say: Say) -> Path:
+    result = Path(order.out, PREDICTIONS_FILE)
+    if folder.state() == state and result.is_file():
+        with suppress(OSError, msgspec.DecodeError):
+            PREDICTED.decode(result.read_bytes())
+            return result
+    folder.put_state(state)
+    begun, rate = time.monotonic(), _Rate(say)
+    done = _work(order, run, sources, folder, rate.take)
+    model = folder.model()
+    summary, files = joining.join(order, run.job.task, model.classes, done)
+    if not summary.predicted:
+        first = summary.skipped[0]
+        message = f"None of the files can be read. The first, {first.path}: {first.reason}."
+        folder.clear()
+        raise CannotLoad(Problem("paths", message, "Choose other files."))
+    predicted = Predicted(
+        run=str(run.folder),
+        checkpoint=checkpoint_path(RunFolder(run.folder), order.checkpoint).name,
+        sha256=model.sha256,
+        task=run.job.task,
+        classes=model.classes,
+        legend=model.legend,
+        order=order,
+        samples=summary.samples,
+        predicted=summary.predicted,
+        skipped_count=summary.skipped_count,
+        skipped=tuple(summary.skipped),
+        files=tuple(files),
+        class_counts=summary.class_counts,
+        seconds=time.monotonic() - begun,
+        images_per_second=rate.last,
+        rows=tuple(summary.rows),
+        finished_at=time.time(),
+    )
+    paths.put_into_place(result, msgspec.json.encode(predicted))
+    folder.clear()
+    return result
+
+
+def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, say: Say) -> Done:
+    """Has the workers do what is left to do; all that is done then."""
+    count = _count(sources, run.job)
+    done = Done(folder.folder, count)
+    todo = np.flatnonzero(~done.samples)
+    if not len(todo) and folder.has_model:
+        return done
+    folder.put_plan(Plan(kind=sources.kind, samples=count, start=done.starts + 1), sources, todo)
+    what = f"Predicting for the {len(todo):,} left of {count:,}" if len(todo) < count else "Predicting"
+    on_devices(order, folder.folder, "engine.inference.prediction.work:work", say, total=len(todo), what=what)
+    return Done(folder.folder, count)
+
+
+class _Rate:
+    """Passes progress on, and keeps how fast it last was."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self.last: float | None = None
+
+    def take(self, message: Progress) -> None:
+        self.last = message.images_per_second or self.last
+        self._say(message)
+
+
+def _absolute(path: str) -> str:
+    return path if path.startswith(CAMERA) else os.path.abspath(path)
+
+
+def _kind(job: Job, run: Path) -> Kind:
+    if job.task == "point_segmentation":
+        return "clouds"
+    planned = RunFolder(run).planned()
+    made_by = planned.preprocessing if planned is not None else None
+    return "folder" if made_by is not None and not made_by.framing else "images"
+
+
+def _count(sources: Sources, job: Job) -> int:
+    return len(own_samples(TASKS[job.task], job, sources.files[0])) if sources.kind == "folder" else len(sources.files)
+
+
+def _problems(order: PredictOrder, job: Job) -> list[Problem]:
+    """What can be told of an order by itself."""
+    found: list[Problem] = []
+    known = formats_of(job.task)
+    unknown = [name for name in order.formats if name not in known]
+    if unknown:
+        message = f"Results of this task can't be written as {', '.join(unknown)}."
+        found.append(Problem("formats", message, f"Choose among {', '.join(known)}."))
+    if order.tile is not None and job.task not in TILED:
+        found.append(Problem("tile", "This task does not look at images in tiles.", "Leave it out."))
+    if isinstance(order.tile, int) and order.tile < LEAST_TILE:
+        found.append(Problem("tile", f"A tile has at least {LEAST_TILE} px.", "Choose a larger one, or auto."))
+    if not 0 <= order.overlap <= MOST_OVERLAP:
+        found.append(Problem("overlap", f"The overlap must be from 0 to {MOST_OVERLAP}.", "0.2 is usual."))
+    if not 0 <= order.threshold <= 1:
+        found.append(Problem("threshold", "The threshold must be from 0 to 1.", "0.5 is usual."))
+    if order.max_frames is not None and order.max_frames < 1:
+        found.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
+    if order.max_frames is None and any(path.startswith(CAMERA) for path in order.paths):
+        found.append(Problem("max_frames", "A camera never ends.", "Say how many frames to take."))
+    return found
+
+
+def _of_videos(order: PredictOrder, sources: Sources) -> list[Problem]:
+    if sources.kind != "images" or importlib.util.find_spec("cv2") is not None or not any(map(is_video, sources.files)):
+        return []
+    remedy = "Install it with: pip install 'footplate[video]'"
+    return [Problem("paths", "Videos and cameras need OpenCV.", remedy)]
+
+
+def _own(out: Path, state: State) -> PlanFolder:
+    """The work folder in `out`, both made if missing. Raises CannotLoad where another's results or files are there, and OSError."""
+    shown_out = shown(str(out))
+    if out.exists() and not out.is_dir():
+        raise CannotLoad(Problem("out", f"{shown_out} is a file.", "Choose a folder."))
+    folder = PlanFolder(out / WORK_FOLDER)
+    before = folder.state() if out.is_dir() else None
+    if before is not None and before != state:
+        message = f"{shown_out} holds the results of other predictions: {_difference(before, state)}."
+        raise CannotLoad(
+            Problem("out", message, "Choose another folder, or give the same arguments as before to continue.")
+        )
+    if before is None and out.is_dir() and any(entry.name != WORK_FOLDER for entry in out.iterdir()):
+        raise CannotLoad(Problem("out", f"The folder {shown_out} is not empty.", "Choose an empty or a new folder."))
+    paths.make_folder(out)
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise CannotLoad(Problem("out", f"The folder {shown_out} can't be written to.", "Choose another folder."))
+    paths.private_folder(folder.folder)
+    return folder
+
+
+def _difference(before: State, now: State) -> str:
+    """In what two differ, in words."""
+    fields = [
+        name
+        for name in PredictOrder.__struct_fields__
+        if name != "out" and getattr(before.order, name) != getattr(now.order, name)
+    ]
+    if fields:
+        return f"they differ in {', '.join(fields)}"
+    return "the checkpoint has changed" if before.sha256 != now.sha256 else "other files are there now"
+
+
+class _alone:  # noqa: N801 - it is used as a function
+    """Has the folder for itself. Raises CannotLoad where another process has it, and OSError."""
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)
+        try:
+            taken = file_locks.take(self._descriptor)
+        except OSError as error:
+            taken = error.errno in file_locks.NOT_OFFERED
+        if not taken:
+            os.close(self._descriptor)
+            message = f"Another process is writing predictions into {shown(str(out))}."
+            raise CannotLoad(Problem("out", message, "Wait for it, or choose another folder."))
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            file_locks.give_back(self._descriptor)

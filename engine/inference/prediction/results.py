@@ -1,0 +1,259 @@
+"""One sample's prediction as files of its own and as an entry of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+from msgspec import structs
+from torch import Tensor
+
+from engine.contract.inference.prediction import OF_LINES, Format, PredictOrder, formats_of
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.tiff import ENDINGS
+from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
+from engine.data.drawing import lay_mask
+from engine.inference.placing import bands, of_band
+from engine.inference.prediction.clouds import write_cloud
+from engine.inference.prediction.journal import Entry, ObjectEntry
+from engine.inference.prediction.outlines import packed_runs, polygons
+from engine.inference.prediction.rasters import into_place, write_png, write_tiff
+from engine.inference.trained_model import TrainedModel
+from engine.system import paths
+from engine.tasks.predictions import (
+    LINE_COLOUR,
+    Labels,
+    LineScores,
+    Objects,
+    PixelScores,
+    PointClasses,
+    Prediction,
+    Raw,
+    in_shares,
+    on_lines,
+    palette,
+    shares,
+)
+
+MOST_DRAWN_PIXELS = 1 << 26
+"""Of a larger image no overlay is drawn."""
+QUALITY = 90
+"""Of the overlays' JPEGs."""
+_LEVELS = 255
+
+
+class Sample(NamedTuple):
+    """What a prediction is made for: its `number` and its `frame` in a video, whether that is its `last`; the `name` of its files,
+    without an ending; the `path` that tables have for it; its `file`, "" where it is none of its own; its height and width, `sides`;
+    and what gives its `image`, uint8 [h, w, 3], to be drawn on."""
+
+    number: int
+    name: str
+    path: str
+    file: str
+    sides: tuple[int, int]
+    image: Callable[[], Bytes]
+    frame: int = 0
+    last: bool = True
+
+
+class Results:
+    """Writes the results of an order into its folder, each file whole or not at all. Called by several threads at once."""
+
+    def __init__(
+        self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
+    ) -> None:
+        self._order = order
+        self._model = model
+        self._out = Path(order.out)
+        self._lines = model.task.entry.id in OF_LINES
+        self._draw = draw or self._write_overlay
+        self._colours = None if self._lines else palette(len(model.classes))
+
+    def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
+        """What the model's output for a sample, on the CPU, says, which was made of the input `given`. Raises OSError."""
+        model = self._model
+        scores = model.objective.scores(output, model.size)
+        if isinstance(scores, PixelScores | LineScores):
+            return self.of_maps(sample, bands(scores.probabilities, model.view(*sample.sides), *sample.sides))
+        return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
+
+    def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
+        """What is known of a sample as a whole. Raises OSError."""
+        classes, scores = found.found
+        files: dict[str, str] = {}
+        entry = self._entry(sample, found.words, classes, scores, files)
+        match found:
+            case Labels():
+                probabilities = np.round(found.probabilities.astype(np.float64), 6)
+                entry = structs.replace(entry, probabilities=tuple(probabilities.tolist()))
+            case Objects():
+                entry = structs.replace(entry, objects=self._objects(found))
+                if "yolo" in self._formats():
+                    files["yolo"] = self._write_yolo(sample, found)
+            case PointClasses():
+                files["cloud"] = self._write_cloud(sample, found)
+            case Raw():
+                if "json" in self._formats():
+                    entry = structs.replace(entry, output=found.output.tolist())
+                if "npy" in self._formats():
+                    files["npy"] = self._write_npy(sample, found)
+        if self._order.overlays:
+            drawn = None
+            if isinstance(found, Raw):
+                drawn = found.shown
+            elif not isinstance(found, Labels | PointClasses) and self._drawable(sample):
+                drawn = found.drawn(sample.image())
+            if drawn is not None:
+                files["overlays"] = self._draw(sample, drawn)
+        return entry
+
+    def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
+        """What maps of an image say that come in parts from its top to its bottom (see `placing.bands`). Raises OSError."""
+        place = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
+        formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
+        counts = np.zeros(NO_CLASS + 1, np.int64)
+        files: dict[str, str] = {}
+        overlay = self._order.overlays and self._drawable(sample)
+        with ExitStack() as stack:
+            blank = self._blank(sample, place, stack)
+            rows = self._planes(parts, counts, blank)
+            if formats != ("geotiff",) or overlay:
+                plane = np.concatenate(list(rows))
+                rows = iter([plane])
+            if "geotiff" in formats:
+                files["geotiff"] = f"masks/{sample.name}.tif"
+                write_tiff(self._out / files["geotiff"], rows, sample.sides, self._colours, place)
+            if "png" in formats:
+                files["png"] = f"masks/{sample.name}.png"
+                write_png(self._out / files["png"], plane, self._colours)
+            if overlay:
+                files["overlays"] = self._draw(sample, self._laid(sample.image(), plane))
+        if self._lines:
+            share = float(counts[1] / max(1, counts.sum()))
+            return self._entry(sample, on_lines(share), (0,) if share else (), (share,) if share else (), files)
+        found = shares(counts)
+        return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
+
+    def _planes(self, parts: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
+        """The rows of the plane to be written, uint8 [n, w]; counts the pixels of each class, or those that are on lines."""
+        first = 0
+        for part in parts:
+            if self._lines:
+                on = part[0] >= self._order.threshold
+                counts[:2] += np.array([int((~on).sum()), int(on.sum())])
+                plane: Bytes = (part[0] * _LEVELS).round().byte().numpy()
+            else:
+                plane, _ = of_band(part)
+                if blank is not None:
+                    plane[blank.blank(first, first + len(plane))] = NO_CLASS
+                counts += np.bincount(plane.ravel(), minlength=len(counts))
+            first += len(plane)
+            yield plane
+
+    def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
+        """What tells which pixels of a map have no data; None where all have, or it can't be told."""
+        if place is None or place.no_data is None or self._lines:
+            return None
+        try:
+            return stack.enter_context(open_rows(sample.file, self._model.channels, self._model.bands))
+        except Exception:  # one that is only read whole; what is broken is named by whoever decodes it
+            return None
+
+    def _laid(self, image: Bytes, plane: Bytes) -> Bytes:
+        if not self._lines:
+            return lay_mask(image, plane)
+        return lay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
+
+    def _formats(self) -> tuple[Format, ...]:
+        return self._order.formats or formats_of(self._model.task.entry.id)[:1]
+
+    def _drawable(self, sample: Sample) -> bool:
+        return sample.sides[0] * sample.sides[1] <= MOST_DRAWN_PIXELS
+
+    def _objects(self, found: Objects) -> tuple[ObjectEntry, ...]:
+        entries = []
+        for index in range(len(found)):
+            left, top, right, bottom = (round(each, 3) for each in found.boxes[index].tolist())
+            window = found.windows[index] if found.windows is not None else None
+            entries.append(
+                ObjectEntry(
+                    number=int(found.numbers[index]),
+                    score=round(float(found.scores[index]), 6),
+                    box=(left, top, right, bottom),
+                    runs=packed_runs(window, *found.size) if window is not None else "",
+                    area=float(window.pixels.sum()) if window is not None else (right - left) * (bottom - top),
+                )
+            )
+        return tuple(entries)
+
+    def _write_yolo(self, sample: Sample, found: Objects) -> str:
+        """A line for each object: its class, and its middle and sides in fractions of the image, or the points of its outline."""
+        height, width = found.size
+        text = StringIO()
+        for index, (left, top, right, bottom) in enumerate(found.boxes.astype(np.float64).tolist()):
+            values = [
+                (left + right) / 2 / width,
+                (top + bottom) / 2 / height,
+                (right - left) / width,
+                (bottom - top) / height,
+            ]
+            if found.windows is not None:
+                outlines = polygons(found.windows[index])
+                if not outlines:
+                    continue
+                longest = max(outlines, key=len)
+                values = [each / (height if number % 2 else width) for number, each in enumerate(longest)]
+            print(int(found.numbers[index]), *(f"{value:.8f}" for value in values), file=text)
+        name = f"labels/{sample.name}.txt"
+        return self._write(name, text.getvalue().encode())
+
+    def _write_cloud(self, sample: Sample, found: PointClasses) -> str:
+        name = f"clouds/{sample.name}{Path(sample.file).suffix}"
+        values = self._model.preprocessing.values
+        into_place(self._out / name, lambda part: write_cloud(sample.file, part, found, values))
+        return name
+
+    def _write_npy(self, sample: Sample, found: Raw) -> str:
+        name = f"outputs/{sample.name}.npy"
+        into_place(self._out / name, lambda part: np.save(part, found.output, allow_pickle=False))
+        return name
+
+    def _write_overlay(self, sample: Sample, drawn: Bytes) -> str:
+        jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(drawn), quality=QUALITY)
+        return self._write(f"overlays/{sample.name}.jpg", jpeg)
+
+    def _write(self, name: str, content: bytes) -> str:
+        path = self._out / name
+        paths.make_folder(path.parent)
+        paths.put_into_place(path, content)
+        return name
+
+    def _entry(
+        self,
+        sample: Sample,
+        words: str,
+        classes: tuple[int, ...],
+        scores: tuple[float, ...],
+        files: dict[str, str],
+    ) -> Entry:
+        height, width = sample.sides
+        return Entry(
+            sample=sample.number,
+            frame=sample.frame,
+            last=sample.last,
+            name=sample.name,
+            path=sample.path,
+            words=words,
+            classes=classes,
+            scores=tuple(round(score, 6) for score in scores),
+            height=height,
+            width=width,
+            files=files,
+        )

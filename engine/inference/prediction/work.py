@@ -1,0 +1,287 @@
+"""A worker's share of an order for predictions."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from engine.contract.inference.prediction import OF_OBJECTS, PredictOrder
+from engine.contract.problems import Problem
+from engine.contract.worker import WorkerSpec
+from engine.data.datasets.images import UnreadableImage
+from engine.data.datasets.samples import SampleSet
+from engine.data.datasets.unlabelled_images import UnlabelledImages
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.images import decode_pixels
+from engine.data.decoding.reading import describe_failure, open_image, quieten_pillow, read_image
+from engine.data.decoding.tiff import ENDINGS, open_to_show
+from engine.data.decoding.tiff_rows import TiffRows, open_rows
+from engine.data.splits import Labels, shown
+from engine.inference.prediction.clouds import predict_cloud
+from engine.inference.prediction.journal import Entry, Journal
+from engine.inference.prediction.noting import ChosenSamples, NotingImages
+from engine.inference.prediction.own_samples import own_samples
+from engine.inference.prediction.plan import ModelFacts, PlanFolder
+from engine.inference.prediction.results import Results, Sample
+from engine.inference.prediction.sources import Sources
+from engine.inference.prediction.writers import Writers
+from engine.inference.sweep import ALONE, sweep
+from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
+from engine.inference.trained_model import TrainedModel
+from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
+from engine.inference.worker import Share, serve
+from engine.models.base import TaskError
+from engine.system import paths
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def work(spec: WorkerSpec, channel: socket.socket) -> int:
+    return serve(spec, channel, PredictOrder, _predict)
+
+
+def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
+    folder = PlanFolder(share.folder)
+    plan = folder.plan()
+    if share.rank == 0:
+        folder.put_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
+    try:
+        with Journal(folder.folder, plan.start, share.rank) as journal:
+            worker = Predicting(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
+            {"images": worker.images, "clouds": worker.clouds, "folder": worker.own}[plan.kind]()
+    except (OSError, NoVideo) as error:
+        raise TaskError.of(cannot_write(Path(order.out), error)) from error
+
+
+def cannot_write(out: Path, error: Exception) -> Problem:
+    """Why results can't be written, and what to do."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        remedy = "Free some space, then start it again with the same arguments: it continues."
+        return Problem("out", f"The disk of {shown(str(out))} is full.", remedy)
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return Problem("out", f"The results can't be written into {shown(str(out))}: {reason}.", "Choose another folder.")
+
+
+class Predicting:
+    def __init__(
+        self,
+        order: PredictOrder,
+        model: TrainedModel,
+        share: Share,
+        journal: Journal,
+        *,
+        sources: Sources,
+        todo: Labels,
+    ) -> None:
+        self._order, self._model, self._share, self._journal = order, model, share, journal
+        self._sources, self._todo = sources, todo
+        self._batch_size = order.batch_size or model.job.batch_size
+        self._results = Results(order, model)
+        self._tile = model.size if order.tile == "auto" else order.tile
+        quieten_pillow()
+
+    def images(self) -> None:
+        """Images and videos: those that go through the model whole are shared out batch by batch, the others one by one."""
+        files = self._sources.files
+        moving = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
+        still, videos = self._todo[~moving], self._todo[moving]
+        if self._tile is None:
+            self._whole(still, shared=True)
+        else:
+            own = still[self._share.part.rank :: self._share.part.world]
+            large = np.array([self._is_large(files[number]) for number in own.tolist()], bool)
+            self._whole(own[~large], shared=False)
+            self._one_by_one(own[large], self._in_tiles)
+        self._one_by_one(videos[self._share.part.rank :: self._share.part.world], self._video)
+
+    def clouds(self) -> None:
+        self._one_by_one(self._todo[self._share.part.rank :: self._share.part.world], self._cloud)
+
+    def own(self) -> None:
+        """The samples that a task of the user's own makes of a folder."""
+        samples = own_samples(self._model.task, self._model.job, self._sources.files[0])
+        chosen = ChosenSamples(samples, self._todo)
+        with Writers(self._journal, self._share) as writers:
+            for swept in sweep(self._model, chosen, batch_size=self._batch_size, part=self._share.part):
+                some = [self._own_sample(samples, int(self._todo[index])) for index in swept.samples]
+                writers.give(self._results.of_output, some, swept.outputs.cpu(), swept.inputs.cpu())
+                self._skip(chosen.failed)
+            self._skip(chosen.failed)
+
+    def _own_sample(self, samples: SampleSet, number: int) -> Sample:
+        return Sample(number, f"{number:06}", shown(samples.path(number)), "", (0, 0), _no_image)
+
+    def _whole(self, numbers: Labels, *, shared: bool) -> None:
+        """Images made into squares, as in training."""
+        if not len(numbers):
+            return
+        files = [self._sources.files[number] for number in numbers.tolist()]
+        images = NotingImages(files, self._model, numbers)
+        part = self._share.part if shared else ALONE
+        with Writers(self._journal, self._share) as writers:
+            for swept in sweep(self._model, images, batch_size=self._batch_size, part=part):
+                some = [self._sample(int(numbers[index]), self._sides(images, index)) for index in swept.samples]
+                writers.give(self._results.of_output, some, swept.outputs.cpu(), swept.inputs)
+                self._skip(images.failed)
+            self._skip(images.failed)
+
+    def _sides(self, images: UnlabelledImages, index: int) -> tuple[int, int]:
+        """An image's height and width; of one that was cropped while it was decoded those of the square."""
+        height, width = images.sides[index].tolist()
+        return (height, width) if height else (self._model.size, self._model.size)
+
+    def _sample(self, number: int, sides: tuple[int, int]) -> Sample:
+        file = self._sources.files[number]
+        return Sample(number, self._sources.names[number], shown(file), file, sides, lambda: _to_draw_on(file))
+
+    def _one_by_one(self, numbers: Labels, predict: Callable[[int], None]) -> None:
+        for number in numbers.tolist():
+            try:
+                predict(number)
+            except UnreadableImage as error:
+                self._skip({number: error.reason})
+            else:
+                self._share.progressed(1)
+
+    def _is_large(self, file: str) -> bool:
+        assert self._tile is not None
+        try:
+            with open_rows(file, self._model.channels, self._model.bands) as rows:
+                return max(rows.sides) > self._tile
+        except (
+            Exception
+        ):  # it may be of another kind, or broken in any way: then its header tells, or whoever decodes it
+            with suppress(Exception), open_image(file) as image:
+                return max(image.size) > self._tile
+        return False
+
+    def _in_tiles(self, number: int) -> None:
+        file = self._sources.files[number]
+        with ExitStack() as stack:
+            picture: Picture
+            try:
+                rows = stack.enter_context(open_rows(file, self._model.channels, self._model.bands))
+                picture = _Rows(rows, file)
+            except Exception:  # it is of another kind; what is broken in any way is named when it is decoded
+                picture = self._decoded(file)
+            self._tiled(number, picture)
+
+    def _tiled(self, number: int, picture: Picture) -> None:
+        assert self._tile is not None
+        tiling = Tiling(self._tile, self._order.overlap, self._batch_size)
+        sample = self._sample(number, picture.sides)
+        if self._model.task.entry.id in OF_OBJECTS:
+            found = tiled_objects(self._model, picture, tiling, self._order.threshold)
+            self._journal.add(self._results.of_prediction(sample, found))
+        else:
+            self._journal.add(self._results.of_maps(sample, tiled_maps(self._model, picture, tiling)))
+
+    def _decoded(self, file: str) -> InMemory:
+        try:
+            return InMemory(decode_pixels(read_image(file), self._model.channels, self._model.bands))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            raise UnreadableImage(shown(file), describe_failure(error)) from error
+
+    def _cloud(self, number: int) -> None:
+        file = self._sources.files[number]
+        try:
+            found = predict_cloud(self._model, file, self._batch_size)
+        except UnreadableImage:
+            raise
+        except Exception as error:  # a broken file may raise nearly anything in a reader
+            raise UnreadableImage(shown(file), describe_failure(error)) from error
+        self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
+
+    def _video(self, number: int) -> None:
+        """The frames of a video or a camera, batch by batch. The last is known by the next one's lack."""
+        file, name = self._sources.files[number], self._sources.names[number]
+        try:
+            rate = rate_of(file)
+            taken = islice(frames(file, 3), self._order.max_frames)
+            overlay = Path(self._order.out, "overlays", f"{name}.mp4")
+            if self._order.overlays:
+                paths.make_folder(overlay.parent)
+            with VideoWriter(overlay, rate) as video:
+                results = Results(self._order, self._model, self._draw_into(video, overlay))
+                frame = 0
+                some = list(islice(taken, self._batch_size))
+                while some:
+                    following = list(islice(taken, self._batch_size))
+                    self._frames(results, number, some, frame, ended=not following)
+                    frame += len(some)
+                    some = following
+        except NoVideo as error:
+            raise UnreadableImage(shown(file), str(error)) from error
+
+    def _draw_into(self, video: VideoWriter, path: Path) -> Callable[[Sample, Bytes], str]:
+        def draw(_: Sample, drawn: Bytes) -> str:
+            video.add(drawn)
+            return f"overlays/{path.name}"
+
+        return draw
+
+    def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
+        file, name = self._sources.files[number], self._sources.names[number]
+        channels = self._model.channels
+        given = [image if channels == 3 else image.mean(2).round().astype(np.uint8) for image in images]
+        try:
+            inputs = self._model.inputs(given)
+        except ValueError as error:
+            raise NoVideo(str(error)) from error
+        entries = []
+        for index, output in enumerate(self._model.outputs(inputs).cpu()):
+            image = images[index]
+            frame = first + index
+            sample = Sample(
+                number,
+                f"{name}/{frame:06}",
+                f"{shown(file)}#{frame}",
+                "",
+                image.shape[:2],
+                lambda image=image: image,  # type: ignore[misc]
+                frame,
+                ended and index == len(images) - 1,
+            )
+            entries.append(results.of_output(sample, output, inputs[index]))
+        self._journal.add(*entries)
+
+    def _skip(self, failed: dict[int, str]) -> None:
+        """Notes samples that can't be read, and forgets them."""
+        while failed:
+            number, reason = failed.popitem()
+            path = shown(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
+            self._journal.add(Entry(sample=number, path=path, skipped=reason))
+            self._share.skip(path, reason)
+            self._share.progressed(1)
+
+
+class _Rows:
+    """A TIFF read by rows. Raises UnreadableImage where it is broken."""
+
+    def __init__(self, rows: TiffRows, file: str) -> None:
+        self._rows, self._file = rows, file
+        self.sides = rows.sides
+
+    def rows(self, first: int, last: int) -> Bytes:
+        try:
+            return self._rows.rows(first, last)
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            raise UnreadableImage(shown(self._file), describe_failure(error)) from error
+
+
+def _to_draw_on(file: str) -> Bytes:
+    """An image as people see it, uint8 [h, w, 3]."""
+    if not file.lower().endswith(ENDINGS):
+        return decode_pixels(read_image(file), 3)
+    with open_to_show(file) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def _no_image() -> Bytes:
+    raise AssertionError("nothing is drawn on a sample that is no file")

@@ -1,0 +1,150 @@
+"""Which layers of a model tensor parallelism divides, and how (Shoeybi et al. 2019, Megatron-LM).
+
+Of two linear layers with only elementwise ones between them, the first is divided by columns and the second by rows: each rank
+computes its share of the hidden units, and one sum over the ranks makes the second's output whole. Of attention whose queries,
+keys and values are made by one weight, each rank computes its share of the heads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn import functional
+
+from engine.optim.shards import packed
+
+_ELEMENTWISE = (
+    nn.Identity, nn.Dropout, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
+    nn.Hardswish, nn.Hardsigmoid,
+)  # fmt: skip
+_LEAST_INPUTS = 8
+"""Layers with fewer input features, as the one that makes Swin V2's position biases, are not worth a sum over the ranks."""
+
+
+class LayerPair(NamedTuple):
+    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks, with the `dropouts` between them and all `elementwise`
+    layers of their row. What is divided of each are its own parameters.
+
+    `units` is what must be divisible by the number of ranks: hidden units, or heads. `attention` is the module whose heads
+    they are, None for an MLP.
+    """
+
+    first: nn.Linear | nn.MultiheadAttention
+    second: nn.Linear
+    units: int
+    dropouts: tuple[nn.Dropout, ...] = ()
+    elementwise: tuple[nn.Module, ...] = ()
+    attention: Any = None
+
+
+def layer_pairs(model: nn.Module) -> list[LayerPair]:
+    """All that can be divided in `model`: MLPs that are rows of a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG),
+    the attention of torchvision's ViT, timm's `Mlp` and `Attention`. What shares a weight with another layer is left out."""
+    users = Counter(own for module in model.modules() for own in module.parameters(recurse=False))
+    found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
+    return [pair for pair in found.values() if all(users[own] == 1 for own in divided_parameters([pair]))]
+
+
+def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
+    """The parameters of `pairs`, the second's biases included, which stay whole."""
+    return [own for pair in pairs for half in pair[:2] for own in half.parameters(recurse=False)]
+
+
+def _pairs_of(module: Any) -> Iterator[LayerPair]:
+    """Those that `module` is made of itself."""
+    if isinstance(module, nn.Sequential):
+        yield from _pairs_in_row(list(module))
+    elif _is(module, "timm.layers.mlp.Mlp"):
+        yield from _pairs_in_row([module.fc1, module.act, module.drop1, module.norm, module.fc2])
+    elif _is(module, "timm.layers.attention.Attention"):
+        # Parameters of one head that serve all of them would get gradients from some of the heads alone.
+        beside = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
+        if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in beside):
+            yield LayerPair(module.qkv, module.proj, module.num_heads, attention=module)
+    elif _is(module, "torchvision.models.vision_transformer.EncoderBlock") and not module.self_attention.dropout:
+        attention = module.self_attention
+        yield LayerPair(attention, attention.out_proj, attention.num_heads, attention=attention)
+
+
+def _is(module: nn.Module, name: str) -> bool:
+    """Whether `module` is of the class of this name, which so need not be imported."""
+    return f"{type(module).__module__}.{type(module).__qualname__}" == name
+
+
+def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
+    """The pairs of linear layers in `row` with elementwise layers alone between them; each layer is in one of them."""
+    elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
+    first: nn.Linear | None = None
+    between: list[nn.Module] = []
+    for module in row:
+        if type(module) is nn.Linear and first is not None and between:
+            dropouts = tuple(each for each in between if isinstance(each, nn.Dropout))
+            yield LayerPair(first, module, first.out_features, dropouts, elementwise)
+            first = None
+        elif type(module) is nn.Linear:
+            first, between = (module if module.in_features >= _LEAST_INPUTS else None), []
+        elif type(module) in _ELEMENTWISE:
+            between.append(module)
+        else:
+            first = None
+
+
+def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
+    """Divides each of `pairs`, which the number of ranks of the 1-dimensional `mesh` must divide, in place."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    ranks, rank = mesh.size(), mesh.get_local_rank()
+    for pair in pairs:
+        if pair.attention is not None:
+            for own in pair.first.parameters(recurse=False):
+                own.data = packed(own.data, ranks)
+            pair.attention.num_heads //= ranks
+        for layer in pair.elementwise:
+            layer.inplace = False  # type: ignore[assignment] # autograd refuses to change what comes out of a DTensor
+        for dropout in pair.dropouts:
+            dropout.__class__ = _SharedDropout
+            dropout.ranks, dropout.rank = ranks, rank  # type: ignore[assignment]
+        if isinstance(pair.first, nn.MultiheadAttention):
+            pair.first.__class__ = _SharedAttention
+            for name, own in list(pair.first.named_parameters(recurse=False)):
+                pair.first.register_parameter(name, nn.Parameter(distribute_tensor(own.data, mesh, [Shard(0)])))
+        else:
+            parallelize_module(pair.first, mesh, ColwiseParallel())
+            if pair.attention is not None:
+                pair.attention.attn_dim //= ranks
+        parallelize_module(pair.second, mesh, RowwiseParallel())
+
+
+class _SharedAttention(nn.MultiheadAttention):
+    """Self-attention of this rank's share of the heads, as torchvision's ViT calls it: [batch, tokens, channels], without
+    masks, dropout or the weights of the attention."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
+        from torch.distributed.tensor import DTensor, Replicate
+
+        weight: Any = self.in_proj_weight
+        tokens: Any = DTensor.from_local(query, weight.device_mesh, [Replicate()], run_check=False)
+        made = functional.linear(tokens, weight, self.in_proj_bias).to_local()  # type: ignore[attr-defined]
+        queries, keys, values = made.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(queries, keys, values)
+        return self.out_proj(attended.transpose(1, 2).flatten(2)), None
+
+
+class _SharedDropout(nn.Dropout):
+    """Dropout of this rank's share of the last dimension. All ranks draw the mask of the whole from the same random numbers,
+    so that it is a single device's."""
+
+    ranks: int
+    rank: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p:
+            return x
+        whole = torch.ones(*x.shape[:-1], self.ranks * x.shape[-1], dtype=x.dtype, device=x.device)
+        return x * functional.dropout(whole, self.p).chunk(self.ranks, -1)[self.rank]

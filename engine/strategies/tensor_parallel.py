@@ -1,0 +1,151 @@
+"""Layers are divided among the devices, which compute each of them together (tensor parallelism)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.events import LogLine
+from engine.optim.shards import PACKED_FOR, own_part
+from engine.strategies.base import StepResult, StrategyError
+from engine.strategies.fsdp import FullySharded
+from engine.strategies.gradients import broadcast
+from engine.strategies.layer_split import LayerPair, divide, divided_parameters, layer_pairs
+from engine.strategies.rank_times import ShardProfiler
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+
+    from engine.data.loading.base_loader import Batch
+    from engine.optim.optimizer_step import OptimizerStep
+
+
+class _UnrecordedProfiler(ShardProfiler):
+    """Ranks that compute every layer together cannot wait for each other long enough to be told of."""
+
+    records = False
+
+
+class TensorParallel(FullySharded):
+    """The ranks of a group see the same images, and each computes its share of every layer of `layer_pairs`.
+
+    What is not divided is the same on all ranks of a group, which compute it alike and draw the same random numbers. Its
+    gradients are the group's first rank's, since kernels of GPUs that add in any order would let the copies drift apart.
+
+    Along the other dimensions of the mesh it is FullySharded: with one rank to shard over, that leaves the parameters whole.
+    BatchNorm's statistics are of what a group sees.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="tp",
+        title="Tensor parallel",
+        summary="Linear layers and attention heads are divided among the devices, which see the same images.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=False,
+        cuts_model=False,
+        splits_layers=True,
+    )
+    profiles = _UnrecordedProfiler
+
+    def _divide(self, model: nn.Module) -> None:
+        ranks = self.dims.tensor
+        pairs = [pair for pair in layer_pairs(model) if pair.units % ranks == 0]
+        if not pairs:
+            raise StrategyError(
+                f"This model has no layers that {self.entry.title} can divide among {ranks} devices: linear layers with "
+                f"only an activation between them, whose hidden units {ranks} divides, or attention heads. Choose another "
+                "strategy, or a ViT, Swin or ConvNeXt."
+            )
+        self._tell_of(pairs, model)
+        divide(pairs, self.mesh_of_ranks["tensor"])
+        named = {own: name for name, own in model.named_parameters()}
+        self._divided = {named[own] for own in divided_parameters(pairs)}
+        heads = [pair.first for pair in pairs if pair.attention is not None]
+        self._packed = {named[own] for first in heads for own in first.parameters(recurse=False)}
+        # That is added once, and is whole on every rank.
+        self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
+
+    def _shard(self, model: nn.Module) -> list[FSDPModule]:
+        groups = super()._shard(model)
+        for name, parameter in model.named_parameters():
+            if name in self._packed:
+                setattr(parameter, PACKED_FOR, self.dims.tensor)
+        return groups
+
+    def _tell_of(self, pairs: Sequence[LayerPair], model: nn.Module) -> None:
+        heads = sum(pair.attention is not None for pair in pairs)
+        shared = sum(own.numel() for own in divided_parameters(pairs))
+        share = 100 * shared / sum(own.numel() for own in model.parameters())
+        what = f"{len(pairs) - heads} MLPs and the heads of {heads} attention layers"
+        text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f} % of the parameters"
+        self.remarks.append(LogLine(text=text))
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        if self.coordinate.tensor == 0:
+            return frozenset()
+        return frozenset(name for name, _ in self.parameters() if name not in self._divided)
+
+    def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
+        result = super().forward_backward(batch, optimizer_step)
+        return result if self.counts else StepResult(None, None, None)
+
+    def _join_gradients(self) -> None:
+        super()._join_gradients()
+        gradients = [
+            own_part(parameter.grad)
+            for name, parameter in self.parameters()
+            if name not in self._divided and parameter.grad is not None
+        ]
+        broadcast(gradients, self.spec.rank - self.coordinate.tensor, self.mesh_of_ranks.get_group("tensor"))
+
+    def sum_over_shards(self, value: Tensor) -> Tensor:
+        total = super().sum_over_shards(value).to(self.device)
+        dist.all_reduce(total, group=self.mesh_of_ranks.get_group("tensor"))
+        return total.to(value.device)
+
+
+class ReplicatedTensorParallel(TensorParallel):
+    """Groups side by side, each with its share of every batch, whose gradients are added up at every step."""
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="ddp_tp",
+        title="Hybrid: DDP x tensor parallel",
+        summary="Several replicas of the model, each with its layers divided among its devices.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=4,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=True,
+        cuts_model=False,
+        splits_layers=True,
+        replicates=True,
+        fields=("replicas",),
+    )
+
+
+class ShardedTensorParallel(TensorParallel):
+    """Groups that take shares of every batch, over which each rank's parts of the parameters are sharded once more."""
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="fsdp_tp",
+        title="Hybrid: FSDP x tensor parallel",
+        summary="Layers are divided among the devices of a group, and all parameters sharded over the groups.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=4,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=True,
+        cuts_model=False,
+        shards=True,
+        splits_layers=True,
+        replicates=True,
+        fields=("replicas", "shard_precision"),
+    )

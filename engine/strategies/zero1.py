@@ -1,0 +1,90 @@
+"""DDP with the optimizer's state divided among the ranks (ZeRO stage 1)."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from engine.contract.catalogue import StrategyEntry
+from engine.strategies.base import ResolvedJob, StepResult
+from engine.strategies.ddp import DataParallelProcesses
+from engine.strategies.gradients import broadcast
+from engine.strategies.rank_times import HostTimer
+
+if TYPE_CHECKING:
+    from engine.data.loading.base_loader import Batch
+    from engine.optim.optimizer_step import OptimizerStep
+    from engine.tasks.base import Objective
+
+
+class ShardedOptimizer(DataParallelProcesses):
+    """DDP in which each parameter has one rank that updates it and gives it to the others (Rajbhandari et al. 2020, ZeRO).
+
+    Only that rank keeps the parameter's optimizer state and its moving average, so that both take a share of the memory
+    that they take under DDP. Parameters are not cut: an optimizer that looks at whole ones, as LAMB, is the same, and the
+    memory of a rank is at least what the largest parameter needs. Gradients are joined as DDP does, whole on every rank.
+    """
+
+    entry: ClassVar[StrategyEntry] = StrategyEntry(
+        id="zero1",
+        title="DDP, sharded optimizer (ZeRO-1)",
+        summary="DistributedDataParallel in which each device keeps a share of the optimizer's state.",
+        device_kinds=("cuda", "cpu"),
+        min_devices=2,
+        max_devices=None,
+        process_per_device=True,
+        splits_batch=True,
+        cuts_model=False,
+        fields=DataParallelProcesses.entry.fields,
+    )
+
+    def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        super().wrap(model, objective, shape, resolved)
+        trained = super().parameters()
+        self._updated: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
+        """The parameters that each rank updates."""
+        for named, rank in zip(trained, owners([own.numel() for _, own in trained], self.spec.world_size), strict=True):
+            self._updated[rank].append(named)
+
+    def parameters(self) -> list[tuple[str, nn.Parameter]]:
+        return self._updated[self.spec.rank]
+
+    def buffers(self) -> list[tuple[str, Tensor]]:
+        return super().buffers() if self.spec.rank == 0 else []
+
+    @property
+    def state_ranks(self) -> int:
+        return self.spec.world_size
+
+    def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        self.model.zero_grad()  # also of what other ranks update
+        return super().step(batch, optimizer_step)
+
+    def share_updates(self) -> None:
+        self.profiler.mark("optimizer")
+        for rank, named in enumerate(self._updated):
+            begun = time.perf_counter()
+            broadcast([parameter for _, parameter in named], rank, dist.group.WORLD)
+            if isinstance(self.profiler.timer, HostTimer):
+                self.profiler.timer.stood_since(begun)
+        self.profiler.mark("communication")
+
+    def sum_over_shards(self, value: Tensor) -> Tensor:
+        summed = value.to(self.device, copy=True)
+        dist.all_reduce(summed)
+        return summed.to(value.device)
+
+
+def owners(sizes: Sequence[int], ranks: int) -> list[int]:
+    """The rank of each parameter of these `sizes`: from the largest on, each goes to the rank that has the least so far."""
+    loads = [(0, rank) for rank in range(ranks)]
+    found = [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        load, found[index] = loads[0]
+        heapq.heapreplace(loads, (load + sizes[index], found[index]))
+    return found

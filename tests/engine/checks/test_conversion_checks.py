@@ -1,0 +1,69 @@
+"""What a job can be converted into is said before any time is spent on it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.checks import conversion_checks
+from engine.checks.conversion_checks import conversion_problems, convertible, out_problems, takes_any_size
+from engine.contract.catalogue import load_catalogue
+from engine.contract.inference.conversion import OnnxOptions
+from engine.contract.job import Job
+
+CATALOGUE = load_catalogue()
+
+
+def fields(job: Job, **options: object) -> list[str]:
+    found = conversion_problems(job, "onnx", OnnxOptions(**options), CATALOGUE)  # type: ignore[arg-type]
+    return [problem.field for problem in found if problem.severity == "error"]
+
+
+def test_that_every_listed_model_is_worth_trying() -> None:
+    for model in CATALOGUE.models:
+        told = convertible(Job(task=model.task, model=model.id), CATALOGUE)
+        assert told == {"onnx": [], "safetensors": []}
+
+
+def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion_checks, "PACKAGES", ("onnx", "no_such_package"))
+    job = Job(task="detection", model="fasterrcnn_mobilenet_light")
+    assert fields(job, dynamic_size=True, int8=True, opset=12) == ["to", "opset", "dynamic_size", "int8"]
+    problem = conversion_problems(job, "onnx", OnnxOptions(), CATALOGUE)[0]
+    assert problem.message.endswith("no_such_package.")
+    assert problem.remedy == 'Run: pip install "footplate[convert]"'
+
+
+def test_that_pixelwise_convolutions_take_any_size() -> None:
+    assert takes_any_size(Job(task="segmentation", model="unet"), CATALOGUE)
+    assert not takes_any_size(Job(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
+    assert not takes_any_size(Job(task="classification", model="vit_b_16"), CATALOGUE)
+
+
+def test_that_a_file_of_ones_own_is_warned_of() -> None:
+    (problem,) = convertible(Job(model="own.py"), CATALOGUE)["safetensors"]
+    assert (problem.field, problem.severity) == ("model", "warning")
+
+
+def test_that_a_target_must_be_new_or_empty(tmp_path: Path) -> None:
+    assert not out_problems(str(tmp_path / "new" / "folder"), packed=False)
+    assert not out_problems(str(tmp_path), packed=False)
+    (tmp_path / "other.txt").write_text("of somebody")
+    (problem,) = out_problems(str(tmp_path), packed=False)
+    assert problem.message == f"{tmp_path} holds other files."
+    (problem,) = out_problems(str(tmp_path / "other.txt"), packed=False)
+    assert problem.message.endswith("exists already.")
+    (problem,) = out_problems(str(tmp_path / "model"), packed=True)
+    assert problem.remedy == "Choose a name that ends in .zip."
+    (problem,) = out_problems(str(tmp_path / "other.txt" / "folder"), packed=False)
+    assert problem.message.startswith("You may not write")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_that_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    (problem,) = out_problems(str(tmp_path / "new"), packed=False)
+    tmp_path.chmod(0o700)
+    assert problem.field == "out"

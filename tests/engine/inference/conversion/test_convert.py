@@ -1,0 +1,208 @@
+"""A run's model converted: what is written gives what the model gives, in the programs that read it and without Footplate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from PIL import Image
+
+from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertOrder, read_converted
+from engine.contract.inference.messages import Progress
+from engine.inference.conversion.convert import convert
+from engine.inference.trained_model import CannotLoad, load
+from engine.runs.folder import RunFolder
+from tests.support.consent import agreed
+from tests.support.trained_runs import Trained, train
+from tests.support.worker_group import Forker
+
+Trainer = Callable[[str], Trained]
+
+
+def converted(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
+    order = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
+    said: list[Progress] = []
+    made = read_converted(
+        convert(msgspec.convert({"order": "convert", **order, "onnx": options}, ConvertOrder), said.append)
+    )
+    fractions = [message.fraction for message in said]
+    assert fractions == sorted(fractions)
+    assert said[-1].what == "Writing the card"
+    return made
+
+
+def session(file: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+
+
+def predicted(folder: Path, sample: str) -> str:
+    """What the script in the folder prints, in an interpreter that knows nothing of Footplate."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
+    done = subprocess.run(
+        command, cwd=folder.parent, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert not done.stderr
+    assert done.returncode == 0
+    return done.stdout
+
+
+def loaded_by_card(folder: Path) -> Any:
+    """The model that the code in the card loads."""
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(code, names)
+    return names["model"]
+
+
+def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Trainer, tmp_path: Path) -> None:
+    shared = trained("classification")
+    shutil.copytree(shared.run.path, tmp_path / "run")
+    of = replace(shared, run=RunFolder(tmp_path / "run"))
+    target = tmp_path / "model.zip"
+    made = converted(of, target, "onnx", "safetensors", packed=True, int8=True)
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    with zipfile.ZipFile(target) as archive:
+        archive.extractall(tmp_path)
+    folder = tmp_path / "model"
+    assert {path.name for path in folder.iterdir()} == {CONVERTED_FILE, *(each.name for each in made.files)}
+    for each in made.files:
+        assert hashlib.sha256((folder / each.name).read_bytes()).hexdigest() == each.sha256
+    (kept,) = (of.run.path / "exports").iterdir()
+    assert read_converted(kept / CONVERTED_FILE) == read_converted(folder / CONVERTED_FILE) == made
+
+    exact, rounded = made.compared
+    assert (exact.name, rounded.name) == ("model.onnx", "model-int8.onnx")
+    assert [each.batch_size for each in exact.differences] == [1, 3]
+    assert max(each.difference for each in exact.differences) < 1e-5
+    assert exact.samples == 15
+    assert exact.measures == pytest.approx(of.measures, abs=1e-5)
+    assert exact.torch_measures == pytest.approx(of.measures, abs=1e-5)
+    assert 1e-5 < max(each.difference for each in rounded.differences) < 0.1
+    sizes = {each.name: each.size_bytes for each in made.files}
+    assert sizes["model-int8.onnx"] < sizes["model.onnx"] / 3
+
+    about = session(folder / "model.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(about["classes"]) == list(made.classes) == ["blue", "green", "red"]
+    assert (about["task"], about["size"], about["framing"]) == ("classification", "16", "crop")
+    with Image.open(folder / "example.png") as image:
+        example = np.array(image)
+    model = load(of.run, "last")
+    likely = model.outputs(model.inputs([example]))[0].softmax(0)
+    first = predicted(folder, "example.png").splitlines()[1]
+    assert first == f"  {made.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f} %"
+
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "image-classification"
+    assert card.data.license is None
+    assert f"| Top-1 accuracy | {100 * of.measures['top1']:.2f} %" in card.text
+    commands = [each.command for each in made.next_commands]
+    assert "--maxShapes=images:32x16x16x3" in commands[0]
+    assert commands[-1].startswith("hf upload ")
+    assert all(command in card.text for command in commands)
+
+
+def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Trainer, tmp_path: Path) -> None:
+    of = trained("segmentation")
+    made = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    runtimes = {each.name: each.runtime.split()[0] for each in made.compared}
+    assert runtimes == {"model.onnx": "onnxruntime", "model.safetensors": "segmentation_models_pytorch"}
+    assert max(one.difference for each in made.compared for one in each.differences) < 1e-4
+
+    theirs = loaded_by_card(tmp_path / "out")
+    given = torch.randn(2, 3, 64, 96)
+    (found,) = session(tmp_path / "out" / "model.onnx").run(None, {"inputs": given.numpy()})
+    with torch.no_grad():
+        assert np.abs(found - theirs(given).numpy()).max() < 1e-4
+
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+    image.save(tmp_path / "out" / "image.png")
+    assert "%" in predicted(tmp_path / "out", "image.png")
+    with Image.open(tmp_path / "out" / "image-predicted.png") as plane:
+        assert plane.size == (30, 20)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "library"), [("timm:convnextv2_atto", 32, "timm"), ("squeezenet1_1", 32, "torchvision")]
+)
+def test_that_weights_load_in_their_library(
+    model: str, size: int, library: str, forker: Forker, tmp_path: Path
+) -> None:
+    of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
+    made = converted(of, tmp_path / "out", "safetensors")
+    assert [each.runtime.split()[0] for each in made.compared] == [library]
+    ours, theirs = load(of.run, "last"), loaded_by_card(tmp_path / "out")
+    given = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        assert torch.allclose(theirs(given), ours.module(given), atol=1e-6)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["label_names"] == list(made.classes)
+    if library == "timm":
+        assert theirs.pretrained_cfg["mean"] == pytest.approx(ours.preprocessing.mean)
+        assert theirs.pretrained_cfg["input_size"] == (3, size, size)
+        assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
+
+
+def test_that_a_detector_suppresses_boxes_by_itself(trained: Trainer, tmp_path: Path) -> None:
+    of = trained("detection")
+    made = converted(of, tmp_path / "out", "onnx")
+    (compared,) = made.compared
+    assert max(each.difference for each in compared.differences) < 1e-4
+    assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-3)
+    opened = session(tmp_path / "out" / "model.onnx")
+    assert opened.get_outputs()[0].shape[1:] == [100, 6]
+    image = Image.fromarray(np.zeros((40, 64, 3), np.uint8))
+    image.save(tmp_path / "out" / "image.png")
+    assert predicted(tmp_path / "out", "image.png").startswith(str(tmp_path))
+
+
+def test_that_what_onnx_lacks_is_named_and_nothing_left(forker: Forker, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Own(nn.Module):\n"
+        "    def __init__(self, classes):\n        super().__init__()\n        self.head = nn.Linear(3, classes)\n\n"
+        "    def forward(self, images):\n"
+        "        return self.head(torch.special.bessel_j0(images.mean((2, 3)).detach()))\n\n\n"
+        "def build_model(num_classes):\n    return Own(num_classes)\n"
+    )
+    of = train(forker, tmp_path, "classification", model=str(file), model_file_sha256=agreed(file))
+    with pytest.raises(CannotLoad) as refused:
+        converted(of, tmp_path / "out", "onnx")
+    (problem,) = refused.value.problems
+    assert "bessel_j0" in problem.message
+    assert not (tmp_path / "out").exists()
+    assert not [path for path in tmp_path.iterdir() if "part" in path.name]
+    made = converted(of, tmp_path / "out", "onnx", "safetensors")
+    assert any("bessel_j0" in each.message for each in made.problems)
+    assert {each.name for each in made.files} == {"model.safetensors", "config.json", "README.md"}
+
+
+def test_that_a_lost_dataset_leaves_random_images_to_compare_on(forker: Forker, tmp_path: Path) -> None:
+    of = train(forker, tmp_path, "multilabel")
+    Path(of.job.dataset).rename(tmp_path / "elsewhere")
+    made = converted(of, tmp_path / "out", "onnx", int8=True)
+    (compared,) = made.compared
+    assert compared.compared_on == "random"
+    assert not compared.measures
+    assert {problem.field for problem in made.problems} == {"dataset", "int8"}

@@ -1,0 +1,68 @@
+"""``footplate convert`` as people call it: what it prints, and what is left of one that fails or is stopped."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.inference.conversion import ConvertOrder
+from engine.contract.inference.messages import MESSAGE, Progress
+from tests.engine.cli.terminal import ROOT, command, footplate
+from tests.support.trained_runs import Trained
+
+Trainer = Callable[[str], Trained]
+
+
+def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) -> None:
+    run = str(trained("classification").run.path)
+    out = tmp_path / "out"
+    answer = footplate("convert", run, "--to", "safetensors", "--out", str(out), "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["out"] == str(out)
+    assert (out / "model.safetensors").is_file()
+    answer = footplate("convert", run, "--to", "onnx", "--out", str(out), "--opset", "3")
+    assert answer.code == 2
+    assert "Opset 3 can't be written." in answer.err
+    assert f"{out} holds other files." in answer.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on files")
+def test_that_a_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))
+    limit = 1 << 20  # the weights take more
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=limited)
+    assert done.returncode == 2
+    assert f"{out} was not written: File too large" in done.stderr
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".out", "out"))]
+
+
+def test_that_a_stopped_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    order = ConvertOrder(run=str(trained("classification").run.path), to=("onnx",), out=str(out))
+    words = [sys.executable, "-m", "engine.inference"]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(order))
+        process.stdin.close()
+        for line in process.stdout:
+            message = MESSAGE.decode(line)
+            assert isinstance(message, Progress), message
+            if message.what == "Exporting to ONNX":
+                assert [path.name.startswith(".out.") for path in tmp_path.iterdir() if "part" in path.name] == [True]
+                process.send_signal(signal.SIGTERM)
+        assert process.wait() == 130
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".out", "out"))]

@@ -1,0 +1,43 @@
+"""A disk that is full, broken or read-only is told of, and leaves nothing half-written: the real command on a disk that fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.cli.terminal import footplate
+from tests.faults.damage import read_only
+from tests.support.trained_runs import train
+from tests.support.worker_group import ROOT, Forker
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+    ),
+]
+
+
+def test_that_a_failing_disk_is_told_of_and_nothing_is_left(forker: Forker, tmp_path: Path) -> None:
+    library, source = tmp_path / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    run = train(forker, tmp_path, "classification").run.path
+    evaluations, order = run / "evaluations", tmp_path / "order"
+    evaluations.mkdir()
+    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(evaluations.resolve()), "BAD_DISK_ORDER": str(order)}
+    for fault, told in (("torn", "full"), ("write", "error"), ("rename", "error"), ("sync", "error")):
+        order.write_text(fault)
+        answer = footplate("evaluate", str(run), "--checkpoint", "last", **environment)
+        assert answer.code in (2, 3), answer
+        assert told in answer.err.lower() or "no space left" in answer.err.lower(), answer.err
+        assert "Traceback" not in answer.err
+        assert list(evaluations.iterdir()) == []
+    with read_only(evaluations):
+        answer = footplate("evaluate", str(run), "--checkpoint", "last")
+    assert answer.code == 2
+    assert "can't be kept" in answer.err
+    assert list(evaluations.iterdir()) == []

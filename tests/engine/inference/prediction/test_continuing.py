@@ -1,0 +1,126 @@
+"""Predictions that a full disk or a killed process ends midway are continued, with nothing lost and nothing done twice."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from msgspec import structs
+from PIL import Image
+
+from engine.contract.inference.prediction import PREDICTED
+from engine.inference.prediction.predict import predict
+from engine.inference.trained_model import CannotLoad
+from tests.engine.cli.terminal import ROOT, command
+from tests.engine.supervisor.supervised import wait_until
+from tests.support.trained_runs import Trained
+
+linux_with_compiler = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
+)
+
+
+def make_images(folder: Path, count: int) -> list[str]:
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for number in range(count):
+        Image.fromarray(random.integers(0, 256, (12, 12, 3), dtype=np.uint8)).save(folder / f"{number:06}.png")
+    return [str(folder / f"{number:06}.png") for number in range(count)]
+
+
+def lines_of(out: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in out.glob(".footplate/journal-*.jsonl"))
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kills it and all that it started, none of which can clean up."""
+    tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for each in tree:
+        each.kill()
+    psutil.wait_procs(tree)
+    process.communicate()
+
+
+def rows_of(out: Path) -> list[str]:
+    with open(out / "predictions.csv", newline="", encoding="utf-8") as stream:
+        return [row["path"] for row in csv.DictReader(stream)]
+
+
+@linux_with_compiler
+def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
+    trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    library = tmp_path / "bad_disk.so"
+    source = ROOT / "tests/support/bad_disk.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    files = make_images(tmp_path / "images", 600)
+    Path(files[7]).write_bytes(b"broken")
+    out, disk = tmp_path / "out", tmp_path / "order"
+    environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(out), "BAD_DISK_ORDER": str(disk)}
+    words = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
+    words = (*words, "--devices", "cpu", "--batch-size", "2", "--out", str(out))
+
+    def start(**more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | more
+        )
+
+    disk.write_text("slow")
+    process = start(**environment)
+    wait_until(lambda: lines_of(out) > 20, "some rows", 60)
+    disk.write_text("torn")
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 3
+    assert f"The disk of {out} is full. Free some space, then start it again with the same arguments" in told
+    assert not (out / "predictions.csv").exists()
+    torn = lines_of(out)
+    assert 20 < torn < 600
+
+    disk.write_text("slow")
+    process = start(**environment)
+    wait_until(lambda: lines_of(out) > torn + 20, "more rows", 60)
+    kill(process)
+    assert torn + 20 < lines_of(out) < 600
+
+    process = start()
+    told = process.communicate(timeout=100)[0]
+    assert process.returncode == 0
+    assert "Skipped" in told
+    assert rows_of(out) == [file for file in files if file != files[7]]
+    found = PREDICTED.decode((out / "predictions.json").read_bytes())
+    assert (found.samples, found.predicted) == (600, 599)
+    assert sorted(path.name for path in (out / ".footplate").iterdir()) == ["lock", "state.json"]
+
+    before = (out / "predictions.json").stat()
+    order = structs.replace(found.order, devices=("cpu", "cpu"))
+    assert predict(order, print) == out / "predictions.json"
+    with pytest.raises(CannotLoad, match="holds the results of other predictions: they differ in overlays, threshold"):
+        predict(structs.replace(order, threshold=0.3, overlays=True), print)
+    Path(files[8]).unlink()
+    with pytest.raises(CannotLoad, match="holds the results of other predictions: other files are there now"):
+        predict(order, print)
+    assert (out / "predictions.json").stat() == before
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_that_a_hundred_thousand_images_survive_two_kills(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    files = make_images(tmp_path / "images", 100_000)
+    out = tmp_path / "out"
+    words = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
+    words = (*words, "--devices", "cpu,cpu", "--batch-size", "32", "--out", str(out))
+    for least in (20_000, 60_000):
+        process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda least=least: lines_of(out) > least, f"{least} rows", 600)
+        kill(process)
+    result = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert rows_of(out) == files

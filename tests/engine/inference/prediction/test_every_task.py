@@ -1,0 +1,212 @@
+"""Every task's predictions, ordered as the window and the terminal order them, and read back from what was written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import laspy
+import numpy as np
+import pytest
+from PIL import Image
+from plyfile import PlyData
+from pycocotools.coco import COCO
+
+from engine.contract.inference.messages import Progress
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
+from engine.data.decoding.masks import read_values
+from engine.data.drawing import class_colours
+from engine.data.formats.folders import subfolders
+from engine.data.formats.yolo import find_yolo
+from engine.inference import Run
+from engine.inference.prediction.predict import predict
+from engine.tasks.predictions import Labels, Lines, Mask, Objects
+from tests.support.clouds import make_clouds
+from tests.support.consent import agreed
+from tests.support.trained_runs import COUNTING, Trained
+
+Make = Callable[[str], Trained]
+SIZES = ((40, 70), (64, 64), (90, 30))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of several sizes, one in a folder within, and one that is broken; hidden ones and others are passed by."""
+    folder = tmp_path_factory.mktemp("images")
+    (folder / "deeper").mkdir()
+    (folder / ".hidden").mkdir()
+    random = np.random.default_rng(0)
+    for number, (height, width) in enumerate(SIZES):
+        image = Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        image.save(folder / ("deeper" if number == 2 else "") / f"{number}.png")
+        image.save(folder / ".hidden" / f"{number}.png")
+    (folder / "broken.png").write_bytes(b"no image")
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
+    """Has the predictions made, by two workers."""
+    said: list[Progress] = []
+    values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
+    path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), said.append)
+    assert path == out / "predictions.json"
+    found = PREDICTED.decode(path.read_bytes())
+    assert said[-1].fraction == 1.0
+    return found
+
+
+def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
+    """What the model gives for the same images by itself."""
+    model = Run(trained.run.path).load("last", "cpu")
+    assert found.sha256 == model.sha256
+    return model.predict([row.path for row in found.rows], **options)
+
+
+def check_summary(found: Predicted, images: Path) -> None:
+    assert [Path(row.path).relative_to(images).as_posix() for row in found.rows] == ["0.png", "1.png", "deeper/2.png"]
+    assert (found.samples, found.predicted, found.skipped_count) == (4, 3, 1)
+    ((path, reason),) = [(skipped.path, skipped.reason) for skipped in found.skipped]
+    assert (Path(path).name, reason) == ("broken.png", "it is not a readable image")
+
+
+@pytest.mark.parametrize("task", ["classification", "multilabel"])
+def test_that_probabilities_are_in_a_table(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
+    found = ordered(trained(task), images, tmp_path / "out", threshold=0.4)
+    check_summary(found, images)
+    with open(tmp_path / "out" / "predictions.csv", newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    for row, shown, told in zip(rows, straight(trained(task), images, found, threshold=0.4), found.rows, strict=True):
+        assert isinstance(shown, Labels)
+        assert row["path"] == told.path
+        assert row["predicted"] == "; ".join(found.classes[number] for number in told.classes)
+        assert told.classes == shown.found[0]
+        assert [float(row[name]) for name in found.classes] == pytest.approx(shown.probabilities.tolist(), abs=2e-6)
+    assert sum(found.class_counts) == sum(len(row.classes) for row in found.rows)
+
+
+def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, images: Path, tmp_path: Path) -> None:
+    of = trained("segmentation")
+    found = ordered(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
+    check_summary(found, images)
+    assert [entry.colour for entry in found.legend] == ["", "#800000", "#008000"]
+    for row, shown in zip(found.rows, straight(of, images, found), strict=True):
+        assert isinstance(shown, Mask)
+        content = (tmp_path / "out" / row.mask).read_bytes()
+        assert (read_values(content) == shown.plane).all()
+        with Image.open(tmp_path / "out" / row.mask) as mask:
+            assert mask.mode == "P"
+            assert (np.array(mask.getpalette()).reshape(-1, 3)[:3] == class_colours(3)).all()
+        with Image.open(tmp_path / "out" / row.mask.replace(".png", ".tif")) as mask:
+            assert (np.asarray(mask) == shown.plane).all()
+        with Image.open(tmp_path / "out" / row.overlay) as drawn:
+            assert drawn.size == shown.plane.shape[::-1]
+        assert row.classes == shown.found[0]
+
+
+@pytest.mark.parametrize("task", ["edge_detection", "road_extraction"])
+def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
+    found = ordered(trained(task), images, tmp_path / "out", overlays=True)
+    check_summary(found, images)
+    for row, shown in zip(found.rows, straight(trained(task), images, found), strict=True):
+        assert isinstance(shown, Lines)
+        with Image.open(tmp_path / "out" / row.mask) as mask:
+            assert mask.mode == "L"
+            assert np.abs(np.asarray(mask) / 255 - shown.likelihood).max() <= 0.5 / 255 + 1e-5
+        assert row.words == shown.words
+        assert (tmp_path / "out" / row.overlay).is_file()
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools with NumPy 2
+@pytest.mark.parametrize("task", ["detection", "instance_segmentation"])
+def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
+    task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    found = ordered(trained(task), images, out, formats=("coco", "yolo"), threshold=0.0, overlays=True)
+    check_summary(found, images)
+    coco = COCO(str(out / "predictions.coco.json"))
+    capsys.readouterr()
+    yolo = tmp_path / "yolo"
+    for kind, files in (("images", [row.path for row in found.rows]), ("labels", (out / "labels").rglob("*.txt"))):
+        (yolo / kind).mkdir(parents=True)
+        for file in files:
+            shutil.copy(file, yolo / kind)
+    shutil.copy(out / "data.yaml", yolo)
+    lines = find_yolo(str(yolo), subfolders(str(yolo)))
+    assert lines is not None
+    assert lines.classes == found.classes
+    rows_of = {Path(path).name: rows for images in lines.splits.values() for path, rows in images}
+    total = 0
+    for number, (row, shown) in enumerate(
+        zip(found.rows, straight(trained(task), images, found, threshold=0.0), strict=True), 1
+    ):
+        assert isinstance(shown, Objects)
+        total += len(shown)
+        annotations = coco.loadAnns(coco.getAnnIds([number]))
+        assert [each["category_id"] - 1 for each in annotations] == shown.numbers.tolist()
+        left, top, right, bottom = shown.boxes.T
+        boxes = np.stack([left, top, right - left, bottom - top], 1)
+        assert np.reshape([each["bbox"] for each in annotations], (-1, 4)) == pytest.approx(boxes, abs=2e-3)
+        assert [each["score"] for each in annotations] == pytest.approx(shown.scores.tolist(), abs=1e-5)
+        height, width = shown.size
+        read = rows_of[Path(row.path).name]
+        if task == "detection":
+            edges = np.reshape([each.box[:4] for each in read], (-1, 4))
+            assert edges * [width, height, width, height] == pytest.approx(shown.boxes, abs=1e-4)
+            assert [each.label for each in read] == shown.numbers.tolist()
+        else:
+            assert all(
+                (coco.annToMask(each) == mask).all() for each, mask in zip(annotations, shown.masks, strict=True)
+            )
+            assert len(read) == sum(bool(mask.any()) for mask in shown.masks)
+        assert (out / row.overlay).is_file()
+    assert total > 0
+    assert sum(found.class_counts) == total
+
+
+def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Make, tmp_path: Path) -> None:
+    clouds = make_clouds(tmp_path / "clouds", {"train": 1})
+    (source,) = clouds.rglob("*.ply")
+    las = laspy.create(point_format=3, file_version="1.2")
+    cloud = PlyData.read(str(source))["vertex"].data
+    las.header.offsets, las.header.scales = [500000.0, 4e6, 0.0], [0.001] * 3
+    las.x, las.y, las.z = cloud["x"] + 500000.0, cloud["y"] + 4e6, cloud["z"]
+    las.gps_time = np.arange(len(cloud), dtype=float)
+    las.write(str(source.with_name("survey.laz")))
+    found = ordered(trained("point_segmentation"), clouds, tmp_path / "out")
+    assert found.predicted == 2
+    assert [written.count for written in found.files] == [2]
+    (written,) = (tmp_path / "out" / "clouds").rglob("*.ply")
+    after = PlyData.read(str(written))["vertex"].data
+    assert after.dtype.names == cloud.dtype.names
+    assert all((after[name] == cloud[name]).all() for name in after.dtype.names if name != "label")
+    labels = set(np.unique(after["label"]).tolist())
+    (laz,) = (tmp_path / "out" / "clouds").rglob("*.laz")
+    survey = laspy.read(str(laz))
+    assert (survey.gps_time == las.gps_time).all()
+    assert (survey.X == las.X).all()
+    assert (survey.header.offsets == las.header.offsets).all()
+    assert labels <= set(np.unique(cloud["label"]).tolist())
+    assert {int(value) for value in np.unique(survey.classification)} <= labels | {0, 1, 2}
+    assert found.rows[0].scores[0] > 0
+
+
+def test_that_a_task_of_ones_own_gives_what_its_model_does(trained: Make, tmp_path: Path) -> None:
+    agreed(COUNTING)
+    of = trained("custom")
+    found = ordered(of, Path(of.job.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert found.predicted == len(lines) == 20
+    model = Run(of.run.path).load("last", "cpu")
+    val = model.task.splits(of.job).val
+    output = model.outputs(val.load(0, 0)[0][None])[0].tolist()
+    assert lines[0]["path"] == val.path(0)
+    assert lines[0]["output"] == pytest.approx(output, abs=1e-5)
+    assert np.load(tmp_path / "out" / "outputs" / "000000.npy").tolist() == pytest.approx(output, abs=1e-5)
+    assert found.rows[0].words == f"{output[0]:.1f} counted"
+    assert (tmp_path / "out" / found.rows[0].overlay).is_file()

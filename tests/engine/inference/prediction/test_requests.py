@@ -1,0 +1,177 @@
+"""What an order for predictions may be wrong with, and videos, of which each frame is predicted for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.inference.prediction import PREDICTED, PredictOrder
+from engine.inference import Run, frames
+from engine.inference.prediction.predict import predict
+from engine.inference.prediction.sources import list_sources
+from engine.inference.trained_model import CannotLoad
+from engine.inference.video import NoVideo, VideoWriter
+from engine.tasks.predictions import Labels
+from tests.engine.cli.terminal import footplate
+from tests.support.trained_runs import Trained
+
+Make = Callable[[str], Trained]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number, name in enumerate(("a.png", "a.bmp", "A.jpg")):
+        Image.fromarray(np.full((30, 20, 3), 80 * number, np.uint8)).save(folder / name)
+    return folder
+
+
+def test_that_the_files_of_no_two_results_have_one_name(images: Path) -> None:
+    for _ in range(2):
+        sources = list_sources((str(images), str(images / "a.png")), "images", str(images / "out"))
+        assert [Path(file).name for file in sources.files] == ["A.jpg", "a.bmp", "a.png", "a.png"]
+        assert list(sources.names) == ["A", "a-bmp", "a-png", "a-png-2"]
+
+
+def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
+    """The problems of an order, each with its field."""
+    values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
+    with pytest.raises(CannotLoad) as found:
+        predict(PredictOrder(paths=paths, out=str(out), **values), print)
+    assert all(problem.remedy for problem in found.value.problems)
+    return [(problem.field, problem.message) for problem in found.value.problems]
+
+
+def test_that_all_that_is_wrong_with_a_request_is_told_at_once(trained: Make, images: Path, tmp_path: Path) -> None:
+    of, out = trained("classification"), tmp_path / "out"
+    (tmp_path / "empty").mkdir()
+    problems = refused(
+        of,
+        out,
+        str(images),
+        str(tmp_path / "none"),
+        str(tmp_path / "empty"),
+        "camera:0",
+        formats=("coco",),
+        tile=4,
+        overlap=1.0,
+        threshold=2.0,
+    )
+    assert [field for field, _ in problems] == [
+        "formats",
+        "tile",
+        "tile",
+        "overlap",
+        "threshold",
+        "max_frames",
+        "paths",
+        "paths",
+    ]
+    assert problems[0][1] == "Results of this task can't be written as coco."
+    assert problems[-2][1] == f"There is no file or folder {tmp_path / 'none'}."
+    assert problems[-1][1] == f"The folder {tmp_path / 'empty'} holds no image."
+    assert not out.exists()
+
+
+def test_that_nothing_is_written_where_something_else_is(trained: Make, images: Path, tmp_path: Path) -> None:
+    of = trained("classification")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    assert refused(of, tmp_path / "mine", str(images)) == [("out", f"The folder {tmp_path / 'mine'} is not empty.")]
+    assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
+    file = tmp_path / "mine" / "thesis.txt"
+    assert refused(of, file, str(images)) == [("out", f"{file} is a file.")]
+    assert refused(of, file / "out", str(images)) == [
+        ("out", f"The results can't be written into {file / 'out'}: Not a directory.")
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody can write to")
+def test_that_a_folder_without_write_permission_is_told(trained: Make, images: Path) -> None:
+    ((field, message),) = refused(trained("classification"), Path("/proc/self/out"), str(images))
+    assert field == "out"
+    assert message.startswith("The results can't be written into /proc/self/out: ")
+
+
+def test_that_files_none_of_which_can_be_read_are_told(trained: Make, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"")
+    ((field, message),) = refused(trained("classification"), tmp_path / "out", str(tmp_path / "broken.png"))
+    assert (field, message) == (
+        "paths",
+        f"None of the files can be read. The first, {tmp_path / 'broken.png'}: it is empty.",
+    )
+
+
+def write_video(path: Path, count: int) -> list[np.ndarray]:
+    images = [np.full((48, 64, 3), 30 * number, np.uint8) for number in range(count)]
+    with VideoWriter(path, 10.0) as video:
+        for image in images:
+            video.add(image)
+    return images
+
+
+def test_that_each_frame_of_a_video_is_predicted_for_and_drawn_in_one(trained: Make, tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    film = tmp_path / "film.mp4"
+    write_video(film, 7)
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    of = trained("segmentation")
+    order = PredictOrder(
+        run=str(of.run.path),
+        checkpoint="last",
+        paths=(str(film), str(tmp_path / "empty.mp4")),
+        out=str(tmp_path / "out"),
+        overlays=True,
+        batch_size=3,
+        max_frames=5,
+    )
+    found = PREDICTED.decode(predict(order, print).read_bytes())
+    assert [row.path for row in found.rows] == [f"{film}#{number}" for number in range(5)]
+    assert [skipped.reason for skipped in found.skipped] == ["it is empty"]
+    assert len(list((tmp_path / "out" / "masks" / "film").iterdir())) == 5
+    drawn = list(frames(tmp_path / "out" / "overlays" / "film.mp4"))
+    assert [image.shape for image in drawn] == [(48, 64, 3)] * 5
+    assert next(frames(film, channels=1)).shape == (48, 64, 1)
+    with pytest.raises(NoVideo, match="it is empty"):
+        next(frames(tmp_path / "empty.mp4"))
+    with pytest.raises(NoVideo, match="can't be opened"):
+        next(frames("camera:99"))
+
+
+def test_that_the_command_tells_and_writes_what_python_gives(trained: Make, images: Path, tmp_path: Path) -> None:
+    of, out = trained("classification"), tmp_path / "out"
+    answer = footplate(
+        "predict",
+        str(of.run.path),
+        str(images),
+        "--checkpoint",
+        "last",
+        "--devices",
+        "cpu",
+        "--out",
+        str(out),
+        "--json",
+    )
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["predicted"] == 3
+    assert told["files"] == [{"path": "predictions.csv", "format": "csv", "count": 1}]
+    with open(out / "predictions.csv", newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    shown = Run(of.run.path).load("last", "cpu").predict([row["path"] for row in rows])
+    for row, one in zip(rows, shown, strict=True):
+        assert isinstance(one, Labels)
+        assert row["predicted"] == one.classes[one.found[0][0]]
+        assert float(row["probability"]) == pytest.approx(one.found[1][0], abs=2e-6)
+    answer = footplate("predict", str(of.run.path), str(images), "--format", "xml", "--devices", "cpu")
+    assert answer.code == 2
+    assert "There is no format “xml”." in answer.err

@@ -1,0 +1,170 @@
+"""Large images in tiles: no seams, no object twice, the georeference as it was, and little memory."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from torch import Tensor, nn
+
+from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.decoding.tiff_rows import GEO_TAGS
+from engine.inference import Run
+from engine.inference.prediction.predict import predict
+from engine.inference.tiles import corners
+from engine.inference.trained_model import TrainedModel
+from engine.tasks.predictions import Mask, Objects
+from tests.engine.cli.terminal import command
+from tests.support.trained_runs import Trained
+
+Make = Callable[[str], Trained]
+NO_DATA = 7
+
+
+def loaded(trained: Trained, module: nn.Module) -> TrainedModel:
+    """The run's model, but for its network."""
+    return replace(Run(trained.run.path).load("last", "cpu"), module=module.eval().requires_grad_(False))
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_that_tiles_reach_from_end_to_end_and_overlap_at_least_as_asked() -> None:
+    for length, side, overlap in ((100, 32, 0.2), (1000, 256, 0.5), (33, 32, 0.0), (20, 32, 0.2), (64, 32, 0.0)):
+        begins = corners(length, side, overlap)
+        assert (begins[0], begins[-1]) == (0, max(0, length - side))
+        assert all(side - (after - before) >= int(side * overlap) for before, after in pairwise(begins))
+    assert corners(64, 32, 0.0) == [0, 32]
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.2, 0.7])
+def test_that_there_are_no_seams_where_a_pixel_is_judged_by_itself(trained: Make, overlap: float) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = loaded(trained("segmentation"), nn.Conv2d(3, 3, 1))
+    image = noise(150, 117)
+    (whole,) = model.predict([image], tile=32, overlap=overlap)
+    assert isinstance(whole, Mask)
+    inputs = (
+        torch.from_numpy(image).permute(2, 0, 1) / 255 - torch.tensor(model.preprocessing.mean)[:, None, None]
+    ) / (torch.tensor(model.preprocessing.std)[:, None, None])
+    likely, classes = model.module(inputs).softmax(0).max(0)
+    assert np.abs(whole.probability - likely.numpy()).max() < 1e-5
+    sure = likely.numpy() > 0.51
+    assert (whole.plane == classes.numpy())[sure].all()
+    assert sure.mean() > 0.4
+
+
+class Bright(nn.Module):
+    """Finds one object: the box around all pixels that are bright, as a detector gives it."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out = torch.zeros(len(inputs), 2, 6)
+        out[..., 4] = -1
+        for row, image in zip(out, inputs, strict=True):
+            rows, columns = (image.mean(0) > 1.0).nonzero(as_tuple=True)
+            if len(rows):
+                box = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
+                area = (box[2:] - box[:2]).prod()
+                row[0] = torch.cat([box, torch.tensor([0.5 + area / 10_000, 0.0])])
+        return out
+
+
+def test_that_an_object_in_several_tiles_is_found_once(trained: Make) -> None:
+    model = loaded(trained("detection"), Bright())
+    image = np.zeros((200, 170, 3), np.uint8)
+    truth = [(60, 60, 84, 72), (10, 150, 20, 170), (140, 150, 150, 170)]
+    for left, top, right, bottom in truth:
+        image[top:bottom, left:right] = 255
+    (found,) = model.predict([image], tile=64, overlap=0.5)
+    assert isinstance(found, Objects)
+    assert sorted(map(tuple, found.boxes.astype(int).tolist())) == sorted(truth)
+
+
+def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
+    """A GeoTIFF in UTM zone 32 of random colours, of which a part has no data."""
+    pixels = np.maximum(noise(*side), NO_DATA + 1)
+    pixels[:40, :50] = NO_DATA
+    tags = [
+        (33550, 12, 3, (0.30000000000000004, 0.1 + 0.2, 0.0), True),
+        (33922, 12, 6, (0.0, 0.0, 0.0, 443210.123456789, 5412345.987654321, 0.0), True),
+        (34735, 3, 16, (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32632), True),
+        (34737, 2, 0, "WGS 84 / UTM zone 32N|", True),
+        (42113, 2, 0, str(NO_DATA), True),
+    ]
+    tifffile.imwrite(path, pixels, photometric="rgb", compression="lzw", metadata=None, extratags=tags, **options)
+    return pixels
+
+
+def test_that_a_map_keeps_its_georeference_and_what_has_no_data(trained: Make, tmp_path: Path) -> None:
+    source = tmp_path / "map.tif"
+    pixels = write_map(source, (130, 220), tile=(48, 64))
+    of = trained("segmentation")
+    order = PredictOrder(
+        run=str(of.run.path),
+        checkpoint="last",
+        paths=(str(source),),
+        out=str(tmp_path / "out"),
+        tile="auto",
+        overlays=True,
+    )
+    found = PREDICTED.decode(predict(order, print).read_bytes())
+    assert [(each.path, each.format) for each in found.files] == [("masks", "geotiff"), ("overlays", "overlays")]
+    target = tmp_path / "out" / found.rows[0].mask
+    with tifffile.TiffFile(source) as before, tifffile.TiffFile(target) as after:
+        first, second = before.pages.first, after.pages.first
+        for code in GEO_TAGS:
+            assert (code in first.tags) == (code in second.tags)
+            if code in first.tags:
+                assert first.tags[code].value == second.tags[code].value
+                assert first.tags[code].dtype == second.tags[code].dtype
+        plane = second.asarray()
+    (shown,) = Run(of.run.path).load("last", "cpu").predict([pixels], tile=32)
+    assert isinstance(shown, Mask)
+    assert (plane[:40, :50] == NO_CLASS).all()
+    shown.plane[:40, :50] = NO_CLASS
+    assert (plane == shown.plane).all()
+    rasterio = pytest.importorskip("rasterio")
+    with rasterio.open(source) as before, rasterio.open(target) as after:
+        assert before.crs == after.crs
+        assert after.crs.to_epsg() == 32632
+        assert before.transform == after.transform
+        assert before.bounds == after.bounds
+        assert (after.nodata, after.count, after.dtypes) == (NO_CLASS, 1, ("uint8",))
+        assert after.colormap(1)[1][:3] == (128, 0, 0)
+        assert (after.read(1) == plane).all()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_that_twenty_thousand_pixels_square_take_less_than_two_gibibytes(trained: Make, tmp_path: Path) -> None:
+    source, side = tmp_path / "large.tif", 20_000
+    row = np.random.default_rng(0).integers(8, 256, (256, 256, 3), dtype=np.uint8)
+    tiles = (row for _ in range((side // 256 + 1) ** 2))
+    tifffile.imwrite(
+        source, tiles, shape=(side, side, 3), dtype=np.uint8, photometric="rgb", tile=(256, 256), compression="zlib"
+    )
+    words = ["predict", str(trained("segmentation").run.path), str(source), "--checkpoint", "last", "--devices", "cpu"]
+    words += ["--tile", "512", "--batch-size", "16", "--out", str(tmp_path / "out"), "--format", "geotiff"]
+    before = getrusage(RUSAGE_CHILDREN).ru_maxrss
+    result = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    peak = getrusage(RUSAGE_CHILDREN).ru_maxrss / 1024
+    assert before / 1024 < 2048
+    assert peak < 2048, f"{peak:.0f} MiB"
+    (written,) = (tmp_path / "out" / "masks").iterdir()
+    with tifffile.TiffFile(written) as file:
+        assert file.pages.first.shape == (side, side)
+    found: Predicted = PREDICTED.decode((tmp_path / "out" / "predictions.json").read_bytes())
+    assert sum(found.rows[0].scores) == pytest.approx(1, abs=1e-4)

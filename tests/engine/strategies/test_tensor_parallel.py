@@ -1,0 +1,93 @@
+"""What tensor parallelism divides, and that a timm ViT whose heads are divided trains as on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from engine.contract.events import Failed, LogLine, Validation
+from engine.contract.job import Job
+from engine.optim.shards import packed, unpacked
+from engine.strategies.layer_split import layer_pairs
+
+Make = Callable[..., Job]
+Start = Callable[..., Any]
+WriteModel = Callable[[str], dict[str, str]]
+
+HEADS = """
+from timm.models.vision_transformer import VisionTransformer
+
+def build_model(num_classes):
+    return VisionTransformer(
+        img_size=16, patch_size=4, embed_dim=32, depth=2, num_heads=4, mlp_ratio=2, num_classes=num_classes,
+        proj_drop_rate=0.1, drop_path_rate=0.1)
+"""
+NOTHING = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, num_classes))
+"""
+
+
+def test_that_packed_rows_give_each_rank_the_queries_keys_and_values_of_its_heads() -> None:
+    rows = torch.arange(12)
+    assert packed(rows, 2).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    weight = torch.randn(36, 5)
+    assert torch.equal(unpacked(packed(weight, 3), 3), weight)
+
+
+def test_that_pairs_have_elementwise_layers_alone_between_them_and_weights_of_their_own() -> None:
+    def linear() -> nn.Linear:
+        return nn.Linear(8, 8)
+
+    row = [linear(), nn.GELU(), nn.Dropout(0.1), linear(), nn.ReLU(), linear(), nn.BatchNorm1d(8), linear(), linear()]
+    model = nn.Sequential(*row)
+    (pair,) = layer_pairs(model)
+    assert (pair.first, pair.second, pair.units, pair.dropouts) == (row[0], row[3], 8, (row[2],))
+    model[8].weight = model[3].weight
+    assert layer_pairs(model) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cpus"),
+    [("tp", 2), pytest.param("ddp_tp", 4, marks=pytest.mark.long), pytest.param("fsdp_tp", 4, marks=pytest.mark.long)],
+)
+def test_that_divided_heads_train_as_on_one_device(
+    job: Make, start: Start, model_file: WriteModel, strategy: str, cpus: int
+) -> None:
+    """With everything that a checkpoint holds."""
+    fields: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
+    fields |= {"clip_norm": 0.5, "epochs": 2, "weight_decay": 0.1, "decay_norms": False, "layer_decay": 0.8}
+    if cpus == 4:  # groups of shares of unequal sizes, which draw random numbers of their own
+        fields |= {"batch_size": 11, "activation_checkpointing": True, "momentum": 0.9, "optimizer": "sgd"}
+    fields |= model_file(HEADS if cpus == 2 else HEADS.replace("0.1", "0.0"))
+    single = start(job(**fields), every_step=True).completed()
+    group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
+    (told,) = [line.text for line in group.of(LogLine) if "divided among" in line.text]
+    assert told.startswith("2 MLPs and the heads of 2 attention layers are divided among 2 devices, ")
+    for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
+        assert one.measures == pytest.approx(other.measures, rel=1e-5)
+    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert list(ours["model"]) == list(theirs["model"])
+    kept = [(each["model"], each["optimizer"]["ema"], each["optimizer"]["state"]) for each in (ours, theirs)]
+    for one, other in zip(*kept, strict=True):
+        assert one.keys() == other.keys()
+        for name, value in other.items():
+            torch.testing.assert_close(one[name], value, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_that_a_model_with_nothing_to_divide_is_refused_with_a_remedy(
+    job: Make, start: Start, model_file: WriteModel
+) -> None:
+    group = start(job(cpus=2, strategy="tp", **model_file(NOTHING)))
+    assert group.finish() == [1, 1]
+    cause = group.of(Failed, 0)[0].cause
+    assert "no layers that Tensor parallel can divide among 2 devices" in cause
+    assert "Choose another strategy" in cause

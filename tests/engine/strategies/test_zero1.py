@@ -1,0 +1,84 @@
+"""DDP with a sharded optimizer trains as one device does, and each rank keeps its share of the optimizer's state alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.contract.events import Validation
+from engine.contract.job import Job
+from engine.strategies.zero1 import owners
+
+WATCHED = """
+import gc, json, pathlib, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+
+class Net(nn.Module):
+    '''In every validation, each rank writes how many numbers its optimizer keeps.'''
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(768, 64, bias=False), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 384), nn.Tanh(),
+            nn.Linear(384, 64), nn.Tanh(), nn.Linear(64, classes))
+
+    def forward(self, x):
+        if not self.training and dist.is_initialized():
+            kept = [t.numel() for o in gc.get_objects() if isinstance(o, torch.optim.Optimizer)
+                    for state in o.state.values() for t in state.values() if t.numel() > 1]
+            pathlib.Path({folder!r}, f"{{dist.get_rank()}}.json").write_text(json.dumps(sum(kept)))
+        return self.layers(x)
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+SIZES = [768 * 64, 64, 64, 64 * 384, 384, 384 * 64, 64, 64 * 3, 3]
+
+
+def test_that_parameters_are_divided_among_ranks_by_their_sizes() -> None:
+    assert owners([5, 1, 4, 2], 2) == [0, 0, 1, 1]
+    assert owners([1, 1], 3) == [0, 1]
+    assert owners([], 2) == []
+
+
+def test_that_the_training_is_one_devices_with_the_optimizers_state_divided(
+    job: Callable[..., Job], start: Callable[..., Any], model_file: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.003, "weight_decay": 0.3, "decay_norms": False}
+    fields |= {"layer_decay": 0.7, "ema_decay": 0.9, "clip_norm": 0.5, "epochs": 3}
+    fields |= model_file(WATCHED.format(folder=str(tmp_path)))
+    single = start(job(accumulation=2, **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()
+    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-6)
+    ours, theirs = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
+    assert ours["optimizer"]["state"].keys() == theirs["optimizer"]["state"].keys()
+    for name, state in theirs["optimizer"]["state"].items():
+        torch.testing.assert_close(ours["optimizer"]["state"][name], state, rtol=1e-4, atol=1e-7)
+    # The running statistics are the first rank's own.
+    own = {name for name in theirs["model"] if "running" in name}
+    assert ours["optimizer"]["ema"].keys() == theirs["optimizer"]["ema"].keys()
+    for name in theirs["optimizer"]["ema"].keys() - own:
+        torch.testing.assert_close(
+            ours["optimizer"]["ema"][name], theirs["optimizer"]["ema"][name], rtol=1e-4, atol=1e-6
+        )
+    first = owners(SIZES, 2)
+    kept = [2 * sum(size for size, rank in zip(SIZES, first, strict=True) if rank == own) for own in (0, 1)]
+    assert [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)] == kept
+    assert max(kept) < 0.51 * sum(kept)
+
+
+@pytest.mark.long
+def test_that_validations_measure_the_average_on_every_rank(job: Callable[..., Job], start: Callable[..., Any]) -> None:
+    """Whose parts the ranks keep: with statistics of none, the measures are DDP's."""
+    fields: dict[str, Any] = {"ema_decay": 0.9, "optimizer": "adamw", "learning_rate": 0.003, "epochs": 3}
+    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
+    group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()
+    assert group.losses == ddp.losses
+    assert [v.measures for v in group.of(Validation)] == [v.measures for v in ddp.of(Validation)]
