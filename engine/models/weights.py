@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
@@ -82,7 +81,7 @@ def from_file(path: str) -> State:
         raise TaskError(
             "weights_file", message, "Choose a file that torch.save made of a model's state dict."
         ) from None
-    except (SafetensorError, RuntimeError, OSError) as error:  # torch reads past the end of a file that was cut off
+    except (RuntimeError, OSError) as error:  # torch reads past the end of a file that was cut off
         message = f"{path} is damaged or incomplete."
         raise TaskError("weights_file", message, "Copy or download it again.") from error
     except Exception as error:  # torch.load raises many things for what is no file of its own
@@ -100,11 +99,10 @@ class NoWeightsError(ValueError):
 
 def _read(file: Path) -> State:
     """The weights in a file, which is never unpickled. Raises NoWeightsError, and what the libraries raise."""
-    from safetensors.torch import load_file
-
     open_regular(file).close()
+    content: Any
     if file.suffix == ".safetensors":
-        content: Any = load_file(file)
+        content = _read_safetensors(file)
     else:
         with torch.serialization.safe_globals([argparse.Namespace]):  # options, which timm's authors keep with theirs
             content = torch.load(file, map_location="cpu", weights_only=True)
@@ -114,6 +112,17 @@ def _read(file: Path) -> State:
     if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
         raise NoWeightsError("it contains no dict of tensors by name")
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+def _read_safetensors(file: Path) -> State:
+    """What a file of safetensors holds. Raises OSError, and RuntimeError for one that is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise RuntimeError(str(error)) from error
 
 
 def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:

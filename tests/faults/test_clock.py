@@ -117,6 +117,8 @@ WALL_CLOCK = {
     "engine/gpus/watch.py": "when a GPU was lost, for reading",
     "engine/gpus/nvml/xids.py": "when an error came, for reading",
     "engine/supervisor/event_log.py": "when an event was, for reading",
+    "engine/inference/conversion/convert.py": "when a model was converted, for reading",
+    "engine/inference/prediction/predict.py": "when predictions were finished, for reading",
     "gui/sources/run_intervals.py": "which runs' marks are still within the graphs, whose times are of this clock",
     "gui/sources/trash.py": "when a run was thrown away, in its name in the trash",
     "gui/runs/filter_bar.py": "which runs are of the last days",
