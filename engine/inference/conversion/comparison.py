@@ -86,7 +86,7 @@ def differences(model: TrainedModel, export: Exportable, run: Run, inputs: Tenso
             given = widened(given)
         theirs, ours = run(export.given(given)), reference(model, given)
         if model.task.entry.id in DETECTORS:
-            made.append(_of_detections(ours, theirs, model.size))
+            made.append(unlike_detections(ours, theirs, model.size))
         else:
             same = ours.shape == theirs.shape
             most = float((ours - theirs).abs().max()) if same else float("inf")
@@ -158,7 +158,7 @@ def _median_ms(run: Callable[[], object]) -> float:
     return 1000 * statistics.median(taken)
 
 
-def _of_detections(ours: Tensor, theirs: Tensor, size: int) -> Difference:
+def unlike_detections(ours: Tensor, theirs: Tensor, size: int) -> Difference:
     """Of detections [n, k, 6 or more] of both, each of ours beside the nearest of theirs of the same class."""
     most, unmatched = 0.0, 0
     for one, other in zip(ours, theirs, strict=True):

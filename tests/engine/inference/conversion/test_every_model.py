@@ -33,10 +33,8 @@ PIXELS: dict[str, dict[str, Any]] = {
 DETECTORS: dict[str, dict[str, Any]] = {
     # Its BatchNorm takes in a thirty-third of each batch: until it knows the features' spread, all scores are the same, and tie.
     "ssdlite320_mobilenet_v3_large": {"image_size": 320, "epochs": 40},
-    "ssd300_vgg16": {"image_size": 300, "epochs": 10, "learning_rate": 1e-4},
     "fasterrcnn_mobilenet_light": {"image_size": 64},
     "fasterrcnn_mobilenet_v3_large_320_fpn": {"image_size": 128},
-    "retinanet_resnet50_fpn": {"image_size": 128},
     "fcos_resnet50_fpn": {"image_size": 128},
 }
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -1,0 +1,57 @@
+"""Detectors that a moment's training does not bring to find anything: with heads whose scores spread, the file finds what the model
+finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+
+from engine.contract.job import Job
+from engine.inference.conversion.comparison import unlike_detections
+from engine.inference.conversion.quiet import quietly
+from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
+from engine.tasks import TASKS
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(("name", "size"), [("retinanet_resnet50_fpn", 128), ("ssd300_vgg16", 300)])
+def test_that_the_file_finds_what_the_model_finds(name: str, size: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    job = Job(task="detection", model=name, image_size=size)
+    model: Any = TASKS["detection"].build_model(job, 3, 3).eval()
+    images = torch.randn(3, 3, size, size)
+    with torch.no_grad():
+        features = list(model.backbone(images).values())
+        spread = float(model.head(features)["cls_logits"].std())
+        for part, values in model.head.classification_head.named_parameters():
+            if values.dim() > 1 and ("cls_logits" in part or "module_list" in part):
+                values.mul_(1.5 / spread)
+            elif "cls_logits" in part:
+                values.fill_(-2.0)
+    static = static_detector(model, 3, size)
+    assert static is not None
+    with quietly():
+        program = torch.onnx.export(
+            static,
+            (images[:2],),
+            dynamo=True,
+            dynamic_shapes=({0: "batch"},),
+            custom_translation_table=TRANSLATIONS,
+            verbose=False,
+        )
+    assert program is not None
+    program.save(str(tmp_path / "model.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for count in (1, 3):
+        with torch.no_grad():
+            ours = model(images[:count])
+        (found,) = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
+        assert (ours[..., 4] > 0).sum() >= 100 * count
+        compared = unlike_detections(ours, torch.from_numpy(found), size)
+        assert compared.difference < 1e-4
+        assert not compared.unmatched
