@@ -48,7 +48,7 @@ class _Timing:
     def __init__(self) -> None:
         self.count = 0
         self._begun = time.monotonic()
-        self._setup_s = self._per_image_s = 0.0
+        self._rest_s = self._per_image_s = 0.0
 
     @property
     def left_s(self) -> float:
@@ -60,13 +60,13 @@ class _Timing:
         mean_s = (time.monotonic() - self._begun) / self.count if self.count else None
         return None if mean_s is None else max(0.0, min(mean_s * (MOST_TRIALS - self.count), self.left_s))
 
-    def add(self, begun: float, probe: Probe) -> None:
-        self._setup_s = max(self._setup_s, time.monotonic() - begun - probe.steps_s)
+    def add(self, size: int, took_s: float, probe: Probe) -> None:
         self._per_image_s = 1 / probe.images_per_second
+        self._rest_s = max(self._rest_s, took_s - STEPS * size * self._per_image_s)
 
     def allows(self, size: int) -> bool:
         """Whether a trial of that size would end in time."""
-        return self._setup_s + STEPS * size * self._per_image_s <= self.left_s
+        return self._rest_s + STEPS * size * self._per_image_s <= self.left_s
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
@@ -87,7 +87,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
             if failed is None:
                 fitted += 1
                 found = _probe_of(Path(folder))
-                timing.add(begun, found)
+                timing.add(size, time.monotonic() - begun, found)
                 return found
             # A library may also fail in other ways where memory runs out, but not at sizes below one that fits.
             if not fitted and not _ran_out(failed):
@@ -160,15 +160,19 @@ def found_of(searched: Searched) -> BatchFound:
         remedy = "Choose a smaller image size or model, bf16, activation checkpointing, or a device with more memory."
         return BatchFound(trials=trials, largest=None, knee=None, why=why, remedy=remedy)
     largest, knee = searched.largest, searched.knee
-    speeds = {trial.size: trial.images_per_second for trial in trials if trial.images_per_second is not None}
+    speeds = {
+        trial.size: f"{trial.images_per_second:,.{0 if trial.images_per_second >= 10 else 1}f} images/s"
+        for trial in trials
+        if trial.images_per_second is not None
+    }
     ended_by, why = _ended(searched)
     if knee < largest:
         why += (
-            f" Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]:,.0f} "
-            f"images/s at {knee:,}, {speeds[largest]:,.0f} images/s at {largest:,}."
+            f" Beyond {knee:,}, throughput gains less than {100 * FASTER:.0f} %: {speeds[knee]} "
+            f"at {knee:,}, {speeds[largest]} at {largest:,}."
         )
     else:
-        why += f" Throughput still grows up to there: {speeds[largest]:,.0f} images/s."
+        why += f" Throughput still grows up to there: {speeds[largest]}."
     return BatchFound(trials=trials, largest=largest, knee=knee, ended_by=ended_by, why=why)
 
 

@@ -36,13 +36,11 @@ GAP = 4
 
 class Probe(NamedTuple):
     """What a trial of a batch size measured: `memory` holds what was used at most and what there is, in bytes, of each
-    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown; `steps_s` the time
-    that all steps of the trial took."""
+    thing that may run out, by a name. `train_images` is the size of the training split, 0 if unknown."""
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
     train_images: int = 0
-    steps_s: float = 0.0
 
 
 class Searched(NamedTuple):
