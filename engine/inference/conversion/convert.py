@@ -50,7 +50,7 @@ WORTH_SAYING = 0.01
 
 def convert(order: ConvertOrder, say: Say) -> Path:
     """Does what `order` asks; the file that holds the `Converted`. Raises CannotLoad, with nothing left behind."""
-    begun = time.time()
+    begun = time.monotonic()
     run = RunFolder(order.run)
     target = Path(order.out).expanduser().absolute()
     problems = _problems(order, run)
@@ -172,8 +172,8 @@ class _Conversion:
             checkpoint_sha256=model.sha256,
             classes=model.classes,
             out=str(target),
-            made=begun,
-            seconds=time.time() - begun,
+            made=time.time(),
+            seconds=time.monotonic() - begun,
             files=tuple(self.files),
             compared=tuple(self.compared),
             problems=tuple(self.problems),
