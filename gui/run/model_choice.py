@@ -56,10 +56,12 @@ class CheckpointEditor(ChoiceEditor):
 class DevicesEditor(QWidget):
     """A box for each GPU of this machine and one for the CPU, which works alone. Those of the run are checked at first.
 
-    Signals: edited() - others may be checked.
+    Signals: edited() - others may be checked; remade() - the boxes are others, which come last in the order of Tab.
+    Attributes: boxes - the boxes by their devices.
     """
 
     edited = Signal()
+    remade = Signal()
 
     def __init__(self, what: str) -> None:
         """`what` is done on them, as in "Evaluate"; it begins the boxes' accessible names."""
@@ -67,7 +69,7 @@ class DevicesEditor(QWidget):
         self._what = what
         self._own: tuple[str, ...] = (CPU,)
         self._names: dict[str, str] = {}
-        self._boxes: dict[str, QCheckBox] = {}
+        self.boxes: dict[str, QCheckBox] = {}
         self._flow = FlowLayout(self, spacing=14)
         self._show()
 
@@ -84,33 +86,31 @@ class DevicesEditor(QWidget):
 
     def value(self) -> tuple[str, ...]:
         """Those that are checked, the CPU with as many workers as the run had."""
-        chosen = [device for device, box in self._boxes.items() if box.isChecked()]
+        chosen = [device for device, box in self.boxes.items() if box.isChecked()]
         workers = self._own.count(CPU) or 1
         return tuple(each for device in chosen for each in [device] * (workers if device == CPU else 1))
-
-    def boxes(self) -> list[QCheckBox]:
-        return list(self._boxes.values())
 
     def _show(self) -> None:
         known = [*self._names, CPU]
         own = [device for device in dict.fromkeys(self._own) if device in known] or [CPU]
-        for box in self._boxes.values():
+        for box in self.boxes.values():
             self._flow.removeWidget(box)
             box.deleteLater()
-        self._boxes = {}
+        self.boxes = {}
         for device in known:
             title = "CPU" if device == CPU else self._names[device]
-            self._boxes[device] = box = QCheckBox(title)
+            self.boxes[device] = box = QCheckBox(title)
             box.setAccessibleName(f"{self._what} on {title}")
             box.setChecked(device in own)
             box.toggled.connect(partial(self._chose, device))
             self._flow.addWidget(box)
         self.updateGeometry()
+        self.remade.emit()
         self.edited.emit()
 
     def _chose(self, device: str, on: bool) -> None:
         if on:
-            for other, box in self._boxes.items():
+            for other, box in self.boxes.items():
                 if CPU in (device, other) and other != device:
                     box.setChecked(False)
         self.edited.emit()

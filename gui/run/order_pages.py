@@ -14,32 +14,31 @@ from gui.sources.inference_child import InferenceChild, progress_words
 from gui.widgets.page_layout import fault_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
-FORM, WORKING, FAULT, RESULT = range(4)
+FORM, WORKING, FAULT, RESULT, READING = range(5)
 _WARNINGS = 5
 """Warnings of work that goes on which are shown, the last ones."""
 
 
 class OrderPages(QStackedWidget):
-    """Does one kind of work at a time, and shows its `form`, its progress, its fault or its `result`. Work on one run goes on while
+    """Does one kind of work at a time, and shows its form, its progress, its fault or its result. Work on one run goes on while
     another is looked at.
 
-    `title` names the work, as in "The prediction"; `busy` is what is said of another run that is worked on.
-
-    Signals: done(str) - the path of the file that tells what came of the work on the run on screen; message(str, str) - in plain
-    words, what came of work on another run; "info" or "warning".
+    Signals: done(str) - the path of the file that tells what came of the work on the run on screen, whose result is to be shown;
+    message(str, str) - in plain words, what came of the work; "info" or "warning".
     """
 
     done = Signal(str)
     message = Signal(str, str)
 
-    def __init__(self, title: str, form: QWidget, result: QWidget, first: QWidget) -> None:
-        """`first` of the form gets the focus when the form is come back to."""
+    def __init__(self, title: str, form: QWidget, result: QWidget, *, first: QWidget, reading: str = "") -> None:
+        """`title` names the work, as in "The prediction". `first` of the form gets the focus when the form is come back to;
+        `reading` is what the page READING says."""
         super().__init__()
         self._title = title
         self._first = first
         self._run: RunFolder | None = None
         self.child = InferenceChild(title, self)
-        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.warnings = ProblemLabel()
         self.cancel = QPushButton("Cancel")
@@ -50,7 +49,9 @@ class OrderPages(QStackedWidget):
         column = working.layout()
         assert isinstance(column, QVBoxLayout)
         column.insertWidget(column.count() - 1, self.warnings)
-        for page in (form, working, fault_page(self.fault, self.again), result):
+        wait = QLabel(reading, alignment=Qt.AlignmentFlag.AlignCenter)
+        wait.setObjectName("muted")
+        for page in (form, working, fault_page(self.fault, self.again), result, wait):
             self.addWidget(page)
         self.cancel.clicked.connect(self._cancel)
         self.again.clicked.connect(self.ask)
@@ -59,10 +60,10 @@ class OrderPages(QStackedWidget):
         self.child.refused.connect(self._refused)
         self.child.failed.connect(lambda text: self._refused((Problem("", text, "Try again."),)))
 
-    def show_run(self, run: RunFolder) -> None:
-        """Shows the work on `run`: that which goes on, else the form."""
+    def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
+        """Shows the work on `run`: that which goes on, else `page`."""
         self._run = run
-        self.setCurrentIndex(WORKING if self.working else FORM)
+        self.setCurrentIndex(WORKING if self.working else page)
 
     @property
     def working(self) -> bool:
@@ -86,6 +87,13 @@ class OrderPages(QStackedWidget):
         self.setCurrentIndex(FORM)
         self._first.setFocus()
 
+    def fail(self, *problems: Problem) -> None:
+        """Shows what stands in the way."""
+        self.fault.show_problems(problems)
+        self.setCurrentIndex(FAULT)
+        if self.cancel.hasFocus() or self.window().focusWidget() is None:
+            self.again.setFocus()
+
     def close_work(self) -> None:
         """Ends what goes on, for the end of the window."""
         self.child.close()
@@ -104,20 +112,15 @@ class OrderPages(QStackedWidget):
         order = self.child.order
         assert order is not None
         if self._of_run(order):
-            self.setCurrentIndex(RESULT)
             self.done.emit(path)
-        else:
-            self.message.emit(f"{self._title} of {Path(order.run).name} is done: {path}", "info")
+        self.message.emit(f"{self._title} of {Path(order.run).name} is done.", "info")
 
     def _cancel(self) -> None:
         self.child.cancel()
         self.ask()
 
     def _refused(self, problems: tuple[Problem, ...]) -> None:
-        if not self._of_run(self.child.order):
+        if self._of_run(self.child.order):
+            self.fail(*problems)
+        else:
             self.message.emit(" ".join(map(str, problems)), "warning")
-            return
-        self.fault.show_problems(problems)
-        self.setCurrentIndex(FAULT)
-        if self.cancel.hasFocus() or self.window().focusWidget() is None:
-            self.again.setFocus()

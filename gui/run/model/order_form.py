@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.contract.devices import CPU
 from engine.contract.inference.evaluation import EvaluateOrder, EvaluationSplit
-from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
+from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
 from gui.run.model.plot import caption
-from gui.sources.background import expected_of_a_disk, in_background
-from gui.sources.checkpoints import Checkpoint, checkpoints_of
-from gui.widgets.editors import ChoiceEditor, Editor, PathEditor
-from gui.widgets.flow_layout import FlowLayout
+from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.tab_order import order_tabs
 
 AUTOMATIC = "auto"
@@ -48,17 +44,14 @@ class EvaluateForm(QWidget):
         super().__init__(parent)
         self.setAcceptDrops(True)
         self._run: RunFolder | None = None
-        self._boxes: dict[str, QCheckBox] = {}
-        self._names: dict[str, str] = {}
-        self._own: tuple[str, ...] = (CPU,)
+        self._has_checkpoint = False
         self.heading = QLabel("Evaluate the model")
         self.heading.setObjectName("heading")
-        self.checkpoint = ChoiceEditor([("best", "best", "")])
+        self.checkpoint = CheckpointEditor()
         self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's own dataset")
         self.folder.line.setToolTip("Leave empty for the run's own dataset; a folder can be dropped here")
         self.split = ChoiceEditor(list(SPLITS))
-        self.devices = QWidget()
-        self._flow = FlowLayout(self.devices, spacing=14)
+        self.devices = DevicesEditor("Evaluate")
         self.act = Action(self, "evaluate", "Evaluate", "Measures the model")
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
@@ -66,43 +59,26 @@ class EvaluateForm(QWidget):
         self._lay_out()
         self.act.on_trigger(self._order)
         self.cancel.clicked.connect(self.closed)
+        self.checkpoint.looked.connect(self._looked)
+        self.devices.edited.connect(self._allow)
+        self.devices.remade.connect(self._order_tabs)
 
     def show_run(self, run: RunFolder, devices: tuple[str, ...], own: str) -> None:
         """Asks for an evaluation of `run`, whose job has these devices and the dataset `own`."""
         self._run = run
-        self._own = devices or (CPU,)
         self.folder.set_value("")
         self.folder.line.setPlaceholderText(f"the run's own: {own}")
         self.split.set_value(AUTOMATIC)
-        self._show_devices()
-        self.look()
-
-    def set_gpus(self, names: dict[str, str]) -> None:
-        """What this machine's GPUs are called, by their UUIDs."""
-        if names != self._names:
-            self._names = dict(names)
-            self._show_devices()
-
-    def look(self) -> None:
-        """Looks which checkpoints there are."""
-        if self._run is not None:
-            in_background(partial(checkpoints_of, self._run), self, partial(self._offer, self._run), expected_of_a_disk)
+        self.devices.show_own(devices)
+        self.checkpoint.show_run(run)
 
     def offer_back(self, there: bool) -> None:
         """Whether there are results to go back to."""
         self.cancel.setVisible(there)
 
-    def chosen_devices(self) -> tuple[str, ...]:
-        """Those that are checked; those of the run where none is known yet."""
-        chosen = tuple(device for device, box in self._boxes.items() if box.isChecked())
-        # As many workers on the CPU as the run had.
-        return tuple(
-            each for device in chosen for each in [device] * (self._own.count(CPU) or 1 if device == CPU else 1)
-        )
-
     def order(self) -> EvaluateOrder | None:
         """What is asked for; None without a run or devices."""
-        if self._run is None or not self.chosen_devices():
+        if self._run is None or not self.devices.value():
             return None
         value = self.split.value()
         split: EvaluationSplit | None = next((each for each in ("val", "test", "train", "all") if each == value), None)
@@ -110,7 +86,7 @@ class EvaluateForm(QWidget):
         return EvaluateOrder(
             run=str(self._run.path.absolute()),
             checkpoint=self.checkpoint.value(),
-            devices=self.chosen_devices(),
+            devices=self.devices.value(),
             dataset=str(Path(folder).expanduser()) if folder else "",
             split=split,
         )
@@ -130,71 +106,29 @@ class EvaluateForm(QWidget):
         if order is not None:
             self.wanted.emit(order)
 
-    def _offer(self, run: RunFolder, found: tuple[Checkpoint, ...]) -> None:
-        if run is not self._run:
-            return
-        choices = []
-        for each in found:
-            older = OLDER_CHECKPOINT.fullmatch(each.name)
-            title = f"epoch {older['epoch']}" if older is not None else each.name.removesuffix(".pt")
-            choices.append((each.name, " · ".join(filter(None, (title, each.words))), ""))
-        choices.sort(key=lambda choice: choice[0] != "best.pt")
-        self.checkpoint.box.clear()
-        self.checkpoint.set_choices(choices or [("best", "best", "")])
-        self.checkpoint.box.setCurrentIndex(0)
-        self._allow(bool(choices))
+    def _looked(self, there: bool) -> None:
+        self._has_checkpoint = there
+        self._allow()
 
-    def _allow(self, there: bool = True) -> None:
-        why = "" if there else "The run has no checkpoint yet"
-        self.act.allow(why or ("" if self.chosen_devices() else "Choose a device"))
+    def _allow(self) -> None:
+        why = "" if self._has_checkpoint else "The run has no checkpoint yet"
+        self.act.allow(why or ("" if self.devices.value() else "Choose a device"))
 
-    def _show_devices(self) -> None:
-        """One box for each GPU and the CPU; those of the run are checked."""
-        known = [*self._names, CPU]
-        own = [device for device in dict.fromkeys(self._own) if device in known] or [CPU]
-        for box in self._boxes.values():
-            self._flow.removeWidget(box)
-            box.deleteLater()
-        self._boxes = {}
-        for device in known:
-            title = "CPU" if device == CPU else self._names[device]
-            self._boxes[device] = box = QCheckBox(title)
-            box.setAccessibleName(f"Evaluate on {title}")
-            box.setChecked(device in own)
-            box.toggled.connect(partial(self._chose, device))
-            self._flow.addWidget(box)
-        self.devices.updateGeometry()
-        order_tabs(self, (self.checkpoint, self.folder, self.split, *self._boxes.values(), self.start, self.cancel))
-
-    def _chose(self, device: str, on: bool) -> None:
-        """The CPU works alone."""
-        if on:
-            for other, box in self._boxes.items():
-                if CPU in (device, other) and other != device:
-                    box.setChecked(False)
-        self._allow(self.checkpoint.box.count() > 0)
+    def _order_tabs(self) -> None:
+        order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))
 
     def _lay_out(self) -> None:
-        form = QGridLayout()
-        form.setHorizontalSpacing(12)
-        form.setVerticalSpacing(8)
-        form.setColumnStretch(1, 1)
-        for row, (title, name, editor) in enumerate(
+        form = form_grid(
+            ("Checkpoint", "Checkpoint to evaluate", self.checkpoint),
+            ("Dataset", "Dataset to evaluate on", self.folder),
+            ("Split", "Split to evaluate on", self.split),
             (
-                ("Checkpoint", "Checkpoint to evaluate", self.checkpoint),
-                ("Dataset", "Dataset to evaluate on", self.folder),
-                ("Split", "Split to evaluate on", self.split),
-            )
-        ):
-            form.addWidget(_label(title, name, editor), row, 0)
-            form.addWidget(editor, row, 1)
-        form.addWidget(
-            caption("Automatic: validation of the run's own dataset; of another folder test where it has one."), 3, 1
+                "",
+                "",
+                caption("Automatic: validation of the run's own dataset; of another folder test where it has one."),
+            ),
+            ("Devices", "", self.devices),
         )
-        devices = QLabel("Devices")
-        devices.setFixedHeight(self.checkpoint.sizeHint().height() - 4)
-        form.addWidget(devices, 4, 0, Qt.AlignmentFlag.AlignTop)
-        form.addWidget(self.devices, 4, 1)
         buttons = QHBoxLayout()
         buttons.addWidget(self.start)
         buttons.addWidget(self.cancel)
@@ -216,10 +150,3 @@ class EvaluateForm(QWidget):
         layout.addStretch(1)
         layout.addLayout(middle)
         layout.addStretch(2)
-
-
-def _label(title: str, name: str, editor: Editor) -> QLabel:
-    label = QLabel(title)
-    label.setBuddy(editor.control)
-    editor.control.setAccessibleName(name)
-    return label

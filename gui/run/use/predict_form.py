@@ -19,6 +19,7 @@ from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.widgets import file_dialogs
 from gui.widgets.editors import BoolEditor, ChoiceEditor, FloatEditor, PathEditor
 from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.tab_order import order_tabs
 
 INTRODUCTION = (
     "Add images, videos, point clouds or folders of them, or drop them anywhere on this page. The results are written into a "
@@ -141,11 +142,16 @@ class PredictForm(QWidget):
         self.files.itemSelectionChanged.connect(self._allow)
         self.checkpoint.looked.connect(self._looked)
         self.devices.edited.connect(self._allow)
+        self.devices.remade.connect(self._order_tabs)
         self.threshold.edited.connect(self._allow)
 
     def _looked(self, there: bool) -> None:
         self._has_checkpoint = there
         self._allow()
+
+    def _order_tabs(self) -> None:
+        editors = (self.checkpoint, self.devices, self.tile, self.format, self.threshold, self.overlays, self.out)
+        order_tabs(self, (self.files, self._buttons, *editors, self.start))
 
     def _remove(self) -> None:
         for item in self.files.selectedItems():
@@ -169,7 +175,9 @@ class PredictForm(QWidget):
             self.wanted.emit(order)
 
     def _lay_out(self) -> None:
-        buttons = QHBoxLayout()
+        self._buttons = QWidget()
+        buttons = QHBoxLayout(self._buttons)
+        buttons.setContentsMargins(0, 0, 0, 0)
         for action in (self.add_files, self.add_folder, self.remove):
             buttons.addWidget(bind(QPushButton(), action))
         buttons.addStretch(1)
@@ -183,7 +191,7 @@ class PredictForm(QWidget):
         column.setSpacing(10)
         column.addWidget(caption(INTRODUCTION))
         column.addWidget(self.files)
-        column.addLayout(buttons)
+        column.addWidget(self._buttons)
         column.addLayout(
             form_grid(
                 ("Checkpoint", "Checkpoint to predict with", self.checkpoint),

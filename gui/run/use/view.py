@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from gui.run.order_pages import FORM, OrderPages
+from gui.run.order_pages import FORM, RESULT, OrderPages
 from gui.run.use.convert_form import ConvertForm
 from gui.run.use.convert_result import ConvertResult
 from gui.run.use.predict_form import PredictForm
@@ -36,9 +36,11 @@ class UseView(QWidget):
         self._stale = False
         self.predict_form, self.predict_result = PredictForm(), PredictResult()
         self.convert_form, self.convert_result = ConvertForm(), ConvertResult()
-        self.predict = OrderPages("The prediction", self.predict_form, self.predict_result, self.predict_form.files)
+        self.predict = OrderPages(
+            "The prediction", self.predict_form, self.predict_result, first=self.predict_form.files
+        )
         self.convert = OrderPages(
-            "The conversion", self.convert_form, self.convert_result, self.convert_form.checkpoint
+            "The conversion", self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
         self.tabs = QTabBar()
         self.tabs.setAccessibleName("Uses of the model")
@@ -103,6 +105,10 @@ class UseView(QWidget):
             self.predict.show_run(run)
             self.convert.show_run(run)
 
+    def _show_result(self, pages: OrderPages, result: PredictResult | ConvertResult, path: str) -> None:
+        result.show_file(path)
+        pages.setCurrentIndex(RESULT)
+
     def _connect(self) -> None:
         self.tabs.currentChanged.connect(self.stack.setCurrentIndex)
         for pages, form, result in (
@@ -110,6 +116,6 @@ class UseView(QWidget):
             (self.convert, self.convert_form, self.convert_result),
         ):
             form.wanted.connect(pages.begin)
-            pages.done.connect(result.show_file)
+            pages.done.connect(partial(self._show_result, pages, result))
             pages.message.connect(self.message)
             result.more_wanted.connect(pages.ask)

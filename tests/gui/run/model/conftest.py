@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
-from gui.run.model.view import RESULT, ModelView
+from gui.run.model.view import ModelView
+from gui.run.order_pages import RESULT
 from tests.gui.run.model.written_evaluations import keep, make_dataset
 from tests.gui.sources.written_runs import a_run
 
@@ -51,5 +52,5 @@ def empty_view(styled: QApplication, qtbot: QtBot) -> Iterator[ModelView]:
 def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
     """On whose screen the evaluation is."""
     empty_view.show_run(run)
-    qtbot.waitUntil(lambda: empty_view.stack.currentIndex() == RESULT)
+    qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     return empty_view

@@ -17,7 +17,8 @@ from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model.csv_tables import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
-from gui.run.model.view import FAULT, FORM, RESULT, WORKING, ModelView
+from gui.run.model.view import ModelView
+from gui.run.order_pages import FAULT, FORM, RESULT, WORKING
 from tests.gui.run.model.written_evaluations import COUNT, keep
 from tests.gui.sources.written_runs import a_run
 
@@ -81,11 +82,11 @@ def test_that_without_an_evaluation_one_can_be_ordered(
     run = a_run(8, dataset=str(dataset), devices=("cpu", "cpu"))
     view = empty_view
     view.show_run(run)
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == FORM)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     qtbot.waitUntil(lambda: view.form.start.toolTip() == "The run has no checkpoint yet")
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     (run.checkpoints / "last.pt").write_bytes(b"weights")
-    view.form.look()
+    view.form.checkpoint.look()
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.checkpoint.set_value("last.pt")
     view.form.split.set_value("test")
@@ -106,36 +107,36 @@ def drop(view: ModelView, folder: Path) -> None:
 
 def test_that_gpus_are_offered_and_the_cpu_works_alone(view: ModelView) -> None:
     view.set_gpus({"GPU-a": "GPU 0", "GPU-b": "GPU 1"})
-    assert view.form.chosen_devices() == ("cpu",)
-    view.form._boxes["GPU-a"].click()
-    view.form._boxes["GPU-b"].click()
-    assert view.form.chosen_devices() == ("GPU-a", "GPU-b")
-    view.form._boxes["cpu"].click()
-    assert view.form.chosen_devices() == ("cpu",)
+    assert view.form.devices.value() == ("cpu",)
+    view.form.devices.boxes["GPU-a"].click()
+    view.form.devices.boxes["GPU-b"].click()
+    assert view.form.devices.value() == ("GPU-a", "GPU-b")
+    view.form.devices.boxes["cpu"].click()
+    assert view.form.devices.value() == ("cpu",)
 
 
 def test_that_progress_can_be_cancelled_and_what_stands_in_the_way_is_said(view: ModelView, qtbot: QtBot) -> None:
     view.bar.new.trigger()
-    assert view.stack.currentIndex() == FORM
+    assert view.pages.currentIndex() == FORM
     qtbot.waitUntil(view.form.start.isEnabled)
     view.form.start.click()
-    assert view.stack.currentIndex() == WORKING
-    view.child.progress.emit(
+    assert view.pages.currentIndex() == WORKING
+    view.pages.child.progress.emit(
         Progress(fraction=0.5, what="Evaluating 12 samples", seconds_left=192.0, images_per_second=1840.4)
     )
-    assert view.what.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
-    assert view.progress.value() == 50
-    qtbot.keyClick(view.cancel, Qt.Key.Key_Space)
-    assert not view.child.running
-    assert view.stack.currentIndex() == FORM
+    assert view.pages.what.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
+    assert view.pages.progress.value() == 50
+    qtbot.keyClick(view.pages.cancel, Qt.Key.Key_Space)
+    assert not view.pages.child.running
+    assert view.pages.currentIndex() == FORM
     view.form.start.click()
-    view.child.cancel()
-    view.child.refused.emit((Problem("split", "There is no test split.", "It has: val, all."),))
-    assert view.stack.currentIndex() == FAULT
-    assert view.fault.text() == "There is no test split. It has: val, all."
-    view.again.click()
+    view.pages.child.cancel()
+    view.pages.child.refused.emit((Problem("split", "There is no test split.", "It has: val, all."),))
+    assert view.pages.currentIndex() == FAULT
+    assert view.pages.fault.text() == "There is no test split. It has: val, all."
+    view.pages.again.click()
     view.form.cancel.click()
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == RESULT)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
 
 
 def test_that_a_deleted_evaluation_can_be_put_back(
@@ -144,11 +145,11 @@ def test_that_a_deleted_evaluation_can_be_put_back(
     (kept,) = evaluations_of(run.path)
     before = {path.name: path.read_bytes() for path in kept.folder.iterdir()}
     view.bar.delete.trigger()
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == FORM)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     assert not kept.folder.exists()
     assert "is now in the desktop's trash" in view.deleting.text()
     view.deleting.yes.click()
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == RESULT)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
     assert {path.name: path.read_bytes() for path in kept.folder.iterdir()} == before
 
 
@@ -176,8 +177,8 @@ def test_that_a_damaged_evaluation_is_said_to_be_so(
     other = keep(run, dataset, "20261125-100000-val", date="2026-11-25T10:00:00Z")
     (other.folder / "samples.msgpack").write_bytes(b"\x81")
     view._look(other.folder.name)
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == FAULT)
-    assert "samples.msgpack can't be read" in view.fault.text()
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == FAULT)
+    assert "samples.msgpack can't be read" in view.pages.fault.text()
 
 
 def test_that_two_evaluations_are_compared_and_their_samples_shown(

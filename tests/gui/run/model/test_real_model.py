@@ -10,7 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
-from gui.run.model.view import FORM, RESULT, ModelView
+from gui.run.model.view import ModelView
+from gui.run.order_pages import FORM, RESULT
 from tests.engine.conftest import forker  # noqa: F401
 from tests.engine.inference.conftest import trained  # noqa: F401
 from tests.support.trained_runs import Trained
@@ -22,11 +23,11 @@ def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunF
     """A copy of the run, evaluated by a press of the button."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == FORM and view.form.start.isEnabled())
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM and view.form.start.isEnabled())
     told: list[str] = []
-    view.child.progress.connect(lambda progress: told.append(progress.what))
+    view.pages.child.progress.connect(lambda progress: told.append(progress.what))
     view.form.start.click()
-    qtbot.waitUntil(lambda: view.stack.currentIndex() == RESULT, timeout=_LONG_MS)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT, timeout=_LONG_MS)
     assert any(what.startswith("Evaluating") for what in told)
     return RunFolder(folder)
 
