@@ -16,6 +16,7 @@ import msgspec
 from engine.contract.inference.conversion import ConvertOrder
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.explanation import ExplainOrder
+from engine.contract.inference.live import LiveOrder
 from engine.contract.inference.messages import Done, Message, Order, Refused
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import MarkOrder, ReviewOrder
@@ -27,7 +28,7 @@ from engine.system import linux
 
 INTERRUPTED = 130
 _ORDER = msgspec.json.Decoder(
-    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder | ShowOrder
+    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder | ShowOrder | LiveOrder
 )
 _WORK: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
@@ -37,6 +38,7 @@ _WORK: dict[type[Order], str] = {
     ReviewOrder: "engine.inference.review.review:review",
     MarkOrder: "engine.inference.review.marks:mark",
     ShowOrder: "engine.inference.showing.show:show",
+    LiveOrder: "engine.inference.live:live",
 }
 """What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells what came of
 it. Raises CannotLoad."""

@@ -32,7 +32,7 @@ Say = Callable[[Progress], object]
 def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: int, what: str) -> None:
     """Runs `function`, given as MODULE:NAME, as a worker on each of the order's devices, in `folder`, where it finds the order.
 
-    `total` counts the samples of all workers, `what` names the work in the progress that is said. Raises CannotLoad with
+    `total` counts the samples of all workers, 0 where nobody knows, `what` names the work in the progress that is said. Raises CannotLoad with
     what the workers failed of, or where there is no queue.
     """
     run = RunFolder(order.run)
@@ -106,9 +106,9 @@ class _Progress:
         rate = done / seconds if done and seconds else None
         self._say(
             Progress(
-                fraction=min(1.0, done / max(1, self._total)),
+                fraction=min(1.0, done / self._total) if self._total else 0.0,
                 what=self._what,
-                seconds_left=max(0, self._total - done) / rate if rate else None,
+                seconds_left=max(0, self._total - done) / rate if rate and self._total else None,
                 images_per_second=rate,
                 warnings=warnings,
             )

@@ -206,7 +206,7 @@ class TrainedModel:
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n, channels, size,
         size] on its device. Raises ValueError for images of other channels or another type."""
-        return self.normalised(torch.from_numpy(np.stack([self._framed(image) for image in images])))
+        return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """uint8 [n, channels, size, size] as the model's inputs, on its device."""
@@ -227,7 +227,9 @@ class TrainedModel:
             outputs: Tensor = self.module(inputs)
         return outputs.float()
 
-    def _framed(self, image: Bytes) -> Bytes:
+    def framed(self, image: Bytes) -> Bytes:
+        """An image uint8 [h, w, channels] or, of one channel, [h, w] as the square that the model sees, uint8 [channels, size, size].
+        Raises ValueError for images of other channels or another type."""
         image = image[:, :, None] if image.ndim == 2 else image
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
             shape = " x ".join(map(str, image.shape))

@@ -22,13 +22,14 @@ _BEST = ("best", "best", "")
 class CheckpointEditor(ChoiceEditor):
     """One of the run's checkpoints, the best one first.
 
-    Signals: looked(bool) - whether there is any.
+    Signals: looked() - it is known whether there is any. Attributes: found - whether there was at the last look.
     """
 
-    looked = Signal(bool)
+    looked = Signal()
 
     def __init__(self) -> None:
         super().__init__([_BEST])
+        self.found = False
         self._run: RunFolder | None = None
 
     def show_run(self, run: RunFolder) -> None:
@@ -50,7 +51,8 @@ class CheckpointEditor(ChoiceEditor):
         self.box.clear()
         self.set_choices(choices or [_BEST])
         self.box.setCurrentIndex(max(0, self.box.findData(before)))
-        self.looked.emit(bool(choices))
+        self.found = bool(choices)
+        self.looked.emit()
 
 
 class DevicesEditor(QWidget):

@@ -44,7 +44,6 @@ class EvaluateForm(QWidget):
         super().__init__(parent)
         self.setAcceptDrops(True)
         self._run: RunFolder | None = None
-        self._has_checkpoint = False
         self.heading = QLabel("Evaluate the model")
         self.heading.setObjectName("heading")
         self.checkpoint = CheckpointEditor()
@@ -59,7 +58,7 @@ class EvaluateForm(QWidget):
         self._lay_out()
         self.act.on_trigger(self._order)
         self.cancel.clicked.connect(self.closed)
-        self.checkpoint.looked.connect(self._looked)
+        self.checkpoint.looked.connect(self._allow)
         self.devices.edited.connect(self._allow)
         self.devices.remade.connect(self._order_tabs)
 
@@ -106,12 +105,8 @@ class EvaluateForm(QWidget):
         if order is not None:
             self.wanted.emit(order)
 
-    def _looked(self, there: bool) -> None:
-        self._has_checkpoint = there
-        self._allow()
-
     def _allow(self) -> None:
-        why = "" if self._has_checkpoint else "The run has no checkpoint yet"
+        why = "" if self.checkpoint.found else "The run has no checkpoint yet"
         self.act.allow(why or ("" if self.devices.value() else "Choose a device"))
 
     def _order_tabs(self) -> None:

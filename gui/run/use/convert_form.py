@@ -44,7 +44,6 @@ class ConvertForm(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._job: Job | None = None
-        self._has_checkpoint = False
         self.checkpoint = CheckpointEditor()
         self.targets = {target: QCheckBox(title) for target, title, _ in _TARGETS}
         self.targets["onnx"].setChecked(True)
@@ -59,7 +58,7 @@ class ConvertForm(QWidget):
         self.start.setObjectName("primary")
         self._lay_out()
         self.act.on_trigger(self._order)
-        self.checkpoint.looked.connect(self._looked)
+        self.checkpoint.looked.connect(self._judge)
         for box in self.targets.values():
             box.toggled.connect(self._judge)
         for editor in (self.preprocessing, self.dynamic_size, self.int8, self.packed):
@@ -102,10 +101,6 @@ class ConvertForm(QWidget):
         ending = ".zip" if self.packed.value() else ""
         return within / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{ending}"
 
-    def _looked(self, there: bool) -> None:
-        self._has_checkpoint = there
-        self._judge()
-
     def _judge(self) -> None:
         """Says what speaks against what is asked for."""
         order = self.order()
@@ -116,7 +111,7 @@ class ConvertForm(QWidget):
         self.problems.show_problems(tuple(dict.fromkeys(found)))
         for editor in (self.preprocessing, self.int8):
             editor.setEnabled(self.targets["onnx"].isChecked())
-        why = "" if self._has_checkpoint else "The run has no checkpoint yet"
+        why = "" if self.checkpoint.found else "The run has no checkpoint yet"
         why = why or ("" if order is not None else "Choose a format")
         self.act.allow(why or ("Fix what is marked first" if errors(found) else ""))
 

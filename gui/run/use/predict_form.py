@@ -54,7 +54,6 @@ class PredictForm(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self._has_checkpoint = False
         self.files = QListWidget()
         self.files.setAccessibleName("Files and folders to predict for")
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
@@ -140,14 +139,10 @@ class PredictForm(QWidget):
         )
         self.remove.on_trigger(self._remove)
         self.files.itemSelectionChanged.connect(self._allow)
-        self.checkpoint.looked.connect(self._looked)
+        self.checkpoint.looked.connect(self._allow)
         self.devices.edited.connect(self._allow)
         self.devices.remade.connect(self._order_tabs)
         self.threshold.edited.connect(self._allow)
-
-    def _looked(self, there: bool) -> None:
-        self._has_checkpoint = there
-        self._allow()
 
     def _order_tabs(self) -> None:
         editors = (self.checkpoint, self.devices, self.tile, self.format, self.threshold, self.overlays, self.out)
@@ -161,7 +156,7 @@ class PredictForm(QWidget):
     def _allow(self) -> None:
         threshold = self.threshold.value()
         whys = (
-            "" if self._has_checkpoint else "The run has no checkpoint yet",
+            "" if self.checkpoint.found else "The run has no checkpoint yet",
             "" if self.files.count() else "Add files first",
             "" if self.devices.value() else "Choose a device",
             "" if isinstance(threshold, float) and 0 <= threshold <= 1 else "Set a threshold from 0 to 1",

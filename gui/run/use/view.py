@@ -13,12 +13,13 @@ from engine.runs.folder import RunFolder
 from gui.run.order_pages import FORM, RESULT, OrderPages
 from gui.run.use.convert_form import ConvertForm
 from gui.run.use.convert_result import ConvertResult
+from gui.run.use.live_view import LiveView
 from gui.run.use.predict_form import PredictForm
 from gui.run.use.predict_result import PredictResult
 from gui.sources.background import expected_of_a_disk, in_background
 
-TITLES = ("Predict", "Convert")
-PREDICT, CONVERT = range(len(TITLES))
+TITLES = ("Predict", "Watch live", "Convert")
+PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
 class UseView(QWidget):
@@ -42,12 +43,13 @@ class UseView(QWidget):
         self.convert = OrderPages(
             "The conversion", self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
+        self.live = LiveView()
         self.tabs = QTabBar()
         self.tabs.setAccessibleName("Uses of the model")
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
         self.stack = QStackedWidget()
-        for title, pages in zip(TITLES, (self.predict, self.convert), strict=True):
+        for title, pages in zip(TITLES, (self.predict, self.live, self.convert), strict=True):
             self.tabs.addTab(title)
             self.stack.addWidget(pages)
         layout = QVBoxLayout(self)
@@ -67,10 +69,12 @@ class UseView(QWidget):
     def set_gpus(self, names: dict[str, str]) -> None:
         """What this machine's GPUs are called, by their UUIDs."""
         self.predict_form.devices.set_gpus(names)
+        self.live.devices.set_gpus(names)
 
     def close_work(self) -> None:
         """Ends what goes on, for the end of the window."""
         self.predict.close_work()
+        self.live.close_work()
         self.convert.close_work()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -95,12 +99,14 @@ class UseView(QWidget):
             in_background(self._run.job, self, partial(self._show, self._run), expected_of_a_disk)
         elif self._run is not None:
             self.predict_form.checkpoint.look()
+            self.live.checkpoint.look()
             self.convert_form.checkpoint.look()
 
     def _show(self, run: RunFolder, job: Job | None) -> None:
         if run is self._run:
             self._stale = False
             self.predict_form.show_run(run, job)
+            self.live.show_run(run, job)
             self.convert_form.show_run(run, job)
             self.predict.show_run(run)
             self.convert.show_run(run)
@@ -111,6 +117,7 @@ class UseView(QWidget):
 
     def _connect(self) -> None:
         self.tabs.currentChanged.connect(self.stack.setCurrentIndex)
+        self.live.message.connect(self.message)
         for pages, form, result in (
             (self.predict, self.predict_form, self.predict_result),
             (self.convert, self.convert_form, self.convert_result),

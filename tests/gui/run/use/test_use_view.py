@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
@@ -12,10 +13,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.prediction import PREDICTED
+from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAULT, FORM, RESULT
-from gui.run.use.view import CONVERT, UseView
-from tests.support.trained_runs import Trained, train
+from gui.run.use.view import CONVERT, LIVE, UseView
+from tests.support.trained_runs import LABELS, Trained, train
 from tests.support.worker_group import Forker
 
 SECONDS = 90_000
@@ -105,3 +107,28 @@ def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Pat
     view.predict_form.add([str(tmp_path)])
     qtbot.waitUntil(lambda: view.predict_form.act.disabled_reason == "The run has no checkpoint yet")
     qtbot.waitUntil(lambda: view.convert_form.act.disabled_reason == "The run has no checkpoint yet")
+
+
+def test_that_a_video_is_watched_frame_by_frame_until_its_end(
+    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
+) -> None:
+    pytest.importorskip("cv2", reason="OpenCV is an extra")
+    (tmp_path / "empty.mp4").touch()
+    with VideoWriter(tmp_path / "walk.mp4", 25.0) as video:
+        for level in range(40):
+            video.add(np.full((48, 64, 3), 6 * level, np.uint8))
+    view.tabs.setCurrentIndex(LIVE)
+    view.show_run(trained.run)
+    live = view.live
+    qtbot.waitUntil(lambda: live.start.ready)
+    live.source.set_value(str(tmp_path / "empty.mp4"))
+    live.start.trigger()
+    assert live.stop.ready
+    qtbot.waitUntil(lambda: "it is empty" in live.fault.text(), timeout=SECONDS)
+    live.source.set_value(str(tmp_path / "walk.mp4"))
+    live.start.trigger()
+    qtbot.waitUntil(lambda: "images/s: " in live.words.text(), timeout=SECONDS)
+    assert any(label in live.words.text() for label in LABELS)
+    assert not live.image.image_rect().isEmpty()
+    qtbot.waitUntil(lambda: live.stop.disabled_reason == "Nothing is being watched", timeout=SECONDS)
+    assert not live.fault.text()

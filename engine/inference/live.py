@@ -1,0 +1,86 @@
+"""A model at work on a camera or a video: each frame is predicted for, and the newest is kept to be looked at."""
+
+from __future__ import annotations
+
+import io
+import socket
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import torch
+from msgspec import structs
+from PIL import Image
+
+from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder
+from engine.contract.inference.prediction import CAMERA
+from engine.contract.problems import Problem
+from engine.contract.worker import WorkerSpec
+from engine.data.decoding.idx import Bytes
+from engine.data.drawing import seen
+from engine.inference.devices import Say, on_devices
+from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
+from engine.inference.video import NoVideo, frames, rate_of
+from engine.inference.worker import Share, serve
+from engine.runs.folder import RunFolder
+from engine.system import paths
+
+WORKER = "engine.inference.live:worker"
+_SPEED_OF = 30
+"""Frames over which the speed is measured."""
+_QUALITY = 85
+"""Of the JPEGs, which are looked at for a moment."""
+
+
+def live(order: LiveOrder, say: Say) -> Path:
+    """Watches the order's source to its end; the path of the last `LiveFrame`. Raises CannotLoad."""
+    run = RunFolder(order.run)
+    checkpoint_path(run, order.checkpoint)
+    job = run.job()
+    if job is not None and job.task in ("point_segmentation", "custom"):
+        raise CannotLoad(Problem("run", "This model does not work on images.", "Choose a run of another task."))
+    try:
+        rate_of(order.source)
+    except NoVideo as error:
+        raise CannotLoad(Problem("source", f"{order.source}: {error}", "Choose another video or camera.")) from error
+    out = Path(order.out).absolute()
+    paths.make_folder(out)
+    order = structs.replace(order, devices=order.devices[:1], out=str(out))
+    with tempfile.TemporaryDirectory() as folder:
+        on_devices(order, Path(folder), WORKER, say, total=0, what="Watching")
+    return out / FRAME_FILE
+
+
+def worker(spec: WorkerSpec, channel: socket.socket) -> int:
+    """What the worker on the device does; its exit code."""
+    return serve(spec, channel, LiveOrder, _watch)
+
+
+def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
+    apart_s = 0.0 if order.source.startswith(CAMERA) else 1 / rate_of(order.source)
+    begun = time.monotonic()
+    times = deque([begun], maxlen=_SPEED_OF)
+    for number, image in enumerate(frames(order.source, model.channels), 1):
+        shown, words = _predicted(model, image)
+        times.append(time.monotonic())
+        speed = (len(times) - 1) / (times[-1] - times[0])
+        frame = LiveFrame(number=number, jpeg=_jpeg(shown), words=words, images_per_second=speed)
+        paths.put_into_place(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
+        share.progressed(1)
+        time.sleep(max(0.0, begun + number * apart_s - time.monotonic()))
+
+
+def _predicted(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
+    """The frame as the model is given it, with its prediction drawn on it, uint8 [h, w, 3], and in words."""
+    pixels = model.framed(image)
+    (output,) = model.outputs(model.normalised(torch.from_numpy(pixels[None]))).cpu()
+    shown = model.objective.show_prediction(seen(pixels.astype("float32") / 255), output)
+    return shown.image, shown.words
+
+
+def _jpeg(image: Bytes) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, "JPEG", quality=_QUALITY)
+    return stream.getvalue()
