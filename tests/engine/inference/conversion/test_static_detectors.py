@@ -19,20 +19,35 @@ from engine.tasks import TASKS
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(("name", "size"), [("retinanet_resnet50_fpn", 128), ("ssd300_vgg16", 300)])
-def test_that_the_file_finds_what_the_model_finds(name: str, size: int, tmp_path: Path) -> None:
+@torch.no_grad()
+def spread_scores(model: Any, images: torch.Tensor) -> None:
+    """Draws heads whose scores differ from box to box."""
+    if hasattr(model, "rpn"):
+        for part, values in model.named_parameters():
+            if values.dim() > 1 and ("predictor" in part or "rpn.head" in part):
+                values.copy_(torch.randn_like(values) * 0.05)
+        return
+    spread = float(model.head(list(model.backbone(images).values()))["cls_logits"].std())
+    for part, values in model.head.classification_head.named_parameters():
+        if values.dim() > 1 and ("cls_logits" in part or "module_list" in part):
+            values.mul_(1.5 / spread)
+        elif "cls_logits" in part:
+            values.fill_(-2.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "size"),
+    [
+        ("detection", "retinanet_resnet50_fpn", 128),
+        ("detection", "ssd300_vgg16", 300),
+        ("instance_segmentation", "maskrcnn_mobilenet_light", 128),
+    ],
+)
+def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    job = Job(task="detection", model=name, image_size=size)
-    model: Any = TASKS["detection"].build_model(job, 3, 3).eval()
+    model: Any = TASKS[task].build_model(Job(task=task, model=name, image_size=size), 3, 3).eval()
     images = torch.randn(3, 3, size, size)
-    with torch.no_grad():
-        features = list(model.backbone(images).values())
-        spread = float(model.head(features)["cls_logits"].std())
-        for part, values in model.head.classification_head.named_parameters():
-            if values.dim() > 1 and ("cls_logits" in part or "module_list" in part):
-                values.mul_(1.5 / spread)
-            elif "cls_logits" in part:
-                values.fill_(-2.0)
+    spread_scores(model, images)
     static = static_detector(model, 3, size)
     assert static is not None
     with quietly():
