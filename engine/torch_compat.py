@@ -190,3 +190,12 @@ def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) ->
             if whole.requires_grad and whole.grad is None:
                 whole.grad = torch.zeros_like(whole)
     post_backward(*unused)
+
+
+def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:
+    """A loop as one operation of an exported graph: `step(state, input)` gives the next state and an output, for each of `inputs` in
+    turn; the last state and all outputs, stacked. Private in all versions so far (`torch._higher_order_ops.scan`)."""
+    from torch._higher_order_ops.scan import scan as of_torch
+
+    result: tuple[Any, Any] = of_torch(step, state, inputs)
+    return result

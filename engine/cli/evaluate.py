@@ -50,7 +50,7 @@ def evaluate(options: argparse.Namespace) -> int:
         return FAILED
     if options.json:
         told = msgspec.to_builtins(kept.evaluation) | {"path": str(kept.folder)}
-        print(msgspec.json.encode(told).decode())
+        say(msgspec.json.encode(told).decode())
     else:
         say(*_told(kept))
     return COMPLETED
@@ -71,7 +71,7 @@ def _beside(kept: KeptEvaluation, options: argparse.Namespace) -> int:
     if not _wrote_csv(options.csv, _rows_of_both(comparison)):
         return FAILED
     if options.json:
-        print(msgspec.json.encode(comparison).decode())
+        say(msgspec.json.encode(comparison).decode())
     else:
         say(*_compared(comparison), f"Kept in {kept.folder} and {other.folder}.")
     return COMPLETED

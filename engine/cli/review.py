@@ -76,7 +76,7 @@ def review(options: argparse.Namespace) -> int:
         if isinstance(found, int):
             return found
         if options.json:
-            print(msgspec.json.encode(found).decode())
+            say(msgspec.json.encode(found).decode())
         else:
             say(*_told(found, options))
         marks = tuple(_marks(found, options))

@@ -214,7 +214,7 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
     if not file.exists():
         return CurvePoints(curve)
     try:
-        table = np.load(file, mmap_mode="r", allow_pickle=False)
+        table = np.load(file, mmap_mode="r")
         column = np.array(table[:, class_index], np.float32)
     except (OSError, ValueError, IndexError) as error:
         raise DamagedEvaluation(f"{file} can't be read: {error}") from error

@@ -61,7 +61,7 @@ class PlanFolder:
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.put_into_place(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _TODO).open("wb") as stream:
-            np.save(stream, todo, allow_pickle=False)
+            np.save(stream, todo)
         paths.put_into_place(self.folder / _PLAN, msgspec.json.encode(plan))
 
     def plan(self) -> Plan:
@@ -73,7 +73,7 @@ class PlanFolder:
     def todo(self) -> Labels:
         """The numbers of the samples that are not done, int64 [n]."""
         with (self.folder / _TODO).open("rb") as stream:
-            todo: Labels = np.load(stream, allow_pickle=False)
+            todo: Labels = np.load(stream)
         return todo
 
     def put_model(self, facts: ModelFacts) -> None:

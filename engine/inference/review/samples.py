@@ -59,7 +59,7 @@ def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
         samples += _reviewed(each, opened, missing)
         true += of_samples.true or ()
         if each.probabilities_file.exists():
-            probabilities.append(np.load(each.probabilities_file, allow_pickle=False))
+            probabilities.append(np.load(each.probabilities_file))
     return Reviewed(
         kept,
         samples,

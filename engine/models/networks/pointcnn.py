@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops.scan import scan
 from torch.nn import functional
+
+from engine.torch_compat import scan
 
 
 class Level(NamedTuple):

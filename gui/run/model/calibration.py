@@ -19,7 +19,9 @@ class CalibrationPage(QWidget):
         super().__init__()
         self._calibration: Calibration | None = None
         self.error = caption(kind="heading")
-        self.plot = SharePlot("Reliability diagram", "Confidence", "Share that is right")
+        self.plot = SharePlot("Reliability diagram")
+        self.plot.setLabel("bottom", "Confidence")
+        self.plot.setLabel("left", "Share that is right")
         self.reading = caption(
             "Bars: what share of the predictions with that confidence is right; pale where they are few. On the dashed line "
             "confidences are exactly what they say; below it the model is too sure of itself."

@@ -17,7 +17,7 @@ _WIDEST, _HIGHEST = 720, 620
 class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """A plot whose both axes go from 0 to 1. Whoever owns it gives it `paint`, which draws anew in the colours of the scheme."""
 
-    def __init__(self, name: str, x_title: str, y_title: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
         self._draw: Callable[[], None] = lambda: None
         self._marker = pg.ScatterPlotItem(size=11)
@@ -28,8 +28,6 @@ class SharePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.setMenuEnabled(False)
         self.hideButtons()
         self.setMouseEnabled(False, False)
-        self.setLabel("bottom", x_title)
-        self.setLabel("left", y_title)
         for side in ("bottom", "left"):
             self.getAxis(side).enableAutoSIPrefix(False)
         self.setXRange(0, 1, padding=0.02)
