@@ -122,6 +122,7 @@ def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Train
     assert all(command in card.text for command in commands)
 
 
+@pytest.mark.long
 def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Trainer, tmp_path: Path) -> None:
     of = trained("segmentation")
     made = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
@@ -164,6 +165,7 @@ def test_that_weights_load_in_their_library(
         assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
 
 
+@pytest.mark.long
 def test_that_a_detector_suppresses_boxes_by_itself(trained: Trainer, tmp_path: Path) -> None:
     of = trained("detection")
     made = converted(of, tmp_path / "out", "onnx")

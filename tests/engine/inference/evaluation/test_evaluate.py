@@ -17,6 +17,7 @@ from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
 from engine.runs.comparison import compare
 from engine.runs.evaluations import KeptEvaluation, evaluations_of, read_evaluation
+from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.masks import make_masked
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colours
@@ -41,7 +42,7 @@ def refused(run: Path, dataset: str, **fields: object) -> str:
     return f"{problem.field}: {problem.message} {problem.remedy}"
 
 
-@pytest.mark.parametrize("task", list(DATASETS))
+@pytest.mark.parametrize("task", some(DATASETS, ("classification", "segmentation", "detection")))
 def test_that_an_evaluation_measures_what_the_run_measured(
     task: str, trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_that_masks_of_another_folder_are_mapped_by_their_values(
     assert evaluation.mapping.unknown == ()
 
 
+@pytest.mark.long
 def test_that_clouds_of_another_folder_are_normalised_as_in_training(
     trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from engine.contract.inference.explanation import ExplainOrder, Method
 from engine.inference.explanation.explain import explain
 from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import footplate
+from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.explained import explained
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
@@ -34,7 +35,9 @@ def grey(path: Path) -> np.ndarray:
         return np.asarray(image, np.float64)
 
 
-@pytest.mark.parametrize("task", [task for task in DATASETS if task != "point_segmentation"])
+@pytest.mark.parametrize(
+    "task", some(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "segmentation", "detection"))
+)
 def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
     agreed(COUNTING)
