@@ -103,7 +103,10 @@ def search(
             most = min(most, max(size, tried.train_images // unit * unit))
     bracket = _bracket(trials)
     with_room = bracket.with_room(unit)
-    largest = with_room if trials.get(with_room) is not None else bracket.largest
+    largest = bracket.largest
+    if len(trials) == MOST_TRIALS or trials.get(with_room) is not None:
+        proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest - unit < size <= with_room)
+        largest = max(proven, default=largest)
     while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)) and in_time(between):
         trials[between] = probe(between)
     return Searched(dict(sorted(trials.items())), largest, most, untried)
