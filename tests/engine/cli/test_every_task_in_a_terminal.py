@@ -1,0 +1,63 @@
+"""A run of every task in a terminal: its model is evaluated, asked for predictions, explained, reviewed, and converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.contract.inference.explanation import EXPLANATION_FILE
+from engine.contract.inference.prediction import PREDICTED, PREDICTIONS_FILE
+from engine.runs.evaluations import evaluations_of
+from tests.engine.cli.terminal import footplate
+from tests.support.consent import agreed
+from tests.support.trained_runs import COUNTING, DATASETS, train
+from tests.support.worker_group import Forker
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+BESIDE = {"masks", "edges", "labels", "SegmentationClass"}
+"""Folders of what is drawn for images."""
+
+
+def source_of(dataset: Path, task: str) -> Path:
+    """Something of the dataset to predict for: an image, a cloud, or all of it, for a task of one's own."""
+    if task == "custom":
+        return dataset
+    files = (file for file in sorted(dataset.rglob("*")) if file.suffix in (".png", ".jpg", ".ply"))
+    return next(file for file in files if not BESIDE & set(file.parts))
+
+
+@pytest.mark.parametrize("task", list(DATASETS))
+def test_that_every_task_is_served_by_every_command(task: str, forker: Forker, tmp_path: Path) -> None:
+    agreed(COUNTING)
+    of = train(forker, tmp_path, task)
+    run, source = str(of.run.path), source_of(Path(of.job.dataset), task)
+    last = ("--checkpoint", "last")
+
+    answer = footplate("evaluate", run, *last)
+    assert answer.code == 0, answer.err
+    (kept,) = evaluations_of(of.run.path)
+    measured = {name: interval.value for name, interval in kept.evaluation.measures.items()}
+    assert {name: measured[name] for name in of.measures} == pytest.approx(of.measures, abs=1e-5)
+
+    answer = footplate("predict", run, str(source), *last, "--out", str(tmp_path / "predicted"))
+    assert answer.code == 0, answer.err
+    predicted = PREDICTED.decode((tmp_path / "predicted" / PREDICTIONS_FILE).read_bytes())
+    assert predicted.predicted == predicted.samples > 0
+
+    image = next(source.rglob("*.png")) if source.is_dir() else source
+    answer = footplate("explain", run, str(image), *last, "--out", str(tmp_path / "explained"))
+    if task == "point_segmentation":
+        assert answer.code == 2
+        assert "point cloud" in answer.err.lower()
+    else:
+        assert answer.code == 0, answer.err
+        assert (tmp_path / "explained" / EXPLANATION_FILE).exists()
+
+    answer = footplate("review", run)
+    assert answer.code == 0, answer.err
+
+    answer = footplate("convert", run, "--to", "safetensors", *last, "--out", str(tmp_path / "converted"))
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "converted" / "model.safetensors").exists()
