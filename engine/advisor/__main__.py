@@ -6,10 +6,8 @@ Ctrl+C, SIGTERM, the end of its parent and of who reads its lines end it and its
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
 import msgspec
 
@@ -17,35 +15,11 @@ from engine.advisor.batch_finder import find_batch
 from engine.advisor.rate_finder import find_rate
 from engine.contract.finders import FinderFailed, FinderMessage, FinderOrder
 from engine.contract.problems import Problem
-from engine.system import linux
-
-INTERRUPTED = 130
+from engine.system.child_work import serve_order
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    linux.signal_at_parents_death(signal.SIGTERM)
-    linux.name_process("footplate-find")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a model file prints is no answer
-
-    def say(message: FinderMessage) -> None:
-        answers.write(msgspec.json.encode(message) + b"\n")
-        answers.flush()
-
-    try:
-        say(_answer(sys.stdin.buffer.read(), say))
-    except (KeyboardInterrupt, BrokenPipeError):
-        os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
-    return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Once, so that what is cleaned up then is not broken off."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    return serve_order("footplate-find", _answer)
 
 
 def _answer(order: bytes, say: Callable[[FinderMessage], None]) -> FinderMessage:

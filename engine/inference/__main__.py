@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
-from types import FrameType
 
 import msgspec
 
@@ -17,16 +15,15 @@ from engine.contract.inference.conversion import ConvertOrder
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.explanation import ExplainOrder
 from engine.contract.inference.live import LiveOrder
-from engine.contract.inference.messages import Done, Message, Order, Refused
+from engine.contract.inference.messages import Done, Order, Refused
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import MarkOrder, ReviewOrder
 from engine.contract.inference.showing import ShowOrder
 from engine.contract.problems import Problem
 from engine.inference.devices import Say
 from engine.inference.trained_model import CannotLoad
-from engine.system import linux
+from engine.system.child_work import serve_order
 
-INTERRUPTED = 130
 _ORDER = msgspec.json.Decoder(
     EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | MarkOrder | ShowOrder | LiveOrder
 )
@@ -45,29 +42,7 @@ it. Raises CannotLoad."""
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    linux.signal_at_parents_death(signal.SIGTERM)
-    linux.name_process("footplate-infer")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a model file prints is no answer
-
-    def say(message: Message) -> None:
-        answers.write(msgspec.json.encode(message) + b"\n")
-        answers.flush()
-
-    try:
-        say(_answer(sys.stdin.buffer.read(), say))
-    except (KeyboardInterrupt, BrokenPipeError):
-        os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
-    return 0
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Once, so that what is cleaned up then is not broken off."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    return serve_order("footplate-infer", _answer)
 
 
 def _answer(order: bytes, say: Say) -> Done | Refused:

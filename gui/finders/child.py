@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import msgspec
-from PySide6.QtCore import QObject, QProcess, Signal
+from PySide6.QtCore import QObject, Signal
 
 from engine.contract.finders import FINDING, BatchFound, Finder, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.job import Job
@@ -25,6 +23,7 @@ class FinderChild(ChildModule):
     progress = Signal(object)
     done = Signal(object)
     refused = Signal(object)
+    cleans_up = True
 
     def __init__(self, finder: Finder, parent: QObject | None = None, module: str = "engine.advisor") -> None:
         super().__init__(module, "Trying the job", LINE_LIMIT_BYTES, parent)
@@ -36,13 +35,6 @@ class FinderChild(ChildModule):
         self._found = None
         self._start([], msgspec.json.encode(FinderOrder(self._finder, job)))
         self.progress.emit(FinderProgress(0.0, "Starting"))
-
-    def _end(self, process: QProcess) -> None:
-        """By a signal that it can answer: it has workers to end, and files to remove."""
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            process.terminate()
 
     def _take(self, line: bytes) -> None:
         message = FINDING.decode(line)

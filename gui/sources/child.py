@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import ClassVar
 
 import msgspec
 from PySide6.QtCore import QObject, QProcess, Signal
@@ -23,6 +24,8 @@ class ChildModule(QObject):
     """
 
     failed = Signal(str)
+    cleans_up: ClassVar[bool] = False
+    """Whether the module has workers to end, and files to remove, when it is cancelled."""
 
     def __init__(self, module: str, doing: str, line_limit_bytes: int, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -71,7 +74,11 @@ class ChildModule(QObject):
         process.closeWriteChannel()
 
     def _end(self, process: QProcess) -> None:
-        process.kill()
+        """At once, or where it `cleans_up` by a signal that it can answer."""
+        if self.cleans_up and sys.platform != "win32":
+            process.terminate()
+        else:
+            process.kill()
 
     def _take(self, line: bytes) -> None:
         raise NotImplementedError

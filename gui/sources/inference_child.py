@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import msgspec
-from PySide6.QtCore import QObject, QProcess, Signal
+from PySide6.QtCore import QObject, Signal
 
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.system.format import duration
@@ -25,6 +23,7 @@ class InferenceChild(ChildModule):
     progress = Signal(object)
     done = Signal(str)
     refused = Signal(object)
+    cleans_up = True
 
     def __init__(self, doing: str, parent: QObject | None = None, module: str = "engine.inference") -> None:
         super().__init__(module, doing, LINE_LIMIT_BYTES, parent)
@@ -36,13 +35,6 @@ class InferenceChild(ChildModule):
         self.order, self._last = order, None
         self._start([], msgspec.json.encode(order))
         self.progress.emit(Progress(fraction=0.0, what="Starting"))
-
-    def _end(self, process: QProcess) -> None:
-        """By a signal that it can answer: it has workers to end, and files to remove."""
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            process.terminate()
 
     def _take(self, line: bytes) -> None:
         message = MESSAGE.decode(line)

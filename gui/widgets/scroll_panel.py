@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QScrollArea, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QWidget
 
 
 def scroll_panel(inside: QWidget, *, sideways: bool = False) -> QScrollArea:
@@ -15,3 +15,14 @@ def scroll_panel(inside: QWidget, *, sideways: bool = False) -> QScrollArea:
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     scroll.setWidget(inside)
     return scroll
+
+
+def scroll_column(inside: QWidget) -> QScrollArea:
+    """Scrolls `inside` vertically, in the middle of what is wider than its maximum width."""
+    middle = QWidget()
+    row = QHBoxLayout(middle)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.addStretch(1)
+    row.addWidget(inside, 100)
+    row.addStretch(1)
+    return scroll_panel(middle)

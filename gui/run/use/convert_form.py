@@ -19,7 +19,7 @@ from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, form_grid
 from gui.widgets.editors import BoolEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.scroll_panel import scroll_column
 
 INTRODUCTION = (
     "Writes the model into files that other programs run, with a model card, a script that needs no Footplate, and an example. "
@@ -161,15 +161,9 @@ class ConvertForm(QWidget):
         column.addWidget(self.problems)
         column.addLayout(start)
         column.addStretch(1)
-        middle = QWidget()
-        row = QHBoxLayout(middle)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addStretch(1)
-        row.addWidget(inside, 100)
-        row.addStretch(1)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_panel(middle))
+        outer.addWidget(scroll_column(inside))
 
 
 def _switch(text: str, *, on: bool = False) -> BoolEditor:

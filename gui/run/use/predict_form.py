@@ -18,7 +18,7 @@ from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.widgets import file_dialogs
 from gui.widgets.editors import BoolEditor, ChoiceEditor, FloatEditor, PathEditor
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
 
 INTRODUCTION = (
@@ -200,12 +200,6 @@ class PredictForm(QWidget):
         )
         column.addLayout(start)
         column.addStretch(1)
-        middle = QWidget()
-        row = QHBoxLayout(middle)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addStretch(1)
-        row.addWidget(inside, 100)
-        row.addStretch(1)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_panel(middle))
+        outer.addWidget(scroll_column(inside))
