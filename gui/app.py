@@ -78,11 +78,13 @@ def main() -> int:
     except ImportError as error:  # libEGL and its like, which even Qt's own libraries need
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
+    from PySide6.QtCore import QLocale
     from PySide6.QtGui import QIcon
 
     from engine.contract.catalogue import load_catalogue
     from gui import error_log as faults
     from gui import interruptions as signals
+    from gui.format import use_locale
     from gui.garbage_collector import GarbageCollector
     from gui.main_window import MainWindow
     from gui.sources.plugin_reader import PluginReader
@@ -91,6 +93,7 @@ def main() -> int:
     app = QApplication(sys.argv[:1])
     # Qt may set the user's number format for the whole process; engine and files speak with a point.
     locale.setlocale(locale.LC_NUMERIC, "C")
+    use_locale(QLocale.system())
     app.setApplicationName("Footplate")
     app.setDesktopFileName("footplate")
     app.setWindowIcon(QIcon(icons.pixmap("footplate", "#000000", 128)))

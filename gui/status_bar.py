@@ -12,10 +12,10 @@ from gui.actions import Actions, bind
 if TYPE_CHECKING:
     from gui.sources.run_status import RunStatus
 
-_PAUSE = "Saves the run and frees its devices after the current step (Ctrl+P)"
-_RESUME = "Resumes the run from its last checkpoint (Ctrl+P)"
-_STOP = "Ends the run after the current step and saves its state (Ctrl+.)"
-_LEAVE = "Removes the run from the queue (Ctrl+.)"
+_PAUSE = "Saves the run and frees its devices after the current step"
+_RESUME = "Resumes the run from its last checkpoint"
+_STOP = "Ends the run after the current step and saves its state"
+_LEAVE = "Removes the run from the queue"
 
 
 class StatusBar(QWidget):

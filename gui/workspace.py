@@ -37,17 +37,17 @@ class Workspace(QObject):
 
     def __init__(self, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
-        self._history = DeviceHistory()
+        self.history = DeviceHistory()
         self.hosts = Hosts(settings, self)
         self.run_list = RunList(self)
         self.marks = RunIntervals(self)
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
-        self.devices = DevicesPanel(self._history)
+        self.devices = DevicesPanel(self.history)
         self.store = RunSession(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store)
-        self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
+        self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
         self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
@@ -56,7 +56,7 @@ class Workspace(QObject):
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
-        self.hosts.removed.connect(self._history.forget)
+        self.hosts.removed.connect(self.history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
         self.store.opened.connect(self.run_list.refresh)
@@ -106,7 +106,7 @@ class Workspace(QObject):
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:
         if host:
-            self._history.add(snapshot, host)
+            self.history.add(snapshot, host)
             self.alerts.consider(host, snapshot, {})
         else:
             self.devices.update_snapshot(snapshot)

@@ -11,9 +11,9 @@ from gui.widgets.icon_label import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
-    "Train": "Starts the training (Ctrl+Return)",
-    "Resume": "Resumes the run with these changes (Ctrl+Return)",
-    "Train further": "Trains the run for more epochs (Ctrl+Return)",
+    "Train": "Starts the training",
+    "Resume": "Resumes the run with these changes",
+    "Train further": "Trains the run for more epochs",
 }
 
 

@@ -13,7 +13,7 @@ from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"
 _FURTHER = "&Train further …"
-_CHANGE_TIP = "Opens the run's job in the form first (Ctrl+Shift+R)"
+_CHANGE_TIP = "Opens the run's job in the form first"
 _PAUSE = "Saves and ends after the current step and frees the devices; Resume continues from there"
 _FORK = "Opens a new run in the form that starts from this run's last checkpoint"
 
@@ -35,7 +35,9 @@ class RunActions(QObject):
         self.change = self._make("change_run", _CHANGE, "Opens the run's job in the form first", "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", "For&k …", _FORK, "Ctrl+Shift+K")
-        self.compare = self._make("compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+K")
+        self.compare = self._make(
+            "compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+Shift+C"
+        )
         star = "Marks the selected runs as favourites"
         self.favourite = self._make("favourite_runs", "&Favourite", star, "Ctrl+D", on=False)
         self.rename = self._make("rename_run", "Re&name", "Renames the run", "F2")

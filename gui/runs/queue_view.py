@@ -290,9 +290,9 @@ class QueueView(QWidget):
         row = self.model.row(position.run_id) if position is not None else None
         held = position is not None and position.held
         if held:
-            self.acts["hold"].become("Release", "Lets the run start when its devices are free (H)")
+            self.acts["hold"].become("Release", "Lets the run start when its devices are free")
         else:
-            tip = "Lets others start first until you release the run; it keeps its position (H)"
+            tip = "Lets others start first until you release the run; it keeps its position"
             self.acts["hold"].become("Hold", tip)
         last = len(self.model.positions) - 1
         for wanted, button in self.buttons.items():

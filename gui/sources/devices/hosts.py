@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal
@@ -93,6 +94,15 @@ class Hosts(QObject):
         self._remember()
         self.removed.emit(name)
         self.changed.emit()
+
+    def set_names(self, names: Sequence[str]) -> None:
+        """Watches these hosts and no others. Raises ValueError where `problem` says of one why not."""
+        for name in self.names:
+            if name not in names:
+                self.remove(name)
+        for name in names:
+            if name not in self.names:
+                self.add(name)
 
     def show(self, shown: SnapshotRequest) -> None:
         """Tells this machine's sampler what is on screen; another host's tells all there is in any case."""

@@ -146,7 +146,9 @@ def test_that_several_runs_are_handed_to_be_compared(page: RunsPage, refresh: Re
     assert not page.acts.compare.isEnabled()
     select(page, runs[0], runs[2])
     with qtbot.waitSignal(page.compare_wanted) as wanted:
-        qtbot.keyClick(page.table, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+        qtbot.keyClick(
+            page.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+        )
     assert sorted(wanted.args[0]) == sorted([runs[0].run_id, runs[2].run_id])
 
 
