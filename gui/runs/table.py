@@ -83,19 +83,21 @@ class RunsTable(QTableView):
         """Makes the columns as wide as the first rows ask for and the table allows, until the user sets a width."""
         if self._widths_are_the_users or not self._model.rowCount():
             return
-        columns, last = range(self._model.columnCount() - 1), self._model.columnCount() - 1
+        header, last = self.horizontalHeader(), self._model.columnCount() - 1
+        columns = range(last)
         # Qt does not count the style sheet's padding of items.
         asked = [self.sizeHintForColumn(column) + 2 * _PADDING for column in columns]
-        heads = [self.horizontalHeader().sectionSizeHint(column) for column in columns]
+        heads = [header.sectionSizeHint(column) for column in columns]
         widths = [min(max(pair), _WIDEST) for pair in zip(asked, heads, strict=True)]
-        lacking = sum(widths) + self.horizontalHeader().sectionSizeHint(last) - self.viewport().width()
+        lacking = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
         spare = [max(0, width - _NARROWEST.get(column, width)) for column, width in enumerate(widths)]
         share = min(1.0, max(0, lacking) / max(1, sum(spare)))
         self._fitting = True
         for column in columns:
             self.setColumnWidth(column, widths[column] - ceil(share * spare[column]))
-        self.horizontalHeader().setStretchLastSection(False)
-        self.horizontalHeader().setStretchLastSection(True)  # which has kept the room of a wider table until now
+        header.setStretchLastSection(False)  # by itself it would keep the room that it had in a wider table
+        header.resizeSection(last, header.sectionSizeHint(last))
+        header.setStretchLastSection(True)
         self._fitting = False
 
     def resizeEvent(self, event: QResizeEvent) -> None:
