@@ -17,6 +17,7 @@ from gui.actions import MONITOR, RUNS, TRAIN, Actions
 from gui.form.form import JobForm
 from gui.form.task_detection import sample_job
 from gui.header import Header
+from gui.page_panels import PagePanels
 from gui.sources.background import in_background, raise_again
 from gui.sources.inspector import Inspector
 from gui.sources.settings import Settings
@@ -77,6 +78,11 @@ class MainWindow(QMainWindow):
             self.workspace.open_run(run)
             self.header.show_page(TRAIN)
 
+    def show_form(self) -> None:
+        """Brings the job to the front, beside the run."""
+        self.header.show_page(TRAIN)
+        self.acts.job_panel.setChecked(True)
+
     def show_help(self) -> None:
         """Opens the user's guide, or brings it to the front."""
         if self.help is None:
@@ -117,7 +123,7 @@ class MainWindow(QMainWindow):
         for number, page in enumerate(self.acts.pages):
             page.on_trigger(partial(self._show_page, number))
         self.acts.devices_panel.toggled.connect(self._show_devices)
-        self.acts.job_panel.toggled.connect(self.form.setVisible)
+        self.acts.job_panel.toggled.connect(self._show_job)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
         self.acts.quit.on_trigger(self.close)
@@ -137,8 +143,7 @@ class MainWindow(QMainWindow):
             self.splitter.restoreState(sizes)
         else:
             self.splitter.setSizes([290, 605, 375])
-        self.acts.devices_panel.setChecked(self.settings.flag("show_devices", True))
-        self.acts.job_panel.setChecked(self.settings.flag("show_job", True))
+        self.panels = PagePanels(self.acts, self.settings)
 
     # After the first paint
 
@@ -164,6 +169,9 @@ class MainWindow(QMainWindow):
         control = RunControl(
             self, acts=self.acts, form=self.form, header=self.header, status=self.status, workspace=workspace
         )
+        control.form_wanted.connect(self.show_form)
+        control.run_wanted.connect(self.show_run)
+        self.status.page_wanted.connect(self.header.show_page)
         side_pages = SidePages(self.form, workspace, self.pages, self._go_back, self)
         side_pages.added.connect(self._order_tabs)
         side_pages.message.connect(self.message.say)
@@ -178,13 +186,13 @@ class MainWindow(QMainWindow):
 
     def _put_devices(self, workspace: Workspace) -> None:
         """Puts the devices where a bare panel has kept their place."""
-        sizes, hidden = self.splitter.sizes(), self.devices_holder.isHidden()
+        state, hidden = self.splitter.saveState(), self.devices_holder.isHidden()
         self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
         self.devices_holder.deleteLater()
         self.devices_holder = workspace.devices
         self.devices_holder.setHidden(hidden)
         workspace.monitor.set_panel_shown(not hidden)
-        self.splitter.setSizes(sizes)
+        self.splitter.restoreState(state)  # which knows the sizes of hidden panels, too
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.header, self.devices_holder, self.pages, self.form, self.message, self.status))
@@ -232,7 +240,7 @@ class MainWindow(QMainWindow):
             self.activateWindow()
 
     def _browse(self) -> None:
-        self.acts.job_panel.setChecked(True)
+        self.show_form()
         self.form.browse()
 
     def _show_page(self, number: int) -> None:
@@ -244,10 +252,20 @@ class MainWindow(QMainWindow):
         """To the page of the header, from one without a tab."""
         self._show_page(self.acts.page)
 
+    def _show_job(self, shown: bool) -> None:
+        self._show_panel(self.form, shown)
+
     def _show_devices(self, shown: bool) -> None:
-        self.devices_holder.setVisible(shown)
+        self._show_panel(self.devices_holder, shown)
         if self.workspace is not None:
             self.workspace.monitor.set_panel_shown(shown)
+
+    def _show_panel(self, panel: QWidget, shown: bool) -> None:
+        """Qt would move the keyboard from a panel that is hidden to whatever comes after it."""
+        focus = self.focusWidget()
+        if not shown and focus is not None and panel.isAncestorOf(focus):
+            self.header.tabs.setFocus()
+        panel.setVisible(shown)
 
     # Dropping and closing
 
@@ -263,14 +281,14 @@ class MainWindow(QMainWindow):
 
     def _take_folder(self, folder: str | None) -> None:
         if folder is not None:
+            self.show_form()
             self.form.set_dataset(folder)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
-        self.settings.set("show_devices", self.acts.devices_panel.isChecked())
-        self.settings.set("show_job", self.acts.job_panel.isChecked())
+        self.panels.keep()
         self._remember_job()
         self.inspector.close()
         if self.help is not None:

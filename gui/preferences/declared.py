@@ -165,14 +165,17 @@ SETTINGS: tuple[Setting, ...] = (
         "hosts", _DEVICES, "Other machines", "Names for ssh, with spaces between them, of machines that the Monitor watches.",
         "text", "", check=_hosts_problem,
     ),
-    *(
-        Setting(kind, _NOTICES, f"Notify when {when}", KINDS[kind].meaning, "switch", default, "notices")
-        for kind, when, default in (
-            ("ended", "a run has completed", True),
-            ("failed", "a run has failed", True),
-            ("stalled", "a run stalls", True),
-            ("restarted", "a run restarts", False),
-        )
+    Setting(
+        "ended", _NOTICES, "Notify when a run has completed", KINDS["ended"].meaning, "switch", True, "notices",
+    ),
+    Setting(
+        "failed", _NOTICES, "Notify when a run has failed", KINDS["failed"].meaning, "switch", True, "notices",
+    ),
+    Setting(
+        "stalled", _NOTICES, "Notify when a run stalls", KINDS["stalled"].meaning, "switch", True, "notices",
+    ),
+    Setting(
+        "restarted", _NOTICES, "Notify when a run restarts", KINDS["restarted"].meaning, "switch", False, "notices",
     ),
     Setting(
         "least_minutes", _NOTICES, "Only of runs of at least", "Shorter runs send no notices; time in the queue counts.",

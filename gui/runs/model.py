@@ -66,7 +66,7 @@ COLUMNS: tuple[_Column, ...] = (
     _Column("Started", lambda run: moment(run.started), lambda run: run.started),
     _Column("Tags", lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
-NAME, STATE, STARTED = 0, 1, 7
+NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
 
 
 class RunsModel(QAbstractTableModel):

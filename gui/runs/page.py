@@ -40,7 +40,7 @@ _NOTHING_LIKE_THAT = "No runs match.\n\n“Show all” clears the search and the
 _WIDE = 1100
 """From this width on, in pixels, the details stand beside the list rather than below it."""
 
-_SHARES = [620, 380]
+_SHARES = [690, 310]
 """How the list and the details share the room at first."""
 
 

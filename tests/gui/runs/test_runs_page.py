@@ -167,14 +167,18 @@ def test_that_the_list_follows_what_becomes_of_runs(page: RunsPage, refresh: Ref
 
 
 def test_that_columns_widen_with_what_is_written_in_them_until_the_user_sets_a_width(
-    page: RunsPage, refresh: Refresh
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
 ) -> None:
     a_run(8, name="short")
     refresh()
     narrow = page.table.columnWidth(NAME)
     a_run(8, name="a name that takes far more room than the first")
     refresh()
-    assert page.table.columnWidth(NAME) >= page.table.sizeHintForColumn(NAME) > narrow
+    page.resize(2400, 800)
+    qtbot.waitUntil(lambda: page.table.columnWidth(NAME) >= page.table.sizeHintForColumn(NAME) > narrow)
+    page.resize(1440, 800)
+    qtbot.waitUntil(lambda: page.table.horizontalScrollBar().maximum() == 0)
+    assert page.table.columnWidth(NAME) < page.table.sizeHintForColumn(NAME)
     page.table.setColumnWidth(NAME, narrow)
     refresh()
     assert page.table.columnWidth(NAME) == narrow
