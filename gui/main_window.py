@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayou
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from gui.actions import MONITOR, RUNS, TRAIN, Actions
+from gui.commands.commands import Commands, Parts
 from gui.form.form import JobForm
 from gui.form.task_detection import sample_job
 from gui.header import Header
@@ -58,6 +59,7 @@ class MainWindow(QMainWindow):
         self._closing = False
         self._painted = False
         self._lay_out()
+        self.commands = self._make_commands()
         self._connect()
         self._restore()
         last = self.settings.last_job()
@@ -83,12 +85,14 @@ class MainWindow(QMainWindow):
         self.header.show_page(TRAIN)
         self.acts.job_panel.setChecked(True)
 
-    def show_help(self) -> None:
-        """Opens the user's guide, or brings it to the front."""
+    def show_help(self, page: str = "") -> None:
+        """Opens the user's guide, at that page where one is named, or brings it to the front."""
         if self.help is None:
             from gui.help import HelpWindow
 
             self.help = HelpWindow(self)
+        if page:
+            self.help.open_page(page)
         self.help.show()
         self.help.raise_()
         self.help.activateWindow()
@@ -133,6 +137,20 @@ class MainWindow(QMainWindow):
         self.inspector.done.connect(self.form.set_report)
         self.inspector.failed.connect(self._inspection_failed)
 
+    def _make_commands(self) -> Commands:
+        parts = Parts(
+            acts=self.acts,
+            form=self.form,
+            header=self.header,
+            settings=self.settings,
+            show_run=self.show_run,
+            show_form=self.show_form,
+            show_help=self.show_help,
+            show_alerts=self._show_alerts,
+            say=self.show_message,
+        )
+        return Commands(self, parts)
+
     def _restore(self) -> None:
         self.resize(1280, 800)
         geometry = self.settings.bytes("geometry")
@@ -144,6 +162,7 @@ class MainWindow(QMainWindow):
         else:
             self.splitter.setSizes([290, 605, 375])
         self.panels = PagePanels(self.acts, self.settings)
+        self.acts.full_screen.setChecked(self.isFullScreen())
 
     # After the first paint
 
@@ -178,6 +197,7 @@ class MainWindow(QMainWindow):
         self._connect_workspace(workspace, control)
         if self._wanted_devices is not None:
             workspace.devices.set_selection(self._wanted_devices)
+        self.commands.complete(workspace)
         self.form.set_devices(workspace.devices.selection())
         self._go_back()
         control.show_status()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,15 +22,17 @@ from engine.checks.gpu_support import obstacles
 from engine.checks.obstacle import titles
 from engine.checks.torch_build import installed_torch
 from engine.cli import children
-from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.gpus.numbers import gpu_numbers
 from engine.cli.gpus.remarks import remarks
 from engine.cli.terminal import say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import NvmlStatus, Snapshot
 from engine.contract.job import Job
+from engine.runs.export import ExportRefused, check_target
 from engine.runs.orphans import find_orphans
 from engine.runs.plugins import see_plugins
+from engine.runs.report import problem_report, write_report
 from engine.system import paths
 from engine.system.format import size
 
@@ -61,7 +65,39 @@ class Finding(NamedTuple):
     text: str
 
 
-def doctor(_options: argparse.Namespace) -> int:
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="write a zip file for a bug report, without names and paths"
+    )
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Prints all findings, or writes a report of them; 0 if a training would work, and on some GPU where there are any."""
+    return diagnose() if options.report is None else _report(options.report)
+
+
+def _report(file: Path) -> int:
+    try:
+        check_target(file)
+        texts = problem_report(as_text())
+        write_report(texts, file)
+    except ExportRefused as refused:
+        say(f"footplate: {refused}", to=sys.stderr)
+        return BAD_REQUEST
+    say(f"Wrote {file}: {', '.join(texts)}.")
+    say("Names, paths and addresses are replaced in it. Look it through before you share it.")
+    return COMPLETED
+
+
+def as_text() -> str:
+    """What ``footplate doctor`` says of this machine."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        diagnose()
+    return said.getvalue()
+
+
+def diagnose() -> int:
     """Prints all findings; 0 if a training would work, and on some GPU where there are any."""
     grades: set[Grade] = set()
     for finding in _findings():

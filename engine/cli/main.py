@@ -141,9 +141,9 @@ def parser() -> argparse.ArgumentParser:
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
 
-    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
-        command=doctor.doctor
-    )
+    command = commands.add_parser("doctor", help="check this machine, and say what will not work and why")
+    doctor.add_doctor(command)
+    command.set_defaults(command=doctor.doctor)
     return root
 
 

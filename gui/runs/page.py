@@ -293,6 +293,10 @@ class RunsPage(QWidget):
             lambda error: self.message.emit(f"Could not pause {run_id}: {error}"),
         )
 
+    def fork(self, run: RunFolder) -> None:
+        """Has a new run put into the form that starts from the last checkpoint of `run`, in the list or not."""
+        in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._not_prefilled)
+
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
         self._prefill(run_id, lambda run: to_fork(run, checkpoint))
 

@@ -253,6 +253,9 @@ QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px
 QFrame#card QLabel { background: transparent; }
 QLabel#muted { color: $muted; }
 QLabel#heading { font-weight: 600; }
+QLabel#section { font-weight: 600; color: $accent; border-bottom: 1px solid $border; padding: 10px 0 4px 0; }
+QDialog#palette { background: $panel; border: 1px solid $border; }
+QDialog#palette QListView { border: none; }
 QLabel#error { color: $error; }
 QLabel#warning { color: $warning; }
 QLabel#ok { color: $ok; }
