@@ -153,13 +153,13 @@ class Actions(QObject):
         self._make_tools()
         self.quit = Action(window, "quit", "Quit", "Closes the window; runs keep running", "Ctrl+Q")
         self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a folder dialog", "Ctrl+O")
-        self.train = Action(window, "train", "Train", "", "Ctrl+Return", "Ctrl+Enter", insists=True)
+        self.train = Action(window, "train", "Train", "Starts the training", "Ctrl+Return", "Ctrl+Enter", insists=True)
         at_once = "Starts now and shares the devices with other runs, which slows all of them down"
         self.start_at_once = Action(window, "start_at_once", "Start at once", at_once)
         copy = "Copies the footplate command for this job to the clipboard"
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
-        self.pause = Action(window, "pause", "Pause", "", "Ctrl+P", icon="pause")
-        self.stop = Action(window, "stop", "Stop", "", "Ctrl+.", icon="stop", color="error")
+        self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
+        self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
 
     def _make_files(self) -> None:
         window = self._window
@@ -185,9 +185,9 @@ class Actions(QObject):
         self._schemes = QActionGroup(self)
         for scheme in self.schemes:
             self._schemes.addAction(scheme)
-        self.larger_text = Action(window, "larger_text", "Larger text", "", "Ctrl++", "Ctrl+=")
-        self.smaller_text = Action(window, "smaller_text", "Smaller text", "", "Ctrl+-")
-        self.usual_text = Action(window, "usual_text", "Default text size", "", "Ctrl+0")
+        self.larger_text = Action(window, "larger_text", "Larger text", "Makes all texts larger", "Ctrl++", "Ctrl+=")
+        self.smaller_text = Action(window, "smaller_text", "Smaller text", "Makes all texts smaller", "Ctrl+-")
+        self.usual_text = Action(window, "usual_text", "Default text size", "Texts as large as the desktop's", "Ctrl+0")
         self.full_screen = Action(window, "full_screen", "Full screen", "Fills the screen", "F11", on=False)
 
     def _make_tools(self) -> None:

@@ -26,6 +26,7 @@ MOST_SHOWN = 100
 """The most entries that are listed; further words find the rest."""
 KINDS = ("Command", "Setting", "GPU", "Dataset", "Run", "Model")
 """What is found, in the order in which equally good matches are listed."""
+_ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
 
 
@@ -40,36 +41,41 @@ class Entry:
     detail: str = ""
     key: str = ""
     why: str = ""
-    low: str = field(init=False)
     hay: str = field(init=False)
+    """All that is searched, in small letters, with a space before the title, which ends at `head`."""
+    head: int = field(init=False)
+    order: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.low = self.title.lower()
-        self.hay = f" {self.low} {self.kind.lower()} {self.detail.lower()}"
+        title = f" {self.title.lower()}"
+        self.hay, self.head = f"{title} {self.kind.lower()} {self.detail.lower()}", len(title)
+        self.order = _ORDER[self.kind] + (8 if self.why else 0)
 
 
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """The entries that have all words of `text` somewhere, the best first: those whose title begins with a word, then those
     one of whose words does, then those that have it within the title, then within the rest; what can be done before what
     cannot; then by kind, and as they stand."""
-    words = text.lower().split()
+    words = [(f" {word}", word) for word in text.lower().split()]
+    if not words:
+        return list(entries)
     found: list[tuple[int, int]] = []
     for number, entry in enumerate(entries):
-        hay, rank = entry.hay, 8 if entry.why else 0
-        for word in words:
-            at = hay.find(word)
-            if at < 0:
-                break
-            # Character 0 is a space, so that the title begins at 1.
-            if at == 1:
+        hay, head, rank = entry.hay, entry.head, entry.order
+        for begun, word in words:
+            at = hay.find(begun)
+            if at == 0:
                 continue
-            rank += 16 if " " + word in hay[: len(entry.low) + 1] else 32 if at <= len(entry.low) else 64
+            if 0 < at < head:
+                rank += 16
+                continue
+            within = hay.find(word)
+            if within < 0:
+                break
+            rank += 32 if within < head else 64
         else:
-            found.append((rank + _ORDER.get(entry.kind, len(KINDS)), number))
-    return [entries[number] for _rank, number in heapq.nsmallest(MOST_SHOWN, found)] if words else list(entries)
-
-
-_ORDER = {kind: number for number, kind in enumerate(KINDS)}
+            found.append((rank, number))
+    return [entries[number] for _rank, number in heapq.nsmallest(MOST_SHOWN, found)]
 
 
 class EntryModel(QAbstractListModel):

@@ -51,6 +51,8 @@ class ShortcutsDialog(QDialog):
         self.table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setTabKeyNavigation(False)
+        self.table.setWordWrap(False)
+        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
         for column, mode in enumerate(("ResizeToContents", "Stretch", "ResizeToContents")):
             self.table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode[mode])
         self.table.horizontalHeader().setHighlightSections(False)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from engine.contract.recipes import load_recipes
@@ -33,7 +32,7 @@ class Setting:
     kind: Kind
     default: Value | Callable[[], Value]
     place: Place = "window"
-    choices: Mapping[str, str] | Callable[[], Mapping[str, str]] = MappingProxyType({})
+    choices: Mapping[str, str] | Callable[[], Mapping[str, str]] = dict
     least: float = 0
     most: float = 0
     unit: str = ""

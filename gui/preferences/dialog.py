@@ -55,6 +55,7 @@ class PreferencesDialog(QDialog):
         column.setSpacing(14)
         for title, heading in self._headings.items():
             heading.setObjectName("section")
+            heading.setIndent(0)
             column.addWidget(heading)
             for row in self.rows.values():
                 if row.setting.section == title:

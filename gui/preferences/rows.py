@@ -30,6 +30,7 @@ class SettingRow(QWidget):
         self.label = QLabel(setting.title)
         self.label.setWordWrap(True)
         self.label.setFixedWidth(TITLE_WIDTH)
+        self.label.setContentsMargins(0, 6, 0, 0)
         self.label.setBuddy(control)
         self.reset = QToolButton()
         self.reset.setObjectName("flat")

@@ -12,7 +12,7 @@ from engine.runs.notices import load_notices, save_notices
 from engine.system import paths
 from engine.system.cache_limit import GIB, limit_bytes
 from gui.preferences.declared import BY_KEY, Setting, Value
-from gui.sources.background import expected_of_a_disk, in_background, why
+from gui.sources.background import in_background, why
 from gui.sources.settings import Settings
 
 _PURPOSES = {"runs_folder": "runs", "cache_folder": "cache"}
@@ -28,6 +28,8 @@ class Preferences(QObject):
     def __init__(self, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._settings = settings
+        self._limiting: float | None = None
+        """The limit of the cache while the engine is setting it."""
 
     def value(self, key: str) -> Value:
         """What is set; the default where nothing is, or nothing that can be used."""
@@ -56,7 +58,8 @@ class Preferences(QObject):
             self._keep(setting, value)
         except OSError as error:
             return f"Could not save this setting: {why(error)}."
-        self.changed.emit(key)
+        if setting.place != "cache":
+            self.changed.emit(key)
         return ""
 
     def reset(self, key: str) -> str:
@@ -72,7 +75,7 @@ class Preferences(QObject):
             return paths.chosen_folders().get(_PURPOSES[key], "")
         if setting.place == "cache":
             try:
-                return round(limit_bytes() / GIB, 1)
+                return round(limit_bytes() / GIB, 1) if self._limiting is None else self._limiting
             except ValueError:
                 return standard
         if isinstance(standard, bool):
@@ -103,8 +106,13 @@ class Preferences(QObject):
             return done.stderr.strip() if done.returncode else ""
 
         def limited(problem: str) -> None:
+            self._limiting = None
             if problem:
                 self.failed.emit(problem)
             self.changed.emit("cache_gib")
 
-        in_background(limit, self, limited, expected_of_a_disk)
+        def failed(error: Exception) -> None:
+            limited(f"The cache could not be limited: {why(error)}.")
+
+        self._limiting = gib
+        in_background(limit, self, limited, failed)

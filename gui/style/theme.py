@@ -350,7 +350,8 @@ QMenuBar { background: $panel; border-bottom: 1px solid $border; padding: 2px 8p
 QMenuBar::item { background: transparent; padding: 4px 10px; border-radius: 4px; }
 QMenuBar::item:selected { background: $raised; }
 QMenu { background: $panel; border: 1px solid $border; padding: 4px 0; }
-QMenu::item { padding: 5px 22px; }
+QMenu::item { padding: 5px 24px 5px 12px; }
+QMenu::icon { padding-left: 10px; }
 QMenu::item:selected { background: $accent; color: $accent_text; }
 QMenu::item:disabled { color: $muted; }
 QMenu::separator { background: $border; height: 1px; margin: 4px 10px; }
