@@ -33,6 +33,7 @@ from gui.compare.table_model import CompareModel
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
@@ -120,8 +121,7 @@ class ComparePage(QWidget):
     # Making it
 
     def _lay_out(self) -> None:
-        empty = QLabel(_EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        empty.setObjectName("muted")
+        empty = EmptyState(_EMPTY)
         scroll = scroll_panel(self.curves)
         scroll.setMinimumHeight(190)
         self._prepare_table()

@@ -28,7 +28,7 @@ from gui.run.verdict_card import VerdictCard
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.widgets.empty_state import empty_state
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import choose, choose_target
 
 EMPTY = (
@@ -93,7 +93,7 @@ class RunPage(QWidget):
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
-        self._stack.addWidget(empty_state(EMPTY))
+        self._stack.addWidget(EmptyState(EMPTY))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)

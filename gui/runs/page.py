@@ -32,6 +32,7 @@ from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.widgets.banner import Banner
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
 
 _EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
@@ -80,10 +81,7 @@ class RunsPage(QWidget):
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
         self.unread = Banner(name="Runs that can't be read")
-        self._empty = QLabel("Looking for runs …")
-        self._empty.setObjectName("muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
+        self._empty = EmptyState("Looking for runs …")
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
         self._summaries = runs or RunList(self)
