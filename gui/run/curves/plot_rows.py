@@ -21,7 +21,7 @@ _LEAST = 130
 _KEPT_UNDER = "run_plots"
 
 
-class PlotRows(QSplitter):
+class PlotRows(QWidget):
     """The first of the plots is wide and tall, the others stand two in a row.
 
     Signals: enlarge_wanted(str) - the plot of that name is to be shown alone.
@@ -32,15 +32,22 @@ class PlotRows(QSplitter):
     enlarge_wanted = Signal(str)
 
     def __init__(self, plots: Mapping[str, LinePlot], settings: Settings) -> None:
-        super().__init__(Qt.Orientation.Vertical)
+        super().__init__()
         self.plots = dict(plots)
         self._settings = settings
         self.order, self.chosen = _remembered(settings.text(_KEPT_UNDER), list(plots))
         self._empty: set[str] = set()
         self._lent = ""
         self._rows: list[list[str]] = []
-        self.setChildrenCollapsible(False)
+        self._splitter = QSplitter(Qt.Orientation.Vertical)
+        self._splitter.setChildrenCollapsible(False)
+        self._unshown = QWidget(self)
+        self._unshown.hide()
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._splitter)
         for name, plot in self.plots.items():
+            plot.setParent(self._unshown)
             plot.add_button(self._enlarge_button(name, plot))
         self._arrange()
 
@@ -85,24 +92,20 @@ class PlotRows(QSplitter):
 
     def _arrange(self) -> None:
         shown = [name for name in self.order if name in self.chosen and name not in self._empty]
-        for name, plot in self.plots.items():
-            if name != self._lent:
-                plot.setVisible(name in shown)
         rows = [shown[:1], *(shown[at : at + 2] for at in range(1, len(shown), 2))] if shown else []
         if rows == self._rows:
             return
         self._rows = rows
-        before = [self.widget(index) for index in range(self.count())]
+        for name, plot in self.plots.items():
+            if name != self._lent:
+                plot.setParent(self._unshown)
+                plot.setVisible(name in shown)
+        for row in [self._splitter.widget(index) for index in range(self._splitter.count())]:
+            row.setParent(None)  # at once, so that the splitter has only the new rows
+            row.deleteLater()
         for number, names in enumerate(rows):
-            self.addWidget(self._row([self.plots[name] for name in names if name != self._lent]))
-            self.setStretchFactor(len(before) + number, 3 if number else 7)
-        for name in set(self.plots) - set(shown) - {self._lent}:
-            self.plots[name].setParent(self)
-            self.plots[name].hide()
-        for row in before:
-            if row is not None and row not in self.plots.values():
-                row.deleteLater()
-                row.setParent(None)
+            self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._lent]))
+            self._splitter.setStretchFactor(number, 3 if number else 7)
         for one, other in pairwise(shown):
             QWidget.setTabOrder(self.plots[one], self.plots[other])
         self._fit()
@@ -114,7 +117,6 @@ class PlotRows(QSplitter):
         layout.setSpacing(12)
         for plot in plots:
             layout.addWidget(plot, 1)
-            plot.show()
         return holder
 
     def _fit(self) -> None:
