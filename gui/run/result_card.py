@@ -33,7 +33,7 @@ class ResultCard(QWidget):
         super().__init__(parent)
         self._folder = ""
         self.code = ""
-        self._text = ElidedLabel(mode=Qt.TextElideMode.ElideMiddle)
+        self._text = ElidedLabel()
         self._text.setObjectName("muted")
         self._text.setAccessibleName("Result")
         self.copy = _button("copy", "Copy loading code", "Copies the PyTorch code that loads the best checkpoint")
