@@ -24,6 +24,7 @@ from gui.sources.inspector import Inspector
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
+from gui.widgets.run_drag import is_of_runs
 from gui.widgets.tab_order import order_tabs
 
 if TYPE_CHECKING:
@@ -327,7 +328,9 @@ class MainWindow(QMainWindow):
 
 
 def _dropped(event: QDropEvent) -> list[str]:
-    """The paths of what is dragged from this machine's file manager."""
+    """The paths of what is dragged from this machine's file manager; runs of our own have places of theirs to go to."""
+    if is_of_runs(event.mimeData()):
+        return []
     return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
 
 

@@ -44,6 +44,7 @@ class SidePages(QObject):
         form.inspection.changed.connect(lambda: dataset.show_report(form.inspection.report))
         form.changed.connect(self._follow)
         workspace.runs.compare_wanted.connect(self._compare)
+        workspace.runs.compare_also.connect(lambda ids: self._compare([*workspace.comparison().run_ids, *ids]))
         dataset.show_report(form.inspection.report)
         dataset.set_job(form.job)
 

@@ -46,7 +46,7 @@ class Workspace(QObject):
         self.devices = DevicesPanel(self.history)
         self.store = RunSession(self)
         self.launcher = Launcher(self)
-        self.run = RunPage(self.store)
+        self.run = RunPage(self.store, settings)
         self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()

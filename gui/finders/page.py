@@ -15,6 +15,7 @@ from engine.system.format import duration
 from gui.actions import bind, leaving
 from gui.finders.child import FinderChild
 from gui.titles import model_title, strategy_title
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -103,8 +104,7 @@ class FinderPage(QWidget):
     # Making it
 
     def _lay_out(self, empty: str) -> None:
-        nothing = QLabel(empty, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        nothing.setObjectName("muted")
+        nothing = EmptyState(empty)
         self.cancel.setAccessibleName("Cancel trying")
         trying = working_page(self.what, self.progress, self.cancel, "Trying the job")
         for page in (nothing, trying, fault_page(self.fault, self.again), self._result_page()):

@@ -493,6 +493,7 @@ class JobForm(QWidget):
         assert isinstance(editor, ChoiceEditor)
         marks = strategy_limits.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
         editor.set_marks(marks, strategy_limits.kind_marks(self.catalogue, self.devices))
+        self.rows["strategy"].set_note(strategy_limits.words(self.catalogue, editor.value(), marks))
 
     def _label(self, problem: Problem) -> str:
         """What the problem's field is called."""

@@ -28,6 +28,7 @@ from engine.contract.recipes import (
 )
 from gui.form.field_row import FieldRow
 from gui.form.recipe_dialog import RecipeDialog
+from gui.style import icons
 from gui.widgets.editors import ChoiceEditor
 
 _NONE = "No recipe: changes are shown against the built-in defaults."
@@ -42,7 +43,7 @@ class RecipeEditor(ChoiceEditor):
         self.rename = QAction("&Rename …", self)
         self.delete = QAction("&Delete …", self)
         self.more = QToolButton()
-        self.more.setText("…")
+        self.more.setIcon(icons.icon("more", "muted"))
         self.more.setAccessibleName("Save, rename or delete recipes")
         self.more.setToolTip("Save the fields as a recipe, or rename or delete one of yours")
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.actions import HERE, Action
+from gui.actions import HERE, WITHIN, Action
 from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"
@@ -24,8 +24,8 @@ class RunActions(QObject):
 
     tag_wanted = Signal(str, bool)
 
-    def __init__(self, widget: QWidget) -> None:
-        """The keys act while `widget` has the focus."""
+    def __init__(self, widget: QWidget, page: QWidget) -> None:
+        """The keys act while `widget` has the focus; that which undoes, anywhere on `page`."""
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
@@ -44,6 +44,9 @@ class RunActions(QObject):
         self.folder = self._make("open_folder", "Open f&older", "Opens the run's folder in the file manager")
         trash = "Asks first, then moves the selected runs to the trash"
         self.delete = self._make("delete_runs", "&Delete …", trash, "Delete")
+        undo = "Puts back the runs deleted last"
+        self.undo = Action(page, "undo_delete", "&Undo delete", undo, "Ctrl+Z", context=WITHIN)
+        self.undo.allow("Nothing has been deleted")
         self.choose([])
 
     def choose(self, runs: Sequence[RunSummary]) -> None:
@@ -84,7 +87,7 @@ class RunActions(QObject):
             tags.addSeparator()
         tags.addAction("&New tag …", self._ask_for_tag)
         menu.addSeparator()
-        menu.addAction(self.delete)
+        menu.addActions([self.delete, self.undo])
         return menu
 
     def _ask_for_tag(self) -> None:
