@@ -23,6 +23,7 @@ from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.actions import Actions
+from gui.dataset import dataset_format
 from gui.form import queue_estimate, strategy_limits
 from gui.form.cached_disk import CachedDisk
 from gui.form.collapsible_section import CollapsibleSection
@@ -421,9 +422,10 @@ class JobForm(QWidget):
 
     def _show_steps(self) -> None:
         """How data, recipe and devices stand."""
+        report = self.inspection.report
         recipe, strategy, model = (self._title(name) for name in ("recipe", "strategy", "model"))
         done = {
-            "Data": self.card.text(),
+            "Data": dataset_format.summary(report) if report is not None and report.format else self.card.text(),
             "Recipe": f"{recipe} · {model}",
             "Devices": f"{devices_in_words(self.devices, self.device_names())} · {strategy}",
         }

@@ -50,6 +50,7 @@ class StepList(QWidget):
             line.setObjectName("flat")
             line.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
             line.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            line.setStyleSheet("min-height: 16px; padding: 0;")
             line.setAccessibleName(step)
             line.clicked.connect(lambda _on=False, step=step: self._pressed(step))
             layout.addWidget(line, row, 0, Qt.AlignmentFlag.AlignLeft)
