@@ -23,6 +23,7 @@ from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.actions import Actions
+from gui.dataset import dataset_format
 from gui.form import queue_estimate, strategy_limits
 from gui.form.cached_disk import CachedDisk
 from gui.form.collapsible_section import CollapsibleSection
@@ -38,9 +39,10 @@ from gui.form.model_picker import ModelPicker
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.prefill_mode import PrefillMode
 from gui.form.recipes import RecipeFollower
+from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
-from gui.titles import CHOICES
+from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -89,7 +91,8 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.submit_bar = SubmitBar(self.acts)
+        self.steps = StepList(self._go_to)
+        self.submit_bar = SubmitBar(self.acts, self.steps)
         self.reason, self.train, self.copy = self.submit_bar.reason, self.submit_bar.train, self.submit_bar.copy
         self.disk = CachedDisk(self)
         self._make_rows()
@@ -252,7 +255,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = scroll_panel(column)
+        area = self._area = scroll_panel(column)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -392,6 +395,7 @@ class JobForm(QWidget):
             section.reveal_problem()
         elsewhere = [p for p in self.problems if p.field not in shown and p.field != "devices"]
         self._show_whether_ready(elsewhere)
+        self._show_steps()
         self.changed.emit()
 
     def _judged(self) -> tuple[Job | None, list[Problem]]:
@@ -415,6 +419,31 @@ class JobForm(QWidget):
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
+
+    def _show_steps(self) -> None:
+        """How data, recipe and devices stand."""
+        report = self.inspection.report
+        recipe, strategy, model = (self._title(name) for name in ("recipe", "strategy", "model"))
+        done = {
+            "Data": dataset_format.summary(report) if report is not None and report.format else self.card.text(),
+            "Recipe": f"{recipe} · {model}",
+            "Devices": f"{devices_in_words(self.devices, self.device_names())} · {strategy}",
+        }
+        working = {"Data": "looking through the folder …"} if self.checking else {}
+        self.steps.show_steps(self.problems, done, working)
+
+    def _title(self, name: str) -> str:
+        """What the value of a field with choices is called."""
+        editor = self.rows[name].editor
+        value = str(editor.value())
+        return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else model_title(value)
+
+    def _go_to(self, step: str, problem: Problem | None) -> None:
+        """Brings the field of the problem, or else the first of the step, into sight and gives it the keyboard."""
+        first = {"Data": "dataset", "Recipe": "recipe", "Devices": "strategy"}[step]
+        row = self.rows.get(problem.field if problem is not None else first, self.rows[first])
+        row.editor.setFocus()
+        self._area.ensureWidgetVisible(row)
 
     def _model_file(self) -> ModelFile | None:
         """The Python file that is the model; None where it is none, or not known yet."""

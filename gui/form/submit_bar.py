@@ -20,7 +20,8 @@ _TIPS = {
 class SubmitBar(QWidget):
     """Has the actions that start the job on screen offer what can be done now."""
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, steps: QWidget) -> None:
+        """`steps` stand above all else."""
         super().__init__()
         self._actions = actions
         self.setObjectName("panel")
@@ -37,7 +38,7 @@ class SubmitBar(QWidget):
         self.copy = bind(QPushButton(), actions.copy_command)
         self._queue_row = QWidget()
         self._focus_due = False
-        self._lay_out()
+        self._lay_out(steps)
         self.show_ahead("", False)
         self.show_action("Train")
 
@@ -62,7 +63,7 @@ class SubmitBar(QWidget):
         self._focus_due = not self._actions.train.ready
         (self.copy if self._focus_due else self.train).setFocus()
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, steps: QWidget) -> None:
         line = QHBoxLayout(self._queue_row)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(6)
@@ -75,6 +76,7 @@ class SubmitBar(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 8, 14, 12)
         layout.setSpacing(6)
+        layout.addWidget(steps)
         layout.addWidget(self.reason)
         layout.addWidget(self._queue_row)
         layout.addLayout(buttons)

@@ -100,7 +100,7 @@ class PlotRows(QWidget):
             if name != self._lent:
                 plot.setParent(self._unshown)
                 plot.setVisible(name in shown)
-        for row in [self._splitter.widget(index) for index in range(self._splitter.count())]:
+        while (row := self._splitter.widget(0)) is not None:
             row.setParent(None)  # at once, so that the splitter has only the new rows
             row.deleteLater()
         for number, names in enumerate(rows):
