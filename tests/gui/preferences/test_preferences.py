@@ -123,7 +123,7 @@ def test_that_settings_are_searched_and_one_that_the_environment_sets_says_so(
     dialog = PreferencesDialog(Preferences(Settings()))
     qtbot.addWidget(dialog)
     dialog.show()
-    qtbot.keyClicks(dialog.search, "limit decoded")
+    qtbot.keyClicks(dialog.search, "oldest")
     assert [key for key, row in dialog.rows.items() if row.isVisible()] == ["cache_gib"]
     row = dialog.rows["cache_gib"]
     assert not row.editor.isEnabled()
