@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 from engine.contract.events import RunFinished
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
-from engine.system.format import duration, size
+from engine.system.format import duration
+from gui.format import size
 from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.holding import Holding, holding
-from engine.system.format import counted, size
+from gui.format import counted, size
 from gui.sources.background import Background, in_background
 from gui.sources.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.titles import run_title

@@ -25,9 +25,9 @@ from PySide6.QtWidgets import (
 from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
-from engine.system.format import counted, duration
+from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import moment
+from gui.format import counted, moment
 from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStac
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
-from engine.system.format import counted
 from gui.actions import WITHIN, Action, bind
+from gui.format import counted
 from gui.runs.actions import RunActions
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details

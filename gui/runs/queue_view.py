@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
 from engine.runs import queue
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
-from engine.system.format import counted
 from gui.actions import HERE, Action, bind
+from gui.format import counted
 from gui.sources.background import Background, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon

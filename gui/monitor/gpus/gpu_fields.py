@@ -9,8 +9,7 @@ import numpy as np
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
-from engine.system.format import size
-from gui.format import clock, energy, number
+from gui.format import clock, energy, number, size
 from gui.monitor.gpus.energy import Used
 from gui.monitor.gpus.value_grid import LabelledValue
 from gui.monitor.gpus.watched_gpu import WatchedGpu

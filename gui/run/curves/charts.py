@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.gpus.quantities import GIB
-from engine.system.format import size
+from gui.format import size
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot

@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedWidget, 
 from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
 from engine.runs.comparison import compare
-from engine.system.format import counted, listed
+from engine.system.format import listed
+from gui.format import counted
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words

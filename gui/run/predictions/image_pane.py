@@ -23,7 +23,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 
-from engine.system.format import size
+from gui.format import size
 from gui.style import theme
 
 MOST = 32.0

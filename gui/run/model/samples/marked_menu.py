@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QMenu, QToolButton
 from engine.contract.inference.review import Mark, Marked, MarkOrder, decode_marked
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
-from engine.system.format import counted
 from gui.actions import Action
+from gui.format import counted
 from gui.run.model.samples.marks import MarkedCsv, marks_of
 from gui.sources.background import in_background, why
 from gui.sources.evaluations import OpenedEvaluation
