@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from PySide6.QtCore import QDateTime, QLocale
 
+from engine.gpus.quantities import Quantity
 from engine.system import format as plain
 from engine.system.format import NOT_KNOWN
 
@@ -67,6 +68,11 @@ def size(count: float | None, unit: str = "") -> str:
     fitting = (power for power in range(len(units)) if round(count / 1000**power, 1) < 1000)
     power = units.index(unit) if unit else next(fitting, len(units) - 1)
     return localised(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
+
+
+def measured(quantity: Quantity, value: float | None) -> str:
+    """A quantity of NVML's in its basic unit, in words: "41.2 GiB", "215 W"."""
+    return size(value, quantity.unit) if quantity.unit in _DECIMAL else localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:

@@ -287,6 +287,7 @@ class Browser(QTextBrowser):
     ) -> None:
         super().doSetSource(url, type)
         self._dress()
+        self.document().pageCount()  # lays out the whole page; Qt does so later otherwise, with a scroll bar until then
         if fragment := QUrl(url).fragment():
             self._go_to_heading(fragment)
 

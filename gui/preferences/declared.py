@@ -115,7 +115,7 @@ SETTINGS: tuple[Setting, ...] = (
         least=70, most=200, unit="%",
     ),
     Setting(
-        "memory_unit", _LOOK, "Memory and file sizes", "Binary units count as memory is sold, decimal ones as disks are.",
+        "memory_unit", _LOOK, "Memory and file sizes", "Binary units count as memory is sold, decimal ones as disks are. Graphs stay binary.",
         "choice", "binary", choices={"binary": "Binary (GiB)", "decimal": "Decimal (GB)"},
     ),
     Setting(
