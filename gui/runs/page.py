@@ -39,7 +39,7 @@ from gui.widgets.run_drag import RunDrop
 _EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
 _NOTHING_LIKE_THAT = "No runs match.\n\n“Show all” clears the search and the filters."
 
-_WIDE = 1100
+_WIDE = 1350
 """From this width on, in pixels, the details stand beside the list rather than below it."""
 
 _SHARES = [690, 310]

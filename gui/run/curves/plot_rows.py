@@ -16,7 +16,7 @@ from gui.style import icons
 
 FIRST_SHARE = 0.46
 """Of the window's height, what the first plot takes at least."""
-_LEAST = 130
+_LEAST = 150
 """Pixels of height that each other plot takes at least."""
 _KEPT_UNDER = "run_plots"
 
