@@ -6,12 +6,15 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QDateTime, QLocale
 
-from engine.gpus.quantities import Quantity
 from engine.system import format as plain
 from engine.system.format import NOT_KNOWN
+
+if TYPE_CHECKING:
+    from engine.gpus.quantities import Quantity
 
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"

@@ -21,13 +21,13 @@ from gui.form.form import JobForm
 from gui.header import Header
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
-from gui.sources.run_list import RunsRead
 from gui.sources.settings import Settings
 
 if TYPE_CHECKING:
     from gui.commands.palette import Entry, Palette
     from gui.commands.shortcuts import ShortcutsDialog
     from gui.preferences.dialog import PreferencesDialog
+    from gui.sources.run_list import RunsRead
     from gui.workspace import Workspace
 
 _STARTING = "Footplate is still starting"

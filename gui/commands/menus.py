@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from PySide6.QtWidgets import QMainWindow, QMenu
 
 from gui.actions import Action, Actions
-from gui.runs.actions import RunActions
+
+if TYPE_CHECKING:
+    from gui.runs.actions import RunActions
 
 
 class Recent(NamedTuple):

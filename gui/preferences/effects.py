@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
@@ -12,7 +13,9 @@ from gui.actions import Actions
 from gui.form.form import JobForm
 from gui.preferences.store import Preferences
 from gui.style import theme
-from gui.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gui.workspace import Workspace
 
 
 class Effects(QObject):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import msgspec
@@ -100,6 +99,8 @@ class Preferences(QObject):
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def limit() -> str:
+            import subprocess
+
             done = subprocess.run(
                 command, cwd=paths.PACKAGES, capture_output=True, text=True, timeout=_CACHE_S, check=False
             )
