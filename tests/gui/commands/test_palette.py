@@ -66,12 +66,12 @@ def test_that_a_key_is_answered_within_a_frame_with_thousands_of_runs(styled: QA
     window.show()
     palette = Palette(window)
     palette.offer(list(of_runs(many_runs(), lambda _run: None)))
-    took = []
+    took = []  # of the processor, which other work on this machine does not change
     for letter in "night 12 failed":
-        before = time.perf_counter()
+        before = time.process_time()
         qtbot.keyClicks(palette.field, letter)
         palette.repaint()
-        took.append(time.perf_counter() - before)
+        took.append(time.process_time() - before)
     print(f"median {1000 * sorted(took)[len(took) // 2]:.1f} ms, most {1000 * max(took):.1f} ms for a key")
     assert palette.model.shown
     assert all("night" in each.hay and "12" in each.hay for each in palette.model.shown)
