@@ -16,6 +16,7 @@ from engine.cli import (
     cache,
     convert,
     cut,
+    desktop,
     doctor,
     evaluate,
     explain,
@@ -140,6 +141,8 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
+
+    desktop.add_desktop(commands.add_parser("desktop", help="put Footplate among the desktop's applications"))
 
     commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
         command=doctor.doctor
