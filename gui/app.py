@@ -67,8 +67,9 @@ def _x_answers() -> bool:
     return not refused
 
 
-def main() -> int:
-    """Opens the window; returns the exit code, 2 where there is no screen for it."""
+def main(path: str = "") -> int:
+    """Opens the window, with the dataset folder or job file at `path` if there is one; returns the exit code, 2 where there
+    is no screen for it. Where a window is open already, that one does it."""
     why = why_no_window()
     if why is not None:
         print(why, file=sys.stderr)
@@ -78,6 +79,15 @@ def main() -> int:
     except ImportError as error:  # libEGL and its like, which even Qt's own libraries need
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
+    from gui.single_instance import SingleInstance, this_start
+
+    request, instance = this_start(path), None
+    try:
+        instance = SingleInstance()
+        if instance.handed_over(request):
+            return 0
+    except OSError as error:  # TimeoutError among them
+        print(f"footplate: opening another window, since {error}.", file=sys.stderr)
     from PySide6.QtGui import QIcon
 
     from engine.contract.catalogue import load_catalogue
@@ -105,9 +115,16 @@ def main() -> int:
     plugins.done.connect(lambda: window.form.set_catalogue(load_catalogue()))
     plugins.failed.connect(window.show_message)
     window.completed.connect(plugins.start)
+    if request.path:
+        window.completed.connect(lambda: window.open_paths([request.path]))
+    if instance is not None:
+        instance.requested.connect(lambda later: window.come_forward(later.path, later.activation_token))
+        window.completed.connect(instance.listen)
     window.show()
     collector = GarbageCollector()
     code = app.exec()
     collector.close()
     plugins.close()
+    if instance is not None:
+        instance.close()
     return code

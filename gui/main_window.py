@@ -19,6 +19,7 @@ from gui.form.task_detection import sample_job
 from gui.header import Header
 from gui.sources.background import in_background, raise_again
 from gui.sources.inspector import Inspector
+from gui.sources.opened_path import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
@@ -228,8 +229,7 @@ class MainWindow(QMainWindow):
 
             self.header.show_page(MONITOR)
             self.workspace.monitor.show_view(ALERTS)
-            self.raise_()
-            self.activateWindow()
+            self.come_forward()
 
     def _browse(self) -> None:
         self.acts.job_panel.setChecked(True)
@@ -259,11 +259,32 @@ class MainWindow(QMainWindow):
         paths = _dropped(event)
         if paths:
             event.acceptProposedAction()
-            in_background(lambda: _first_folder(paths), self, self._take_folder, raise_again)
+            self.open_paths(paths)
 
-    def _take_folder(self, folder: str | None) -> None:
-        if folder is not None:
-            self.form.set_dataset(folder)
+    def open_paths(self, paths: Sequence[str]) -> None:
+        """Puts the first dataset folder or job file among `paths` into the form."""
+        in_background(lambda: read_paths(paths), self, self._take, raise_again)
+
+    def _take(self, opened: Opened) -> None:
+        self._say_if_any(opened.problem)
+        if not opened.problem:
+            self.acts.job_panel.setChecked(True)
+        if opened.folder:
+            self.form.set_dataset(opened.folder)
+        elif opened.prefill is not None:
+            self.form.prefill_mode.begin(opened.prefill)
+
+    def come_forward(self, path: str = "", activation_token: str = "") -> None:
+        """Shows the window before all others, as far as the desktop lets it, and opens `path` if there is one.
+        `activation_token` is the desktop's leave for that."""
+        if activation_token:
+            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # which Qt takes when it asks the desktop
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if path:
+            self.open_paths([path])
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._closing = True
@@ -291,7 +312,3 @@ class MainWindow(QMainWindow):
 def _dropped(event: QDropEvent) -> list[str]:
     """The paths of what is dragged from this machine's file manager."""
     return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
-
-
-def _first_folder(paths: Sequence[str]) -> str | None:
-    return next(filter(os.path.isdir, paths), None)

@@ -40,7 +40,8 @@ EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last
 could not be saved, 130 stopped or interrupted.
 FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
 code are kept.
-Without a command, `footplate` opens the window."""
+Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
+folder or a job file."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,7 +148,14 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
         command=doctor.doctor
     )
+    root.set_defaults(names=frozenset(commands.choices))
     return root
+
+
+def command_names() -> frozenset[str]:
+    """What may follow `footplate` as a command."""
+    names: frozenset[str] = parser().get_default("names")
+    return names
 
 
 def _add_results(commands: Any) -> None:
