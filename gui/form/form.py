@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 from engine.checks import job_checks
 from engine.checks.disk import ModelFile
 from engine.checks.gpu_support import gpu_problems
+from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import TorchBuild, installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.contract.catalogue import Catalogue, load_catalogue
@@ -410,6 +411,8 @@ class JobForm(QWidget):
                 sane = prefill.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
+            if self._machine is not None:
+                judged += cpu_warnings(sane, self._machine, self._torch, os.environ, chosen=True)
             if prefill is not None and prefill.run is not None:
                 judged += prefill.problems(values, self.disk.standing(prefill.run))
             found += [problem for problem in judged if problem.field not in wrong]
