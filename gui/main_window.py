@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
 from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
 from gui.actions import MONITOR, RUNS, TRAIN, Actions
 from gui.form.form import JobForm
@@ -201,6 +201,9 @@ class MainWindow(QMainWindow):
         # A run's page is made when the first run is opened.
         workspace.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         workspace.runs.run_chosen.connect(self.show_run)
+        workspace.run.welcome.sample_wanted.connect(self._train_sample)
+        workspace.run.welcome.folder_wanted.connect(self._browse)
+        workspace.run.welcome.monitor_wanted.connect(lambda: self.header.show_page(MONITOR))
         control.started.connect(self.show_run)
         control.started.connect(workspace.runs.refresh)
         self.form.prefill_mode.devices_wanted.connect(workspace.devices.set_selection)
@@ -234,6 +237,16 @@ class MainWindow(QMainWindow):
     def _browse(self) -> None:
         self.acts.job_panel.setChecked(True)
         self.form.browse()
+
+    def _train_sample(self, on_gpus: bool) -> None:
+        """Starts a run of the sample, on the devices that are chosen, or on the CPU where no GPU can be used."""
+        self.acts.job_panel.setChecked(True)
+        self.form.prefill_mode.end()
+        self.form.set_job(sample_job())
+        self.form.recipes.begin()
+        if self.workspace is not None and not on_gpus:
+            self.workspace.devices.set_selection((CPU,))
+        self.form.start()
 
     def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)

@@ -38,6 +38,12 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
     remedy: str = ""
 
+    @property
+    def command(self) -> str:
+        """What the remedy has the user type, at its end after a colon; "" for none."""
+        last = self.remedy.rpartition(": ")[2]
+        return last if last.startswith(("uv ", "sudo ")) else ""
+
     def __str__(self) -> str:
         return f"{self.topic}: {self.text} {self.remedy}".rstrip()
 
@@ -58,7 +64,8 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     there = _whole_gpus(machine)
     counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in there if not gpu.lost)
     named = [
-        (name if count == 1 else f"{count} × {name}") + (f", {size(memory)}" if memory else "")
+        (name if count == 1 else f"{count} × {name}")
+        + (f", {size(memory)}" + (" each" if count > 1 else "") if memory else "")
         for (name, memory), count in counts.items()
     ]
     if named:

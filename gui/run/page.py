@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
@@ -27,14 +27,8 @@ from gui.run.use.view import UseView
 from gui.run.verdict_card import VerdictCard
 from gui.sources.run_session import RunSession
 from gui.style import theme
+from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
-
-EMPTY = (
-    "No run to show yet.\n\n"
-    "Choose a dataset folder, a model and devices, then press Train:\n"
-    "the curves appear here. Past runs are under Runs."
-)
-
 
 _PREPARE_MS = 400
 
@@ -86,13 +80,10 @@ class RunPage(QWidget):
         self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
         self._executions = 0
-        self._empty = QLabel(EMPTY)
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
-        self._empty.setObjectName("muted")
+        self.welcome = WelcomePage()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
-        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.welcome)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
@@ -107,11 +98,12 @@ class RunPage(QWidget):
             self._opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """What this machine's GPUs are called."""
+        """What this machine has, and what its GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus(self._gpu_titles)
         self.model.set_gpus(self._gpu_titles)
         self.use.set_gpus(self._gpu_titles)
+        self.welcome.set_machine(snapshot)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
