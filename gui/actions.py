@@ -123,6 +123,8 @@ class Actions(QObject):
         self.job_panel = self._panel("job_panel", "Job panel", "right-panel", "F8")
         self.help = Action(window, "help", "Help", "Opens the user's guide", "F1", icon="help", color="muted")
         self.quit = Action(window, "quit", "Quit", "Closes the window; runs keep running", "Ctrl+Q")
+        tray = "Keeps Footplate in the desktop's tray when its window is closed, with progress and alerts"
+        self.close_to_tray = Action(window, "close_to_tray", "Close to the tray", tray, on=False)
         self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a folder dialog", "Ctrl+O")
         self.train = Action(window, "train", "Train", "", "Ctrl+Return", "Ctrl+Enter", insists=True)
         at_once = "Starts now and shares the devices with other runs, which slows all of them down"

@@ -81,9 +81,8 @@ def main(path: str = "") -> int:
         return 2
     from gui.single_instance import SingleInstance, this_start
 
-    request, instance = this_start(path), None
+    request, instance = this_start(path), SingleInstance()
     try:
-        instance = SingleInstance()
         if instance.handed_over(request):
             return 0
     except OSError as error:  # TimeoutError among them
@@ -109,7 +108,8 @@ def main(path: str = "") -> int:
     theme.apply(app)
     faults.install(window.show_message)
     interruptions = signals.Interruptions(app)
-    interruptions.interrupted.connect(window.close)
+    interruptions.interrupted.connect(window.quit)
+    window.closed.connect(app.quit)
     window.completed.connect(faults.open_log)
     plugins = PluginReader()
     plugins.done.connect(lambda: window.form.set_catalogue(load_catalogue()))
@@ -117,14 +117,12 @@ def main(path: str = "") -> int:
     window.completed.connect(plugins.start)
     if request.path:
         window.completed.connect(lambda: window.open_paths([request.path]))
-    if instance is not None:
-        instance.requested.connect(lambda later: window.come_forward(later.path, later.activation_token))
-        window.completed.connect(instance.listen)
+    instance.requested.connect(lambda later: window.come_forward(later.path, later.activation_token))
+    window.completed.connect(instance.listen)
     window.show()
     collector = GarbageCollector()
     code = app.exec()
     collector.close()
     plugins.close()
-    if instance is not None:
-        instance.close()
+    instance.close()
     return code

@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
     from gui.help import HelpWindow
     from gui.run_control import RunControl
+    from gui.tray import Tray
     from gui.workspace import Workspace
 
 
 class MainWindow(QMainWindow):
-    """Signals: completed() - the pages, the devices and the last run are on screen too."""
+    """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not to the
+    tray."""
 
     completed = Signal()
+    closed = Signal()
 
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
@@ -55,7 +58,8 @@ class MainWindow(QMainWindow):
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
-        self._closing = False
+        self.tray: Tray | None = None
+        self._closing = self._quitting = False
         self._painted = False
         self._lay_out()
         self._connect()
@@ -121,7 +125,7 @@ class MainWindow(QMainWindow):
         self.acts.job_panel.toggled.connect(self.form.setVisible)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
-        self.acts.quit.on_trigger(self.close)
+        self.acts.quit.on_trigger(self.quit)
         self.form.folder_chosen.connect(self._inspect)
         self.form.train_requested.connect(self._remember_job)
         self.inspector.progress.connect(self.form.card.show_progress)
@@ -155,6 +159,7 @@ class MainWindow(QMainWindow):
             return
         from gui.run_control import RunControl
         from gui.side_pages import SidePages
+        from gui.tray import Tray
         from gui.workspace import Workspace
 
         workspace = self.workspace = Workspace(self.settings, self)
@@ -169,6 +174,9 @@ class MainWindow(QMainWindow):
         side_pages.added.connect(self._order_tabs)
         side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
+        self.tray = Tray(self.settings, self.acts, workspace, self)
+        self.tray.show_wanted.connect(self.come_forward)
+        self.tray.alerts_wanted.connect(self._show_alerts)
         if self._wanted_devices is not None:
             workspace.devices.set_selection(self._wanted_devices)
         self.form.set_devices(workspace.devices.selection())
@@ -299,7 +307,17 @@ class MainWindow(QMainWindow):
         if path:
             self.open_paths([path])
 
+    def quit(self) -> None:
+        """Closes the window for good, whether or not there is a tray."""
+        self._quitting = True
+        self.close()
+
     def closeEvent(self, event: QCloseEvent) -> None:
+        if self.tray is not None and self.tray.keeps_window and not self._quitting:
+            event.ignore()
+            self.hide()
+            self.tray.explain()
+            return
         self._closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
@@ -311,7 +329,10 @@ class MainWindow(QMainWindow):
             self.help.close()
         if self.workspace is not None:
             self.workspace.close()
+        if self.tray is not None:
+            self.tray.close()
         super().closeEvent(event)
+        self.closed.emit()
 
     def _remember_job(self) -> None:
         """Keeps the form's own job for the next time, where there is one."""

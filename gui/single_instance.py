@@ -57,17 +57,18 @@ class SingleInstance(QObject):
     requested = Signal(object)
 
     def __init__(self, parent: QObject | None = None) -> None:
-        """Raises PermissionError where there is no folder of the user's alone."""
         super().__init__(parent)
-        self._socket = socket_path()
+        self._socket = Path()
         self._lock: int | None = None
         self._server: QLocalServer | None = None
 
     def handed_over(self, request: OpenRequest, patience_s: float = PATIENCE_S) -> bool:
         """Whether an open window has taken `request`; else this process is to open one.
 
-        Raises TimeoutError where there is a window that does not answer, OSError where files can't be locked.
+        Raises TimeoutError where there is a window that does not answer, OSError where there is no folder of the user's
+        alone or files can't be locked in it.
         """
+        self._socket = socket_path()
         deadline = time.monotonic() + patience_s
         while not self._take_lock():
             if self._sent(request, max(1, int(1000 * (deadline - time.monotonic())))):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.checks.machine_findings import (
     Finding,
@@ -121,7 +121,8 @@ class WelcomePage(QWidget):
         for number, (button, about) in enumerate(ways):
             about.setWordWrap(True)
             about.setBuddy(button)
-            button.setMinimumHeight(_BUTTON_HEIGHT)
+            button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
+            grid.setRowMinimumHeight(number, _BUTTON_HEIGHT)
             button.setAccessibleDescription(about.text())
             grid.addWidget(button, number, 0)
             grid.addWidget(about, number, 1, Qt.AlignmentFlag.AlignVCenter)
