@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import site
 import subprocess
 import sys
@@ -37,9 +36,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     run(ROOT, sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
     (wheel,) = folder.glob("*.whl")
-    tracked = run(ROOT, "git", "ls-files", "footplate.py", "gui", "engine", "resources").splitlines()
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == set(tracked)
+    if (ROOT / ".git").exists():
+        tracked = run(ROOT, "git", "ls-files", "footplate.py", "gui", "engine", "resources").splitlines()
+        packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+        assert packed == set(tracked)
     made = folder / "venv"
     run(folder, sys.executable, "-m", "venv", str(made))
     python = str(made / "bin/python")
@@ -56,8 +56,7 @@ def shared() -> list[str]:
 
 
 def run(folder: Path, *command: str) -> str:
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=170)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -73,7 +72,7 @@ def test_that_the_installed_wheel_opens_its_window_trains_the_sample_and_joins_t
         assert Path(path).is_relative_to(environment)
     said = run(tmp_path, footplate, "train", sample, "--model", "mnist_cnn", "--epochs", "1", "--json")
     events = [json.loads(line) for line in said.splitlines()]
-    assert events[-1]["type"] == "finished"
+    assert (events[-1]["type"], events[-1]["outcome"]) == ("run_finished", "completed")
     assert run(tmp_path, footplate, "--version").startswith("footplate 0")
     run(tmp_path, footplate, "desktop", "install")
     assert f'Exec="{footplate}" %f' in (tmp_path / "data/applications/footplate.desktop").read_text()
