@@ -61,8 +61,9 @@ def button(widget: QWidget, text: str) -> QPushButton:
     return next(found for found in widget.findChildren(QPushButton) if found.text() == text)
 
 
-def test_that_without_a_run_the_page_says_what_to_do(page: RunPage) -> None:
-    assert "press Train" in texts(page)
+def test_that_without_a_run_the_page_greets(page: RunPage) -> None:
+    assert "Welcome to Footplate" in texts(page)
+    assert page.welcome.sample.isVisible()
 
 
 def test_that_a_completed_run_shows_what_it_was_and_what_came_of_it(show: Open) -> None:
