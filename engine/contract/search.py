@@ -7,9 +7,11 @@ state.json    how it stands, a `SearchState`; its driver replaces it as a whole 
 driver.json   the process that drives it, a `DriverFile`
 driver.log    what that process printed
 
-A page reads them with `engine.runs.searches`: `list_searches()` for all there are, `SearchFolder.search()`, `.state()` and
+What is asked for is judged by `engine.checks.search_checks.judge_search`, which makes a `Search` of plain values and tells all that is
+wrong with them. A page reads the files with `engine.runs.searches`: `list_searches()` for all there are, `SearchFolder.search()`, `.state()` and
 `.status()` for one. Reading takes a millisecond and needs neither the driver nor Optuna; state.json changes at most a few times
-a second, so that looking at its time of change is enough to follow a search. Each trial is an ordinary run: `TrialRow.run_id` leads
+a second, so that looking at its time of change is enough to follow a search. The same module starts and stops the driver, and trains the best.
+Each trial is an ordinary run: `TrialRow.run_id` leads
 to its page, its log and its curves, and its tags ("search NAME") to all of them in the list of runs and in Compare.
 
 The state on the disk is made from the folders of the runs, each of which holds a trial.json (a `Trial`): deleted, it comes again
@@ -30,6 +32,9 @@ SEARCH_FILE, STATE_FILE, DRIVER_FILE, DRIVER_LOG = "search.json", "state.json", 
 """In the folder of a search."""
 TRIAL_FILE = "trial.json"
 """In the folder of a run that is a trial."""
+
+OPTION = "options."
+"""What stands before the name of an option among the fields of a space."""
 
 FIXED = frozenset(
     (
@@ -113,7 +118,8 @@ class Search(_Told, frozen=True, kw_only=True):
 
     `devices` are shared out to the trials, `devices_per_trial` to each, so that len(devices) / devices_per_trial run at once; the
     CPU counts as often as it is named. `best_epochs` is how long the best is trained in full, None for as long as a trial. `seed` is that
-    of the sampler: with it, a trial's settings follow from its number and from what was known when it was chosen.
+    of the sampler: with it, a trial's settings follow from its number and from what was known when it was chosen. Checkpoints of
+    ended trials that are neither the best nor on the Pareto front are deleted, unless `keep_checkpoints`.
     """
 
     name: str
@@ -127,6 +133,7 @@ class Search(_Told, frozen=True, kw_only=True):
     devices: tuple[str, ...] = (CPU,)
     devices_per_trial: int = 1
     best_epochs: int | None = None
+    keep_checkpoints: bool = False
 
 
 class Trial(_Told, frozen=True, kw_only=True):
@@ -179,9 +186,9 @@ class SearchState(_Told, frozen=True, kw_only=True):
     """How a search stands, at `time` (seconds since the epoch).
 
     `ended` is how the driver ended, "" while it is at work. `trials` are by number. `best` is the number of the best completed
-    trial, of several goals None; `front` are the numbers of the Pareto front, of one goal the best alone. `importance` is the share of the
-    variance of the first goal's values that each field explains (fANOVA, Hutter et al. 2014), together 1, the largest first; empty below
-    four completed trials. `worked_s` is how long the search has worked, `seconds_left` an estimate, None while there is none. `total` is how
+    trial, of several goals None; `front` are the numbers of the Pareto front, of one goal the best alone. `importance` is how much each
+    field decides whether a trial is among the better ones by the first goal (PED-ANOVA, Watanabe et al. 2023), together 1, the largest first;
+    empty below four completed trials. `worked_s` is how long the search has worked, `seconds_left` an estimate, None while there is none. `total` is how
     many trials there will be, as far as that is known. `cause` says in a sentence why it failed, or what it waits for.
     """
 

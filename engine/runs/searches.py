@@ -20,24 +20,22 @@ from engine.contract.problems import Problem
 from engine.contract.search import (
     DRIVER_FILE,
     DRIVER_LOG,
+    OPTION,
     SEARCH_FILE,
     STATE_FILE,
-    TRIAL_FILE,
     DriverFile,
     Search,
     SearchState,
     Status,
-    Trial,
     TrialRow,
 )
-from engine.runs.folder import RunFolder, create_run, list_runs, process_alive
+from engine.runs.folder import RunFolder, create_run, process_alive
 from engine.runs.launch import start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 
 _START_S = 5.0
 """How long a driver may take from its start to its saying who it is."""
-_OPTION = "options."
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -150,33 +148,13 @@ def stop_driver(folder: SearchFolder) -> bool:
     return True
 
 
-def trial_of(run: RunFolder) -> Trial | None:
-    """What makes a run a trial; None where it is none."""
-    return _read(run.path / TRIAL_FILE, Trial)
-
-
-def trials_of(name: str) -> list[tuple[RunFolder, Trial]]:
-    """The runs that are trials of a search, by their numbers; of several of one number the oldest."""
-    found: dict[int, tuple[RunFolder, Trial]] = {}
-    for run in list_runs():
-        trial = trial_of(run)
-        if trial is not None and trial.search == name:
-            found[trial.number] = (run, trial)
-    return [found[number] for number in sorted(found)]
-
-
-def tag_of(search: str) -> str:
-    """The tag that the runs of a search have."""
-    return f"search {search}"
-
-
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """The job with some fields, and options ("options.NAME"), set otherwise; see `job_from_values`."""
     values = msgspec.to_builtins(job)
     values["options"] = dict(job.options)
     for name, value in params.items():
-        if name.startswith(_OPTION):
-            values["options"][name.removeprefix(_OPTION)] = value
+        if name.startswith(OPTION):
+            values["options"][name.removeprefix(OPTION)] = value
         else:
             values[name] = value
     return job_from_values(values)
