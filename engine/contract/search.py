@@ -96,7 +96,7 @@ Dimension = Range | Choices
 
 class Goal(_Told, frozen=True, kw_only=True):
     """What is to become as good as it can: `measure` is the id of a measure of the task, or SECONDS or PARAMETERS. Of a measure a
-    trial's value is the best of its validations."""
+    trial's value is that of its best validation, by the first of the goals that is a measure."""
 
     measure: str
     title: str

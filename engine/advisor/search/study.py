@@ -73,7 +73,7 @@ class Study:
         in_hand = tuple(each.trial.number for each in known if each.row.state not in _STATES)
         trial = Trial(search=self._search.name, number=number, params={}, seed=seed, known=ended, in_hand=in_hand)
         if self._search.sampler == "grid":
-            params = self._from_grid(number + attempt)
+            params = self._from_grid([each.trial.params for each in known], attempt)
             return msgspec.structs.replace(trial, params=params) if params is not None else None
         own = self._own_settings()
         if number == attempt == 0 and own is not None:
@@ -185,16 +185,17 @@ class Study:
 
     def _own_settings(self) -> dict[str, Any] | None:
         """The job's own values of the fields that vary; None where one of them lies outside the space."""
-        own = {name: _of(self._search.job, name, field) for name, field in self._fields.items()}
+        own = {name: _plain(_of(self._search.job, name, field)) for name, field in self._fields.items()}
         inside = all(_holds(self._distributions[name], _encoded(value)) for name, value in own.items())
         return own if inside else None
 
-    def _from_grid(self, index: int) -> dict[str, Any] | None:
-        """One of all combinations, which are tried in a random order, since the budget may not suffice for all."""
+    def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
+        """One of the combinations that have not been tried: in a random order, since the budget may not suffice for all."""
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
-        order = list(itertools.product(*values))
+        order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)
-        return dict(zip(self._search.space, order[index], strict=True)) if index < len(order) else None
+        left = (params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried)
+        return next(itertools.islice(left, index, None), None)
 
 
 def _first(trial: FrozenTrial) -> float:
@@ -219,6 +220,11 @@ def _holds(distribution: BaseDistribution, value: CategoricalChoiceType) -> bool
     except ValueError:
         return False
     return True
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    return _decoded(_encoded(value))
 
 
 def _whole(value: Any) -> int:

@@ -13,6 +13,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, process_start
 from engine.runs.queue.others import Others, others_on
 from engine.runs.queue.tickets import Busy, CannotQueue, Table, Ticket, new_name, queue_folder, table, write_ticket
+from engine.runs.trials import trial_of
 from engine.system.file_locks import give_back, is_at
 
 UNSEEN_S = 10.0
@@ -35,6 +36,7 @@ class Line:
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.turn = False
         self.warning = ""
+        trial = trial_of(run)
         self._ticket = Ticket(
             run_id=run.run_id,
             folder=str(run.path.absolute()),
@@ -42,6 +44,7 @@ class Line:
             start_time=process_start(os.getpid()),
             devices=tuple(dict.fromkeys(job.devices)),
             since=time.time(),
+            search=trial.search if trial is not None else "",
         )
         self._name = new_name()
         self._at_once = job.start == "at_once"
