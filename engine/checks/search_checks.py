@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
+import shutil
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from engine.checks.disk import Disk
 from engine.checks.job_checks import REAL_DISK, problems
+from engine.checks.space_checks import field_of, grid_problems, grid_values, space_of
 from engine.contract.catalogue import Catalogue, did_you_mean
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
-from engine.contract.job import FIELDS, Field, Job, job_from_values, wrong_value
-from engine.contract.options import option_problems
+from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem, errors
 from engine.contract.search import (
-    FIXED,
-    OPTION,
     PARAMETERS,
-    SEARCHABLE,
     SECONDS,
     Budget,
     Choices,
     Dimension,
     Goal,
     Pruner,
-    Range,
     Sampler,
     Search,
 )
 from engine.runs.searches import job_with
+from engine.system.format import size
 
-MOST_COMBINATIONS = 100_000
-"""Of a grid."""
+INSTALL = 'pip install "footplate[search]"'
 USUAL_TRIALS = 20
 """The budget where none is given."""
 
+LEAST_FREE_BYTES = 1 << 30
+"""With less room on the disk no trial is started."""
+
+_BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
@@ -49,7 +51,6 @@ _KEYS = (
     *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "seed", "devices"),
     *("devices_per_trial", "best_epochs", "keep_checkpoints"),
 )
-_RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def judge_search(
@@ -68,20 +69,22 @@ def judge_search(
     A dimension is a list of values, or a table with low, high, log and step. Problems are told of "space.FIELD" and of the names of the
     values.
     """
-    found = [
+    found = [Problem("search", "A search needs the package Optuna, which is not installed.", f"Run: {INSTALL}")]
+    found = [] if find_spec("optuna") is not None else found
+    found += [
         Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))
         for name in values
         if name not in _KEYS
     ]
     name = _name(values, found)
-    space = _space(values.get("space"), job, catalogue, found)
+    space = space_of(values.get("space"), job, catalogue, found)
     goals = _goals(values.get("goals", ()), job, catalogue, disk, found)
     sampler = _one_of("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
     pruner = _one_of("pruner", values, Pruner, "hyperband" if _can_prune(goals) else "none", found)
     found += _pruning(pruner, goals)
     combinations = math.prod(len(grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items())
     if sampler == "grid":
-        found += _grid(space, combinations, job, catalogue)
+        found += grid_problems(space, combinations, job, catalogue)
     devices, per_trial = _devices(values, job, machine, found)
     budget = _budget(values, combinations if sampler == "grid" else USUAL_TRIALS, found)
     seed = _number(values, "seed", "seed", 0, found)
@@ -113,134 +116,12 @@ def judge_search(
     )
 
 
-def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """The field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
-    if not name.startswith(OPTION):
-        return FIELDS.get(name)
-    options = catalogue.options_of(job.task, job.model, job.strategy)
-    return next((field for field in options if field.name == name.removeprefix(OPTION)), None)
-
-
-def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """All values of a dimension; None of a range that has no steps, or more than `MOST_COMBINATIONS`."""
-    if isinstance(dimension, Choices):
-        return dimension.values
-    step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
-    if step is None:
-        return None
-    count = math.floor((dimension.high - dimension.low) / step * (1 + 1e-9)) + 1
-    return tuple(dimension.low + step * i for i in range(count)) if count <= MOST_COMBINATIONS else None
-
-
 def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
     name = values.get("name", "")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = f"{name!r} can't be the name of a search." if name else "The search has no name."
         found.append(Problem("name", message, "Use up to 80 letters, digits, spaces, dots, dashes and underscores."))
     return str(name)
-
-
-def _space(told: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """The dimensions that are as they should be."""
-    if not isinstance(told, Mapping) or not told:
-        remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
-        found.append(Problem("space", "The search has nothing to vary.", remedy))
-        return {}
-    space: dict[str, Dimension] = {}
-    for name, what in told.items():
-        field = field_of(job, name, catalogue)
-        if field is None or name in FIXED:
-            found.append(_unknown_field(name, job, catalogue))
-            continue
-        wrong: list[Problem] = []
-        dimension = (
-            _range(name, field, what, wrong) if isinstance(what, Mapping) else _choices(name, field, what, wrong)
-        )
-        found += wrong
-        if dimension is not None and not wrong:
-            space[name] = dimension
-    return space
-
-
-def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
-    where = f"space.{name}"
-    if name in FIXED:
-        message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
-        return Problem(where, message, "Set it in the job.")
-    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model, job.strategy)]
-    near = difflib.get_close_matches(name, [*SEARCHABLE, *options], n=1)
-    hint = f"Did you mean “{near[0]}”?" if near else "`footplate train --help` lists the fields."
-    return Problem(where, f"“{name}” is not a field of this job.", hint)
-
-
-def _range(name: str, field: Field, told: Mapping[str, Any], found: list[Problem]) -> Range | None:
-    where = f"space.{name}"
-    if field.kind not in ("int", "float"):
-        found.append(Problem(where, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}]."))
-        return None
-    unknown = [key for key in told if key not in _RANGE_KEYS]
-    missing = [key for key in ("low", "high") if key not in told]
-    if unknown or missing:
-        what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
-        found.append(
-            Problem(where, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
-        )
-        return None
-    low, high = (_value(where, name, field, told[key], found) for key in ("low", "high"))
-    log, step = told.get("log", False), told.get("step")
-    if found:
-        return None
-    if not isinstance(log, bool):
-        found.append(Problem(where, f"log = {log!r} is neither true nor false.", "Give true or false."))
-    elif low is None or high is None or low >= high:
-        found.append(Problem(where, f"The range from {low} to {high} is empty.", "Give a low that is below high."))
-    elif log and low <= 0:
-        found.append(Problem(where, "A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away."))
-    elif step is not None and not _is_step(step, field, low, high):
-        found.append(
-            Problem(where, f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}.")
-        )
-    elif log and step is not None and step != 1:
-        found.append(Problem(where, "A logarithmic range has no steps.", "Leave out log or step."))
-    return None if found else Range(low=low, high=high, log=log, step=step)
-
-
-def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
-    kinds = int if field.kind == "int" else int | float
-    return isinstance(step, kinds) and not isinstance(step, bool) and 0 < step <= high - low
-
-
-def _choices(name: str, field: Field, told: Any, found: list[Problem]) -> Choices | None:
-    where = f"space.{name}"
-    if not isinstance(told, list | tuple):
-        remedy = "Give a list of values, or of numbers a table with low and high."
-        found.append(Problem(where, f"{field.label}: {told!r} is neither a list nor a range.", remedy))
-        return None
-    values = tuple(_value(where, name, field, each, found) for each in told)
-    if not found and len(set(map(repr, values))) < max(2, len(values)):
-        found.append(Problem(where, f"{field.label} needs at least two different values.", "Or set it in the job."))
-    return None if found else Choices(values=values)
-
-
-def _value(where: str, name: str, field: Field, told: Any, found: list[Problem]) -> Any:
-    """A value as the job has it; "none" leaves an optional field empty."""
-    told = None if field.optional and told in ("none", "") else told
-    if name.startswith(OPTION):
-        wrong = [*option_problems({field.name: told}, (field,))]
-        value = told
-    else:
-        job, wrong = job_from_values({name: told})
-        value = getattr(job, name) if job is not None else None
-    if isinstance(value, float) and not math.isfinite(value):
-        wrong = [wrong_value(field, name, value)]
-    found += [Problem(where, problem.message, problem.remedy) for problem in wrong]
-    return value
-
-
-def _examples(field: Field) -> str:
-    if field.kind == "bool":
-        return "false, true"
-    return ", ".join(f'"{choice}"' for choice in islice(field.choices, 3)) or "…"
 
 
 def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
@@ -278,22 +159,6 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
         return [Problem("pruner", message, "Set the pruner to none, or choose one goal.")]
     message = f"Trials can't be stopped early by {goals[0].title.lower()}: validations do not measure it."
     return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
-
-
-def _grid(space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue) -> list[Problem]:
-    found = []
-    for name, each in space.items():
-        if grid_values(each, field_of(job, name, catalogue)) is None:
-            remedy = (
-                f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
-                if isinstance(each, Range)
-                else ""
-            )
-            found.append(Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy))
-    if combinations > MOST_COMBINATIONS:
-        message = f"The grid has {combinations:,} combinations."
-        found.append(Problem("sampler", message, f"Use at most {MOST_COMBINATIONS:,}, or the sampler tpe."))
-    return found
 
 
 def _devices(
@@ -383,3 +248,23 @@ def _impossible(
                     told = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
                     found.setdefault((name, problem.message), told)
     return list(found.values())
+
+
+def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
+    """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that there is; nothing is said
+    of models whose size is not known. A trial keeps its best weights, and the last two states with the optimizer's, which is twice the
+    weights' at most."""
+    models = {search.job.model}
+    if isinstance(search.space.get("model"), Choices):
+        models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
+    sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
+    at_once = len(search.devices) // search.devices_per_trial
+    kept = search.budget.trials if search.keep_checkpoints and search.budget.trials is not None else 1
+    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + kept) + LEAST_FREE_BYTES
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    free = shutil.disk_usage(there).free
+    if free >= needed:
+        return []
+    message = f"The trials need about {size(needed)} on the disk of {there}, which has {size(free)} free."
+    keep = ", keep fewer checkpoints" if search.keep_checkpoints else ""
+    return [Problem("disk", message, f"Make room{keep}, or set FOOTPLATE_HOME to a folder on another disk.")]

@@ -69,8 +69,18 @@ def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
     _add_fields(parser)
 
 
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """The same flags, for what all trials of a search have in common; DATASET is a flag here."""
+    parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
+    _add_job(parser)
+
+
 def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
+    _add_job(parser)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     _add_trust(parser)
     _add_option(parser)
@@ -149,8 +159,9 @@ def _met(need: Need) -> str:
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """The values of the job file, if one is given, and of the flags over them; devices are still as typed."""
-    values: dict[str, Any] = {}
+    """The values of the job file, if one is given (else `options.values`, if there are any), and of the flags over them; devices are
+    still as typed."""
+    values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_words(options.unknown)
     if options.job is not None:
         values, problem = read_toml(Path(options.job), "--job")
@@ -159,7 +170,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
         if given is not None:
-            values[field.name] = _typed(field, given)
+            values[field.name] = typed(field, given)
     problems += _add_options(values, options.option)
     for name, ending in (
         ("dataset", ""),
@@ -197,7 +208,7 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
 def _option(field: Field | None, text: str) -> Any:
     if field is not None and field.kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
-    return text if field is None else _typed(field, text)
+    return text if field is None else typed(field, text)
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
@@ -264,7 +275,7 @@ def _unknown(flag: str) -> Problem:
     )
 
 
-def _typed(field: Field, given: str | bool) -> Any:
+def typed(field: Field, given: str | bool) -> Any:
     """The flag's text as its field's type; what does not fit stays as it is, to be complained about."""
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given

@@ -28,6 +28,7 @@ from engine.cli import (
     resume,
     review,
     saving,
+    search,
     train,
     watching,
 )
@@ -54,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         cut.cut,
         finders.find_rate,
         finders.find_batch,
+        search.search,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -90,6 +92,10 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=cut.cut)
 
     finders.add_finders(commands)
+
+    search.add_search(
+        commands.add_parser("search", help="search for the best settings by many trials", allow_abbrev=False)
+    )
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")

@@ -17,6 +17,7 @@ import msgspec
 from engine.advisor.search.hand import Hand
 from engine.advisor.search.study import Study
 from engine.checks.job_checks import problems
+from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -43,8 +44,6 @@ TRIES = 200
 """Of settings for one trial, where many are impossible or have been tried."""
 HOPELESS = 3
 """So many failed trials without any that did not, and the search ends."""
-LEAST_FREE_BYTES = 1 << 30
-"""With less room on the disk no further trial is started."""
 
 
 class Driver:
@@ -80,6 +79,7 @@ class Driver:
         """Returns once the budget is used up, the search can't go on, or `end` was called."""
         try:
             self._save()
+            self._warm()
             while not self._step():
                 time.sleep(TICK_S)
         except Exception as error:
@@ -234,13 +234,17 @@ class Driver:
         return own
 
     def _start(self, run: RunFolder) -> None:
-        """Starts a run from the process that has PyTorch in memory. Raises OSError."""
+        """Starts a run, if possible from the process that has PyTorch in memory. Raises OSError."""
+        self._warm()
+        self._preloader.start_run(run)
+
+    def _warm(self) -> None:
+        """Waits until that process is ready."""
         self._preloader.start()
         deadline = time.monotonic() + READY_S
         while self._preloader.alive and not self._preloader.ready and time.monotonic() < deadline:
             select.select([self._preloader], [], [], TICK_S)
             self._preloader.poll()
-        self._preloader.start_run(run)
 
     # How it stands
 

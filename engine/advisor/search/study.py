@@ -26,7 +26,7 @@ from optuna.distributions import (
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from engine.checks.search_checks import field_of, grid_values
+from engine.checks.space_checks import field_of, grid_values
 from engine.contract.catalogue import Catalogue
 from engine.contract.job import Job
 from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Trial, TrialRow
