@@ -17,7 +17,7 @@ from engine.cli import search_request, search_views, train, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
 from engine.cli.terminal import Line, say
 from engine.contract.catalogue import load_catalogue
-from engine.contract.problems import errors
+from engine.contract.problems import Problem, errors
 from engine.contract.search import ENDED_TRIALS, Search, SearchState
 from engine.runs.searches import (
     SearchFolder,
@@ -62,6 +62,11 @@ def search(options: argparse.Namespace) -> int:
     if named:
         return _with_known(options)
     asked, found = search_request.request(options)
+    if options.detach and options.train_best is not None:
+        remedy = f"Leave one out, or later: footplate search {quote(asked.name if asked else 'NAME')} --train-best"
+        found.append(
+            Problem("--train-best", "A detached search can't train its best: nobody waits for its end.", remedy)
+        )
     train.tell(found)
     if asked is None or errors(found):
         return BAD_REQUEST

@@ -37,6 +37,8 @@ _FLAGS = {
     "best_epochs": ("--best-epochs", int, "N", "how long --train-best trains (default: as long as a trial)"),
 }
 """The flags by the names of their values: what they are called, take and mean."""
+_RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
+"""Those that the job has fields of the same name for."""
 _CHANGEABLE = ("budget", "pruner", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
 """What may change when a search is continued."""
 
@@ -54,13 +56,21 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     for name, (flag, kind, metavar, text) in _FLAGS.items():
         action = "append" if name == "goals" else "store"
         group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text, action=action)
-    group.add_argument("--keep-checkpoints", action="store_true", default=None, help="keep those of all trials")
+    group.add_argument(
+        "--keep-all",
+        dest="keep_all",
+        action="store_true",
+        default=None,
+        help="keep the checkpoints of all trials, not only of the best",
+    )
     arguments.add_search(parser)
 
 
 def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
     """The search that is asked for, and all that is wrong with it."""
     values, found = _file(options) if options.space else ({}, [])
+    if found:
+        return None, found
     _take_flags(values, options, found)
     devices = _devices(values, options)
     first = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
@@ -109,10 +119,10 @@ def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
     """Puts the flags over the values of the file."""
-    for name in (*_FLAGS, "keep_checkpoints"):
+    for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
         if given is not None:
-            values["seed" if name == "search_seed" else name] = given
+            values[_RENAMED.get(name, name)] = given
     values["name"] = options.name or values.get("name", "")
     options.name = None  # trials have names of their own
     space = values.get("space", {})

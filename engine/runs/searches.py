@@ -34,7 +34,7 @@ from engine.runs.launch import start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 
-_START_S = 5.0
+_START_S = 30.0
 """How long a driver may take from its start to its saying who it is."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -78,7 +78,8 @@ class SearchFolder:
         if self.driver() is not None:
             return "running"
         with suppress(OSError):
-            if time.time() - (self.path / DRIVER_LOG).stat().st_mtime < _START_S and not self.state().ended:
+            started = (self.path / DRIVER_LOG).stat().st_mtime
+            if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_S:
                 return "running"
         return self.state().ended or "interrupted"
 
@@ -123,6 +124,8 @@ def start_driver(folder: SearchFolder) -> int:
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
     with open(folder.path / DRIVER_LOG, "ab", opener=paths.for_the_user_alone) as log:
         os.utime(log.name)
+        if folder.driver() is None:
+            (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
         process = subprocess.Popen(
             [sys.executable, "-m", "engine.advisor.search", str(folder.path.absolute())],
             stdin=subprocess.DEVNULL,

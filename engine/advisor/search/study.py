@@ -27,7 +27,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from engine.checks.space_checks import field_of, grid_values
-from engine.contract.catalogue import Catalogue
+from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Trial, TrialRow
 
@@ -93,14 +93,15 @@ class Study:
 
     def importance(self, known: Sequence[Known]) -> dict[str, float]:
         """How much each field decides whether a trial is among the better ones by the first goal, the largest first."""
+        if len(self._search.goals) > 1:
+            first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
+            rows = [Known(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known]
+            return Study(first, load_catalogue()).importance(rows)
         study = self._made(known)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(complete) < LEAST_FOR_IMPORTANCE or len({_first(trial) for trial in complete}) < 2:
+        if len(complete) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
             return {}
-        sign = -1.0 if self._search.goals[0].higher_is_better else 1.0
-        found = get_param_importances(
-            study, evaluator=PedAnovaImportanceEvaluator(), target=lambda trial: sign * _first(trial)
-        )
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         return {name: round(float(share), 4) for name, share in found.items() if math.isfinite(share)}
 
     def front(self, known: Sequence[Known]) -> tuple[int, ...]:
@@ -196,11 +197,6 @@ class Study:
         random.Random(self._search.seed).shuffle(order)
         left = (params for each in order if (params := dict(zip(self._search.space, each, strict=True))) not in tried)
         return next(itertools.islice(left, index, None), None)
-
-
-def _first(trial: FrozenTrial) -> float:
-    assert trial.values is not None
-    return trial.values[0]
 
 
 def _of(job: Job, name: str, field: Any) -> Any:
