@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.contract.search import DriverFile
 from engine.runs.folder import process_start
+from engine.runs.launch import Preloader
 from engine.runs.searches import SearchFolder
 from engine.system import linux, stdio
 from engine.system.file_locks import open_file, take
@@ -37,13 +38,15 @@ def main() -> int:
 
 
 def _drive(folder: SearchFolder) -> int:
-    from engine.advisor.search.driver import Driver  # Optuna takes a while to import; who drives is known before
-
     search = folder.search()
     if search is None:
         print(f"{folder.path} holds no search that can be read.", file=sys.stderr)
         return _REFUSED
-    driver = Driver(folder, search)
+    preloader = Preloader()
+    preloader.start()  # PyTorch is imported beside Optuna
+    from engine.advisor.search.driver import Driver
+
+    driver = Driver(folder, search, preloader)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: driver.end())
     driver.run()

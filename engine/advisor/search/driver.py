@@ -47,14 +47,14 @@ HOPELESS = 3
 
 
 class Driver:
-    """Drives the search of a folder to its end."""
+    """Drives the search of a folder to its end; `preloader` starts the runs, and is closed then."""
 
-    def __init__(self, folder: SearchFolder, search: Search) -> None:
+    def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         self._folder = folder
         self._search = search
         self._catalogue: Catalogue = load_catalogue()
         self._study = Study(search, self._catalogue)
-        self._preloader = Preloader()
+        self._preloader = preloader
         self._slots = _slots(search)
         self._hands = {trial.number: Hand(search, run, trial) for run, trial in trials_of(search.name)}
         before = folder.state()
