@@ -32,7 +32,7 @@ from engine.contract.search import (
     Sampler,
     Search,
 )
-from engine.runs.searches import job_with
+from engine.runs.searches import SearchFolder, job_with, searches_folder
 from engine.system.format import size
 
 INSTALL = 'pip install "footplate[search]"'
@@ -47,6 +47,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
 """The fields of a `Budget` by what they are called among the values."""
+_CHANGEABLE = ("budget", "pruner", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
+"""What may change when a search is continued."""
 _KEYS = (
     *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "seed", "devices"),
     *("devices_per_trial", "best_epochs", "keep_checkpoints"),
@@ -268,3 +270,18 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
     message = f"The trials need about {size(needed)} on the disk of {there}, which has {size(free)} free."
     keep = ", keep fewer checkpoints" if search.keep_checkpoints else ""
     return [Problem("disk", message, f"Make room{keep}, or set FOOTPLATE_HOME to a folder on another disk.")]
+
+
+def name_problems(search: Search) -> list[Problem]:
+    """Whether a search of that name is one of something else, which can't be continued as this one."""
+    before = SearchFolder(searches_folder() / search.name).search()
+    if before is None:
+        return []
+    same = {name: getattr(search, name) for name in _CHANGEABLE}
+    job = msgspec.structs.replace(before.job, devices=search.job.devices)
+    before = msgspec.structs.replace(before, job=job, **same)
+    changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
+    if not changed:
+        return []
+    message = f"There is a search “{search.name}” already, with another {changed[0]}."
+    return [Problem("name", message, "Give this one another name, or continue that one as it is.")]

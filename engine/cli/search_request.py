@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from pathlib import Path
-from shlex import quote
 from typing import Any, get_args
 
-import msgspec
-
-from engine.checks.search_checks import judge_search, room_problems
+from engine.checks.search_checks import judge_search, name_problems, room_problems
 from engine.cli import arguments, children, train
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
 from engine.contract.job import FIELDS, Job, read_toml
 from engine.contract.problems import Problem, errors
 from engine.contract.search import OPTION, Pruner, Sampler, Search
-from engine.runs.searches import SearchFolder, searches_folder
+from engine.runs.searches import searches_folder
 
 _FLAGS = {
     "goals": (
@@ -39,8 +35,6 @@ _FLAGS = {
 """The flags by the names of their values: what they are called, take and mean."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
 """Those that the job has fields of the same name for."""
-_CHANGEABLE = ("budget", "pruner", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
-"""What may change when a search is continued."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +88,7 @@ def request(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
     found += [*wrong, *of_search]
     if search is None or job is None or errors(found):
         return None, found
-    found += _other_search(search) + room_problems(search, catalogue, searches_folder())
+    found += name_problems(search) + room_problems(search, catalogue, searches_folder())
     return search, found
 
 
@@ -175,19 +169,3 @@ def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
         job = read_toml(Path(options.job), "job")[0]
     told = values.get("devices", job.get("devices"))
     return [str(device) for device in told] if isinstance(told, list) else told
-
-
-def _other_search(search: Search) -> list[Problem]:
-    """A problem where the search of that name is one of something else, which can't be continued as this one."""
-    before = SearchFolder(os.fspath(searches_folder() / search.name)).search()
-    if before is None:
-        return []
-    same = {name: getattr(search, name) for name in _CHANGEABLE}
-    job = msgspec.structs.replace(before.job, devices=search.job.devices)
-    before = msgspec.structs.replace(before, job=job, **same)
-    changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
-    if not changed:
-        return []
-    message = f"There is a search “{search.name}” already, with another {changed[0]}."
-    remedy = f"Give this one another --name, or continue that one: footplate search {quote(search.name)} --continue."
-    return [Problem("name", message, remedy)]
