@@ -13,14 +13,14 @@ from engine.advisor.search.trial_log import TrialLog
 from engine.contract.protocol import Command
 from engine.contract.search import ENDED_TRIALS, Search, Trial
 from engine.runs.connection import send
-from engine.runs.folder import ENDED, RunFolder
+from engine.runs.folder import ENDED, START_GRACE_S, RunFolder
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.runs.trials import save_trial
 
 _LOOK_S = 1.0
 """How often it is looked whether a silent run is alive."""
 _AGAIN_S = 2.0
-"""How long after a command it is sent again, where the run goes on."""
+"""How long after a command that could not be sent it is tried again."""
 
 
 class Hand:
@@ -38,6 +38,7 @@ class Hand:
         """Whether its checkpoints have been looked at since it ended."""
         self._log = TrialLog(run, search.goals, job.epochs if job is not None else 0)
         self._look_at = self._send_at = 0.0
+        self._told: Command | None = None
         self._alive = True
         self._given_up = ""
         self.row = self._log.row(trial, alive=True)
@@ -75,12 +76,14 @@ class Hand:
         return self.row != before
 
     def tell(self, command: Command) -> None:
-        """Sends its run a command, once in a while until it has ended."""
+        """Sends its run a command, once: a second one would have it end without its last checkpoint."""
         now = time.monotonic()
-        if now > self._send_at:
-            self._send_at = now + _AGAIN_S
-            with suppress(OSError):  # a run that has just ended is seen at the next look
-                send(self.run, command)
+        if command == self._told or now < self._send_at:
+            return
+        self._send_at = now + _AGAIN_S
+        with suppress(OSError):  # it does not listen yet, or has just ended, which the next look tells
+            send(self.run, command)
+            self._told = command
 
     def keep(self, trial: Trial) -> None:
         """Notes something on the trial, on the disk first. Raises OSError."""
@@ -102,8 +105,8 @@ class Hand:
         save_next_job(self.run, job)
         start(self.run)
         self.devices = devices
-        self._log.finished = None
-        self._alive, self._look_at = True, time.monotonic() + 10 * _LOOK_S
+        self._told = self._log.finished = None
+        self._alive, self._look_at = True, time.monotonic() + START_GRACE_S
         self.look()
 
     def clear(self) -> None:
