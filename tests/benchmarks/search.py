@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from engine.checks.search_checks import judge_search
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import SearchState
-from engine.runs.searches import SearchFolder, best_job, create_search, start_driver
+from engine.runs.searches import SearchFolder, best_job, create_search, start_driver, stop_driver
 from engine.runs.trials import trials_of
 from engine.system import paths
 from tests.support.timed_runs import where
@@ -38,15 +39,22 @@ AIM = 1.1
 DEVICES = ["cpu", "cpu"]
 SEEDS = [101, 102]
 ROWS: dict[str, dict[str, Any]] = {
-    "fashion_mnist_small": {"model": "mnist_cnn", "image_size": 28, "epochs": 6, "batch_size": 32},
-    "mnist": {"model": "mnist_cnn", "image_size": 28, "epochs": 1, "batch_size": 128},
+    "fashion_mnist_small": {
+        "model": "mnist_cnn",
+        "image_size": 28,
+        "epochs": 6,
+        "batch_size": 32,
+        "recipe": "from-scratch",
+    },
+    "mnist": {"model": "mnist_cnn", "image_size": 28, "epochs": 1, "batch_size": 128, "recipe": "from-scratch"},
     "camvid_subset": {
         "task": "segmentation",
         "model": "unet",
         "encoder": "resnet18",
         "image_size": 64,
-        "epochs": 8,
+        "epochs": 5,
         "batch_size": 6,
+        "recipe": "from-scratch",
     },
 }
 SPACE: dict[str, Any] = {
@@ -65,8 +73,12 @@ def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchSt
     folder = create_search(search)
     begun = time.monotonic()
     start_driver(folder)
-    while folder.status() == "running":
-        time.sleep(0.1)
+    try:
+        while folder.status() == "running":
+            time.sleep(0.1)
+    finally:  # Ctrl+C leaves nothing behind
+        while stop_driver(folder):
+            time.sleep(1.0)
     seconds, state = time.monotonic() - begun, folder.state()
     if state.ended != "completed":
         raise SystemExit(f"{name} is {folder.status()}: {state.cause}")
@@ -101,7 +113,8 @@ def gain(name: str, trials: int) -> bool:
     folder, state, _seconds = searched(name, job, space=SPACE, trials=trials)
     search, best = folder.search(), state.row(state.best)
     assert search is not None
-    assert best is not None
+    if best is None:
+        raise SystemExit(f"{name}: no trial was completed: {', '.join(trial.state for trial in state.trials)}")
     means = {}
     for side, each in (("default", search.job), ("best", best_job(search, best))):
         of_seeds = {"space": {"seed": SEEDS}, "sampler": "grid", "pruner": "none"}
@@ -137,10 +150,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=("handover", "gain"), default=("handover", "gain"))
     parser.add_argument("--trials", type=int, default=20, help="of the handover")
-    parser.add_argument("--epochs", type=int, default=30, help="of a trial of the handover")
-    parser.add_argument("--gain-trials", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=20, help="of a trial of the handover")
+    parser.add_argument("--gain-trials", type=int, default=10)
     parser.add_argument("--datasets", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     print(where(), flush=True)
     met = True
     with tempfile.TemporaryDirectory() as home:

@@ -124,6 +124,8 @@ class Driver:
             return True
         if self._to_resume or self._may_start():
             return False
+        if self._cause:
+            return self._nothing_left()
         paused = [str(number) for number, hand in self._hands.items() if hand.row.state == "paused"]
         if paused:
             self._cause = f"Trial {listed(paused)} is paused. Continue the search to resume it."
@@ -140,6 +142,7 @@ class Driver:
             elif self._search.pruner != "none" and hand.judged < hand.row.epoch < hand.row.epochs and hand.row.reported:
                 hand.judged = hand.row.epoch
                 worse, attrs = self._study.worse(known, hand.row.number)
+                worse = worse and hand.row.number > 0  # the first is what the others are seen beside
                 try:
                     hand.keep(msgspec.structs.replace(hand.trial, pruned=worse, attrs=attrs))
                 except OSError:
@@ -174,15 +177,15 @@ class Driver:
         """Whether the budget, and what has come of it so far, allow another trial."""
         rows = [hand.row for hand in self._hands.values()]
         budget = self._search.budget
+        failed = [row for row in rows if row.state == "failed"]
+        if len(failed) == len(rows) >= min(HOPELESS, budget.trials or HOPELESS):
+            self._cause = f"Every trial so far has failed: {failed[-1].cause}"
+            return False
         if budget.trials is not None and len(rows) >= budget.trials:
             return False
         if budget.hours is not None and self._worked_s() >= 3600 * budget.hours:
             return False
         if budget.epochs is not None and _epochs(rows) >= budget.epochs:
-            return False
-        failed = [row for row in rows if row.state == "failed"]
-        if len(failed) >= HOPELESS and not any(row.reported for row in rows):
-            self._cause = f"The first {len(failed)} trials failed: {failed[-1].cause}"
             return False
         return not self._exhausted
 
