@@ -77,8 +77,9 @@ def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchSt
         while folder.status() == "running":
             time.sleep(0.1)
     finally:  # Ctrl+C leaves nothing behind
-        while stop_driver(folder):
-            time.sleep(1.0)
+        stop_driver(folder)
+        while folder.driver() is not None:
+            time.sleep(0.1)
     seconds, state = time.monotonic() - begun, folder.state()
     if state.ended != "completed":
         raise SystemExit(f"{name} is {folder.status()}: {state.cause}")
