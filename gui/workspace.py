@@ -30,6 +30,7 @@ from gui.sources.settings import Settings
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
+    from gui.search.page import SearchPage
 
 
 class Workspace(QObject):
@@ -53,6 +54,7 @@ class Workspace(QObject):
         self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
+        self.search: SearchPage | None = None
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
@@ -85,6 +87,13 @@ class Workspace(QObject):
         self.compare = self.compare or ComparePage()
         return self.compare
 
+    def searches(self) -> SearchPage:
+        """The page of searches, which is made when it is first asked for."""
+        from gui.search.page import SearchPage
+
+        self.search = self.search or SearchPage()
+        return self.search
+
     def close(self) -> None:
         """Ends what belongs to the window alone; runs go on."""
         self.store.finish()
@@ -95,6 +104,8 @@ class Workspace(QObject):
         self.runs.close_reading()
         if self.compare is not None:
             self.compare.close_reading()
+        if self.search is not None:
+            self.search.close_reading()
         self.cut.planner.close()
         for page in self.finders.values():
             page.child.close()

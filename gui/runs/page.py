@@ -50,6 +50,7 @@ class RunsPage(QWidget):
     Signals:
         run_chosen(RunFolder): a run is to be shown.
         compare_wanted(list[str]): the runs of those ids are to be compared.
+        searches_wanted(): the searches over settings are to be shown.
         resume_wanted(RunFolder): that run is to go on as it is.
         prefill_requested(Prefill): the form is to show that job, to resume or fork its run.
         message(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
@@ -58,6 +59,7 @@ class RunsPage(QWidget):
 
     run_chosen = Signal(object)
     compare_wanted = Signal(list)
+    searches_wanted = Signal()
     resume_wanted = Signal(object)
     prefill_requested = Signal(object)
     message = Signal(str)
@@ -132,6 +134,9 @@ class RunsPage(QWidget):
         top.addWidget(heading)
         top.addWidget(self._count)
         top.addStretch(1)
+        searches = Action(self, "show_searches", "Searches", "Shows the searches over settings, or makes one")
+        searches.on_trigger(self.searches_wanted.emit)
+        top.addWidget(bind(QPushButton(), searches))
         top.addWidget(self.filters.clear)
         top.addWidget(self.filters.favourites)
         self._stack.addWidget(self._empty)
