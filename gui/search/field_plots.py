@@ -14,7 +14,7 @@ from gui.sources.search_data import Axis, SearchData
 from gui.style import theme
 
 _SHADES, _FAINTEST = 8, -0.1
-_GRID = 96
+_GRID = 80
 """Cells of the contour in each direction."""
 _BANDS = 8
 _LEAST_FOR_CONTOUR = 10
@@ -139,8 +139,9 @@ class TwoFields(TrialPlot):
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _share(across, x)[None]) / width) ** 2)
         near_y = np.exp(-0.5 * ((cells[:, None] - _share(up, y)[None]) / width) ** 2)
-        weights = near_x @ near_y.T
-        average = (near_x * shares) @ near_y.T / np.maximum(weights, 1e-12)
+        # Without BLAS, whose threads would wait for each other where all cores are busy with trials.
+        weights = np.einsum("ik,jk->ij", near_x, near_y)
+        average = np.einsum("ik,jk->ij", near_x * shares, near_y) / np.maximum(weights, 1e-12)
         low, high = float(average.min()), float(average.max())
         bands = np.floor((average - low) / max(high - low, 1e-9) * _BANDS).clip(0, _BANDS - 1).astype(int)
         colors = np.array([shade(band / _BANDS * 0.5).getRgb() for band in range(_BANDS)], np.uint8)
