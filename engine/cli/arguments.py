@@ -6,13 +6,16 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from engine.checks.disk import RealDisk
+from engine.cli.children import snapshot_of
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU, Snapshot
+from engine.contract.devices import Snapshot, host_of, is_gpu, there
 from engine.contract.job import FIELDS, Field, Group, Need, read_toml
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
@@ -126,7 +129,10 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
         return
     if field.name == "devices":
-        text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
+        text = (
+            "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs; those of another machine as "
+            "HOST:cpu, HOST:0 or HOST:UUID (see `footplate hosts`)."
+        )
     elif field.kind in ("list", "ints"):
         text += " Comma-separated."
     elif field.name == "recipe":
@@ -210,28 +216,56 @@ def trust(model: str, sha256: str) -> list[Problem]:
     return []
 
 
+_CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
+"""What may stand before CUDA's number of a GPU, as torch writes it."""
+
+
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Whether the devices name anything but the CPU, so that this machine's must be asked for."""
+    """Whether the devices name a GPU of this machine, or CUDA's number of one elsewhere, so that the machines must be asked."""
     devices = values.get("devices", ())
-    return isinstance(devices, list | tuple) and any(device != CPU for device in devices)
+    return isinstance(devices, list | tuple) and any(
+        not isinstance(device, str) or there(device).isdecimal() or (is_gpu(device) and not host_of(device))
+        for device in devices
+    )
 
 
-def resolve_devices(values: dict[str, Any], machine: Snapshot) -> list[Problem]:
-    """Replaces CUDA indices among `values["devices"]` by UUIDs."""
-    uuids = {gpu.cuda_index: gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
-    problems = []
-    resolved = []
-    for device in values["devices"]:
-        if not (isinstance(device, str) and device.isdecimal()):
-            resolved.append(device)
-        elif int(device) in uuids:
-            resolved.append(uuids[int(device)])
-        else:
-            known = ", ".join(map(str, sorted(uuids)))
-            remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
-            problems.append(Problem("devices", f"CUDA finds no GPU {device} on this machine.", remedy))
+def resolve_devices(
+    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = snapshot_of
+) -> list[Problem]:
+    """Replaces CUDA indices among `values["devices"]` by UUIDs, and puts those of a machine together, in the order in which the
+    machines are named first. `remote` looks at another machine, and raises OSError where it can't."""
+    typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
+    hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
+    problems: list[Problem] = []
+    resolved: list[Any] = [device for device in typed if not isinstance(device, str)]
+    for host in hosts:
+        own = [device for device in typed if isinstance(device, str) and host_of(device) == host]
+        seen = machine
+        if host and any(there(device).isdecimal() for device in own):
+            try:
+                seen = remote(host)
+            except OSError as error:
+                problems.append(Problem("devices", str(error), f"Run `footplate hosts check {host}`."))
+                continue
+        resolved += _resolved(own, host, seen, problems)
     values["devices"] = resolved
     return problems
+
+
+def _resolved(devices: list[str], host: str, machine: Snapshot, problems: list[Problem]) -> Iterator[str]:
+    uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
+    before = f"{host}:" if host else ""
+    for device in devices:
+        number = there(device)
+        if not number.isdecimal():
+            yield device
+        elif number in uuids:
+            yield before + uuids[number]
+        else:
+            known = ", ".join(sorted(uuids))
+            remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
+            where = host or "this machine"
+            problems.append(Problem("devices", f"CUDA finds no GPU {number} on {where}.", remedy))
 
 
 def flag_of(problem: Problem) -> str:

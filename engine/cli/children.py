@@ -17,11 +17,14 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.hosts import host
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
+from engine.system.ssh import in_english, ssh_command, why_it_ended
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
@@ -70,6 +73,19 @@ def snapshots(
 
 def snapshot() -> Snapshot:
     return next(snapshots(once=True))
+
+
+def snapshot_of(name: str) -> Snapshot:
+    """Another machine's devices, through ssh. Raises OSError, with why there are none."""
+    known = host(name)
+    if known is None:
+        raise OSError(f"{name} is not among your hosts.")
+    command = ssh_command(known.reached_by, known.command("gpus", "--json"))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=in_english())
+    try:
+        return _SNAPSHOT.decode(done.stdout)
+    except NOT_DECODED:
+        raise OSError(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace"))) from None
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:

@@ -21,7 +21,9 @@ from engine.cli import (
     explain,
     export,
     finders,
+    hosts,
     listing,
+    node,
     predict,
     queue,
     recipes,
@@ -140,6 +142,11 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
     cache.add_cache(command)
     command.set_defaults(command=cache.cache)
+
+    hosts.add_hosts(
+        commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
+    )
+    node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
 
     commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
         command=doctor.doctor

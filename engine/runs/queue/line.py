@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.devices import Snapshot, host_of, is_gpu
 from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, process_start
@@ -45,7 +45,7 @@ class Line:
         )
         self._name = new_name()
         self._at_once = job.start == "at_once"
-        self._looks_out = job.wait_for_others and any(map(is_gpu, job.devices))
+        self._looks_out = job.wait_for_others and any(is_gpu(device) and not host_of(device) for device in job.devices)
         self._descriptor: int | None = None
         self._path = Path()
         self._closed = False
