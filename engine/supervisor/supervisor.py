@@ -34,7 +34,7 @@ from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
-from engine.supervisor.nodes.nodes import Nodes
+from engine.supervisor.nodes.nodes import FOLLOWING_S, Nodes
 from engine.supervisor.notices.run_notices import Notices
 from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
@@ -45,7 +45,7 @@ from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
 from engine.supervisor.workers import imports
 from engine.supervisor.workers.failures import CERTAIN
-from engine.supervisor.workers.group import Group
+from engine.supervisor.workers.group import SETTLE_S, Group
 from engine.supervisor.workers.watchdog import LIMITS, Limits
 from engine.supervisor.workers.worker_process import WORKER, can_fork
 from engine.system import linux
@@ -229,7 +229,8 @@ class Supervisor:
             self._selector,
             self._attempts.world_size,
             self._limits,
-            lambda: self._nodes is not None and self._nodes.in_doubt,
+            following_s=FOLLOWING_S if self._several else SETTLE_S,
+            in_doubt=lambda: self._nodes is not None and self._nodes.in_doubt,
         )
 
     def _launch(self) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -47,7 +48,6 @@ class Machines:
         self._mark = f"fp{os.getpid() % 100000}"
         self._switch = f"{self._mark}sw"
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
-        self._extra: dict[str, dict[str, str]] = {}
         os.makedirs("/run/sshd", exist_ok=True)
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
@@ -126,9 +126,9 @@ class Machines:
 
     # What befalls them
 
-    def boot(self, name: str, **variables: str) -> None:
-        """Starts a machine; `variables` are set in whatever ssh starts there."""
-        self._extra[name] = variables or self._extra.get(name, {})
+    def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
+        """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen there in the
+        place of the second."""
         config = self.folder / f"sshd-{name}"
         set_there = (
             {
@@ -140,14 +140,16 @@ class Machines:
                 "OMP_NUM_THREADS": "1",
             }
             | {key: os.environ[key] for key in ("FOOTPLATE_TEST",) if key in os.environ}
-            | self._extra[name]
+            | variables
         )
         config.write_text(
             f"AuthorizedKeysFile {self.folder}/user.pub\nHostKey {self.folder}/{name}-key\nStrictModes no\nUsePAM no\n"
             f"PidFile none\nListenAddress {self.address(name)}\nPermitRootLogin yes\nPasswordAuthentication no\n"
             "SetEnv " + " ".join(f'"{key}={value}"' for key, value in set_there.items()) + "\n"
         )
-        script = f"hostname {name}; mount --bind {self.folder}/hosts /etc/hosts; exec {_SSHD} -D -e -f {config}"
+        mounts = [(self.folder / "hosts", Path("/etc/hosts")), *([over] if over else [])]
+        mounting = "".join(f"mount --bind {source} {target}; " for source, target in mounts)
+        script = f"hostname {name}; {mounting}exec {_SSHD} -D -e -f {config}"
         with (self.folder / f"sshd-{name}.log").open("ab") as log:
             self._servers[name] = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--ipc", "--pid", "--mount",
@@ -173,6 +175,18 @@ class Machines:
 
     def plug_in(self, name: str) -> None:
         _ip("-n", self._switch, "link", "set", f"v{self.space(name)}", "master", "br0")
+
+    def forbid(self, name: str, other: str) -> None:
+        """Nothing gets from one machine to the other."""
+        _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
+
+    def allow(self, name: str, other: str) -> None:
+        _ip("-n", self.space(name), "route", "delete", "prohibit", f"{self.address(other)}/32")
+
+    def reboot(self, name: str, **how: Any) -> None:
+        self.power_off(name)
+        self.plug_in(name)
+        self.boot(name, **how)
 
     def slow(self, rate: str, delay: str) -> None:
         """Gives every machine a network of that rate, with half of `delay` each way."""

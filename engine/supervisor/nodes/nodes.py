@@ -45,6 +45,8 @@ BEGIN_S = 40.0
 """How long a machine may take until its first word: to be reached, and to start Python."""
 QUIET_S = 2.5
 """A machine that has said nothing for so long may be the cause of what other machines report."""
+FOLLOWING_S = 3.0
+"""What is seen of a machine comes later than what is seen of a process: a lost connection may be its end."""
 BACK_S = 600.0
 """How long a run that has lost a machine waits for it."""
 _AGAIN_S = 3.0
@@ -310,10 +312,14 @@ class Nodes:
         code, said = node.link.last_words()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):
             return
-        cause = f"{node.host.title}: {why}." if why else ""
-        if not cause and node.is_here:
-            cause = f"The agent on {node.host.title} has exited: {said.strip().splitlines()[-1:] or code}."
-        self._lost(node, cause or why_it_ended(node.host.title, code, said))
+        title = node.host.title
+        if why:
+            cause = f"{title}: {why}."
+        elif node.link.begun:
+            cause = f"{title} has ended its part of the run without a word: it was killed, or the machine or its network went down."
+        else:
+            cause = why_it_ended(title, code, said)
+        self._lost(node, cause)
 
     def _lost(self, node: Node, cause: str) -> None:
         """A machine is away: before the workers of a later attempt have begun it is waited for, else the attempt has failed."""

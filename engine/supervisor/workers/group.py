@@ -31,8 +31,8 @@ _NOTHING_TO_SAVE = ("fault", "out_of_memory")
 class Group:
     """Starts the workers of a run once, hands on to `tell` what they say, and ends all of them when one fails.
 
-    `failure` is what the group failed of, None as long as it has not; it is told of once. While `in_doubt`, the cause of a failure
-    that may be the consequence of another is still waited for.
+    `failure` is what the group failed of, None as long as it has not; it is told of once. Where all failures may follow
+    from another, that is waited for `following_s`, and for as long as it is `in_doubt`.
     """
 
     def __init__(
@@ -41,6 +41,8 @@ class Group:
         selector: selectors.BaseSelector,
         world_size: int,
         limits: Limits,
+        *,
+        following_s: float = SETTLE_S,
         in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self.workers: list[Worker] = []
@@ -49,7 +51,7 @@ class Group:
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
-        self._in_doubt = in_doubt
+        self._following_s, self._in_doubt = following_s, in_doubt
         self._hangs: HangWatch | None = None
         self._ending: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []
@@ -168,12 +170,18 @@ class Group:
         self._judge()
         if self._failures and self.failure is None:
             certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
-            settled = time.monotonic() - self._failures[0][0] > SETTLE_S and not self._in_doubt()
-            if certain or settled or all(worker.exit_code is not None for worker in self.workers):
+            if certain or self._settled() or all(worker.exit_code is not None for worker in self.workers):
                 self._name_the_cause()
         self._end_those_who_linger()
         if self._ending is not None:
             self._ending.step()
+
+    def _settled(self) -> bool:
+        """Whether no failure is awaited any more that may have been the cause of those that are known."""
+        seconds = time.monotonic() - self._failures[0][0]
+        if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
+            return seconds > SETTLE_S
+        return seconds > self._following_s and not self._in_doubt()
 
     def _judge(self) -> None:
         if self._hangs is None or self._failures:
