@@ -57,8 +57,18 @@ class Fetched:
         if not _is_inside(path):
             then(f"{path} is not a file of the run's folder")
             return
+        if self._link.ended:
+            then("the machine is away")
+            return
         self._awaited[path].append(then)
         self._link.send(FileWanted(path=path))
+
+    def give_up(self) -> None:
+        """Waits for nothing more: the machine is away."""
+        awaited, self._awaited = self._awaited, defaultdict(list)
+        for waiting in awaited.values():
+            for then in waiting:
+                then("the machine is away")
 
     def take(self, part: FilePart, ranks: list[int]) -> None:
         """Takes the next part of a file that was asked for, or of what one of `ranks` has printed. Raises OSError."""

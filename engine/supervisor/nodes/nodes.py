@@ -299,12 +299,11 @@ class Nodes:
             ask(path, having, "no other machine has it")
 
     def _end_workers(self, node: Node) -> None:
-        """Tells of the workers that have ended, once what they have saved is here."""
-        if node.bringing:
-            return
+        """Tells of the workers that have ended; of those that came to their end, once what they have saved is here."""
         for worker in node.workers:
-            if worker.rank in node.ended and worker.exit_code is None:
-                worker.ended(node.ended[worker.rank])
+            code = node.ended.get(worker.rank)
+            if worker.rank in node.ended and worker.exit_code is None and (code != 0 or not node.bringing):
+                worker.ended(code)
 
     def _ended(self, node: Node, why: str) -> None:
         """The end of a machine's words: to be expected once its workers have ended, else it is lost."""
@@ -333,6 +332,8 @@ class Nodes:
         for worker in node.workers:
             if worker.exit_code is None:
                 worker.ended(None)
+        if node.fetched is not None:
+            node.fetched.give_up()
         self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if self._met or self._attempt else "error"))
 
     def _fail(self, event: Failed) -> None:

@@ -149,5 +149,5 @@ def _assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> No
         assert one.step == two.step
         assert one.measures == pytest.approx(two.measures, rel=LIMIT)
     assert validations[0][-1].step == steps
-    states = [read_checkpoint(each.checkpoints / "last.pt")["model"] for each in (run, other)]
+    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, other)]
     torch.testing.assert_close(states[0], states[1], rtol=LIMIT, atol=LIMIT)
