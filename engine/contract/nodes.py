@@ -23,8 +23,8 @@ PART_BYTES = 1 << 19
 BEAT_S = 1.0
 SILENCE_S = 30.0
 """A node that hears nothing from its supervisor for this long ends all that it has started."""
-LOST_S = 10.0
-"""A node that says nothing for this long counts as lost. Short, so that it is named while the other ranks still wait for it;
+LOST_S = 8.0
+"""A node that says nothing for this long counts as lost. Short, so that it is named before its ranks are held to hang;
 long enough for a network that is away for some seconds."""
 
 

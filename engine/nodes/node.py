@@ -39,8 +39,10 @@ from engine.contract.worker import BY_ENVIRONMENT, WorkerSpec
 from engine.nodes import addresses, agent
 from engine.nodes.files import RunFiles
 from engine.nodes.frames import Frontend
+from engine.nodes.pretrained import fetch_weights
 from engine.nodes.samples import start_samples
 from engine.nodes.workers import Workers
+from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
 
@@ -94,6 +96,9 @@ class _Node:
 
     def _train(self, order: NodeOrder) -> None:
         agent.preload()
+        job = order.specs[0].job
+        if job.model_file_sha256:
+            agree(job.model, job.model_file_sha256)  # to that content alone, as the user has where the run was started
         self._files = RunFiles(order, self._frontend.say)
         threading.Thread(target=self._tell_facts, args=(order,), name="facts", daemon=True).start()
         import torch.distributed.launcher.api  # noqa: F401  (while the machine is looked at)
@@ -149,7 +154,7 @@ class _Node:
             came_from=came_from,
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
-            problem=problem or self._missing_gpus(order),
+            problem=problem or self._missing_gpus(order) or fetch_weights(order.specs[0].job),
         )
         self._frontend.say(facts)
 

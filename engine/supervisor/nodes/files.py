@@ -54,7 +54,7 @@ class Fetched:
 
     def fetch(self, path: str, then: Then) -> None:
         """Asks for a file; calls `then` once it has come. One that is on its way is asked for again, as it may be another by now."""
-        if not _is_inside(path):
+        if not is_inside(path):
             then(f"{path} is not a file of the run's folder")
             return
         if self._link.ended:
@@ -119,7 +119,7 @@ class Fetched:
             older[step].unlink(missing_ok=True)
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
     """Whether a path that another machine tells of stays in the run's folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
