@@ -112,6 +112,7 @@ def _unreached(looked: Looked, others: Sequence[Host]) -> list[Problem]:
         env=in_english(),
     )
     with listening:
+        assert listening.stdin is not None
         assert listening.stdout is not None
         assert listening.stderr is not None
         told = listening.stdout.readline().strip()
@@ -121,7 +122,7 @@ def _unreached(looked: Looked, others: Sequence[Host]) -> list[Problem]:
             return [Problem("hosts", f"{host.title}: {said}.", remedy)]
         with ThreadPoolExecutor(max_workers=len(others)) as pool:
             found = list(pool.map(lambda each: _reach(each, host, address, int(told)), others))
-        listening.terminate()
+        listening.stdin.close()  # which ends it
     return [problem for problem in found if problem is not None]
 
 

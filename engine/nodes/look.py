@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import socket
 import subprocess
@@ -69,7 +70,9 @@ def listen(address: str, port: int) -> int:
         print(listener.getsockname()[1], flush=True)
         deadline = time.monotonic() + LISTEN_S
         while (left := deadline - time.monotonic()) > 0:
-            listener.settimeout(left)
+            ready, _, _ = select.select([listener, sys.stdin], [], [], left)
+            if sys.stdin in ready:  # its end
+                break
             with suppress(OSError):
                 connection, _ = listener.accept()
                 with connection:

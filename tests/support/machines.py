@@ -130,18 +130,14 @@ class Machines:
         """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen there in the
         place of the second."""
         config = self.folder / f"sshd-{name}"
-        set_there = (
-            {
-                "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
-                "FOOTPLATE_HOME": str(self.home_of(name)),
-                "FOOTPLATE_CACHE": str(self.folder / "cache"),
-                "XDG_RUNTIME_DIR": str(self._runtime(name)),
-                "PYTHONPATH": str(ROOT),
-                "OMP_NUM_THREADS": "1",
-            }
-            | {key: os.environ[key] for key in ("FOOTPLATE_TEST",) if key in os.environ}
-            | variables
-        )
+        set_there = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "FOOTPLATE_HOME": str(self.home_of(name)),
+            "FOOTPLATE_CACHE": str(self.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(self._runtime(name)),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        } | variables
         config.write_text(
             f"AuthorizedKeysFile {self.folder}/user.pub\nHostKey {self.folder}/{name}-key\nStrictModes no\nUsePAM no\n"
             f"PidFile none\nListenAddress {self.address(name)}\nPermitRootLogin yes\nPasswordAuthentication no\n"
@@ -155,6 +151,7 @@ class Machines:
                 ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--ipc", "--pid", "--mount",
                  "--fork", "--mount-proc", "--kill-child", "sh", "-c", script],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env={"PATH": os.environ["PATH"]},  # it outlives the test that boots it
             )  # fmt: skip
         until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
 
