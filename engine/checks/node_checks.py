@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
@@ -68,6 +68,13 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
         message = f"{counted(crossing, 'replica')} of the model would be spread over several machines."
         remedy = "Set as many replicas that each fits on one machine; the network between machines is slow."
         yield Problem("replicas", message, remedy, "warning")
+
+
+def here_only(devices: Iterable[str]) -> list[Problem]:
+    """What is wrong with devices of other machines for work that runs on this one."""
+    if not elsewhere(devices):
+        return []
+    return [Problem("devices", "Only a training run uses devices of other machines.", "Name devices of this machine.")]
 
 
 def versions() -> dict[str, str]:
