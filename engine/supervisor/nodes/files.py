@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -49,6 +49,7 @@ class Fetched:
         self._keep = keep
         self._awaited: dict[str, list[Then]] = defaultdict(list)
         self._digests: dict[str, hashlib._Hash] = {}
+        self._saved: deque[tuple[int, int]] = deque()
         self._last: tuple[int, int] | None = None
         """Where the last.pt that is here was written: epoch and step."""
 
@@ -96,6 +97,8 @@ class Fetched:
         if not why and digest.hexdigest() != part.sha256:
             why = "it did not arrive as it was sent"
         if not why:
+            if part.path == LAST:
+                self._keep_older(path)
             os.replace(coming, path)
         coming.unlink(missing_ok=True)
         waiting = self._awaited.get(part.path, [])
@@ -106,12 +109,16 @@ class Fetched:
             then(why)
 
     def saved(self, event: CheckpointSaved) -> None:
-        """Keeps the last.pt before as an older checkpoint; called before a new one takes its place."""
-        last = self._run.path / LAST
-        if event.kind != "last" or not self._keep:
+        """Notes a checkpoint that is about to be asked for."""
+        if event.kind == "last":
+            self._saved.append((event.epoch, event.step))
+
+    def _keep_older(self, last: Path) -> None:
+        """Keeps the last.pt that is about to be replaced as an older checkpoint, by where it was written."""
+        before, self._last = self._last, self._saved.popleft() if self._saved else None
+        if not self._keep:
             return
-        before, self._last = self._last, (event.epoch, event.step)
-        if before is not None and before != self._last and last.exists():
+        if before is not None and last.exists():
             with suppress(OSError):
                 os.link(last, last.with_name(f"epoch-{before[0]}-step-{before[1]}.pt"))
         older = {int(m["step"]): path for path in last.parent.iterdir() if (m := OLDER_CHECKPOINT.fullmatch(path.name))}
