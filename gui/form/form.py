@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -175,6 +176,11 @@ class JobForm(QWidget):
         """What went wrong on starting the job; gone with the next change of the form."""
         self._start_problems = problems
         self._starting = self.asked = False
+        self.judge()
+
+    def set_remarks(self, problems: Sequence[Problem]) -> None:
+        """Why the job could not be tried, marked at its fields; gone with the next change of the form."""
+        self._start_problems = [msgspec.structs.replace(problem, severity="warning") for problem in problems]
         self.judge()
 
     def set_starting(self, starting: bool) -> None:
