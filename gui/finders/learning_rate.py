@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.contract.finders import RateFound
+from engine.contract.finders import FinderOrder, RateFound
+from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
@@ -114,7 +115,10 @@ class RatePage(FinderPage):
     """Trains with a rising learning rate, and lets one be chosen from the losses."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("rate", "learning_rate", "Finding the learning rate", EMPTY, child)
+        super().__init__("learning_rate", "Finding the learning rate", EMPTY, child)
+
+    def order(self, job: Job) -> FinderOrder:
+        return FinderOrder("rate", job)
 
     def results(self) -> QWidget:
         self.plot = RatePlot()
