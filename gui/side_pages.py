@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
@@ -36,7 +37,8 @@ class SidePages(QObject):
         form.cut_wanted.connect(self._show_cut)
         for field, page in workspace.finders.items():
             page.wanted.connect(partial(self._show_finder, field))
-            page.used.connect(partial(form.set_value, field))
+            page.used.connect(self._set)
+            page.refused.connect(form.set_remarks)
             page.closed.connect(partial(self._close, form.find_buttons[field]))
         form.finder_wanted.connect(self._show_finder)
         dataset.closed.connect(lambda: self._close(form.card.open))
@@ -65,6 +67,14 @@ class SidePages(QObject):
         page = self._workspace.finders[field]
         page.show_job(self._job(), self._form.problems)
         self._stack.setCurrentWidget(page)
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Puts values into the form, and devices into their panel."""
+        for name, value in values.items():
+            if name == "devices":
+                self._workspace.devices.set_selection(value)
+            else:
+                self._form.set_value(name, value)
 
     def _show_dataset(self, example: int) -> None:
         """The dataset large, from that example on, as the form's augmentation would make it."""

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
 from engine.runs.folder import RunFolder
+from gui.advice.page import AdvicePage
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.cut.page import CutPage
@@ -50,7 +51,7 @@ class Workspace(QObject):
         self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
-        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
+        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage(), AdvicePage())}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
         self.has_run = False
