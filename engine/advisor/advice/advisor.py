@@ -11,7 +11,7 @@ import msgspec
 from engine.advisor.advice import kept
 from engine.advisor.advice.answer import answer
 from engine.advisor.advice.candidates import Way, thriftier, ways
-from engine.advisor.advice.estimates import ROOM, at_best_s, estimate, scale_of
+from engine.advisor.advice.estimates import ROOM, at_best_s, correction, estimate
 from engine.advisor.advice.known import Known
 from engine.advisor.advice.measured import Footprint, TrialOrder
 from engine.advisor.advice.ranking import DROPPED, Tried, drop_slow, is_settled, ranked
@@ -58,6 +58,10 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
     if found.ended_by != "stopped":
         kept.keep(order, found)
     return found
+
+
+def _kind(tried: Tried) -> tuple[str, int]:
+    return tried.way.job.strategy, len(tried.way.job.devices)
 
 
 class _Advisor:
@@ -123,7 +127,7 @@ class _Advisor:
         known = self.known
         if known.footprint is None:
             return None
-        return estimate(job, self._entry(job), known.footprint, known.scale)
+        return estimate(job, self._entry(job), known.footprint, known.correction)
 
     def _fits(self, tried: Tried, room: float = ROOM) -> bool:
         footprint = self.known.footprint
@@ -134,28 +138,31 @@ class _Advisor:
         known = self.known
         self._try_one_device(folder)
         for number in range(ROUNDS):
-            queue = self._queue(number)
-            while queue:
-                tried = queue.pop(0)
-                if number == 0 and not self._may_be_best(tried):
-                    continue
-                if not self._in_time(tried, number):
-                    known.ended_by = "time"
-                    break
-                self._try(tried, number, folder, len(queue))
-                if number == 0 and tried.state == "too_large":
-                    queue[:0] = self._instead(tried)
+            whole = self._round(number, folder)
             running = [each for each in known.tried if each.state == "measured"]
             if not running:
                 return
             kept = drop_slow(running)
-            if known.ended_by == "time":
+            if not whole:
                 return
-            varied = [each for each in known.waiting if each.way.varies]
-            if not varied and is_settled(kept):
-                known.ended_by = "settled"
-                return
+            if not known.waiting and is_settled(kept):
+                break
         known.ended_by = "settled"
+
+    def _round(self, number: int, folder: Path) -> bool:
+        """Tries each way of a round; False where the time is up before."""
+        queue = self._queue(number)
+        while queue:
+            tried = queue.pop(0)
+            if not tried.trials and not self._may_be_best(tried):
+                continue
+            if not self._in_time(tried, number):
+                self.known.waiting += [each for each in (tried, *queue) if not each.trials]
+                return False
+            self._try(tried, number, folder, len(queue))
+            if number == 0 and tried.state == "too_large":
+                queue[:0] = self._instead(tried)
+        return True
 
     def _queue(self, number: int) -> list[Tried]:
         """Whom to try in a round: first all that stand by themselves, as fast as they can be; then those still in the running,
@@ -178,7 +185,7 @@ class _Advisor:
                 known.leave_out(
                     "cost", each.way, "They vary a setting of what is slower than others, or was not tried."
                 )
-        return varied + (running if len(running) > 1 or not varied else [])
+        return varied + running
 
     def _try_one_device(self, folder: Path) -> None:
         """One device's step, from which the others' costs are foreseen. What does not fit there is tried with less memory."""
@@ -205,7 +212,7 @@ class _Advisor:
         job, entry = alone.way.job, self._entry(alone.way.job)
         if known.footprint is None or alone.memory is None:
             return
-        known.scale = scale_of(alone.memory[0], job, entry, known.footprint)
+        known.correction = correction(alone.memory[0], job, entry, known.footprint)
         known.memory_by = "one_device"
         waiting, known.waiting = known.waiting, []
         for tried in waiting:
@@ -250,16 +257,15 @@ class _Advisor:
         known = self.known
         best = min((each.step_s for each in known.tried if each.steps), default=float("inf"))
         least = self._at_best(tried)
-        siblings = [each for each in known.tried if each.steps and self._kind(each) == self._kind(tried)]
+        siblings = (
+            [] if tried.way.varies else [each for each in known.tried if each.steps and _kind(each) == _kind(tried)]
+        )
         if siblings:
             least = max(least, HOPE * min(each.step_s * least / max(1e-9, self._at_best(each)) for each in siblings))
-        if least <= best:
+        if least <= best or tried.way.job.precision == "bf16":  # whose compute is another
             return True
         known.leave_out("cost", tried.way, "What their parts cost makes them slower than the fastest, at best.")
         return False
-
-    def _kind(self, tried: Tried) -> tuple[str, int]:
-        return tried.way.job.strategy, len(tried.way.job.devices)
 
     def _at_best(self, tried: Tried) -> float:
         """The least seconds of its step; 0 where one device's is not known."""

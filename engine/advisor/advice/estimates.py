@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.advisor.advice.measured import Activations, Footprint, Link
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.job import Job
-from engine.data.loading.base_loader import AHEAD
 from engine.parallel.layout import ZERO_BUBBLE, layout
 from engine.parallel.peak_microbatches import in_flight
 
@@ -18,6 +18,7 @@ STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 
 """How many numbers an optimizer keeps for each parameter, besides momentum where that is one of its own."""
 ROOM = 1.25
 """An estimate must exceed a device's memory by this factor for a way to be left out untried: it may be 20 % off."""
+LEAST_SCALE, MOST_SCALE = 0.5, 2.5
 IMBALANCE = 1.15
 """How much more than an even share the fullest stage of a pipeline holds."""
 UNDIVIDED = 0.35
@@ -25,9 +26,16 @@ UNDIVIDED = 0.35
 Activation Recomputation in Large Transformer Models: 10 of 34 units, and the head's)."""
 
 
-def estimate(job: Job, strategy: StrategyEntry, known: Footprint, scale: float = 1.0) -> int | None:
-    """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `scale` is what a
-    measurement on one device says of the activations, as a share of their estimate."""
+class Correction(NamedTuple):
+    """What a trial says of estimates: the activations take `scale` times theirs, and anything else `extra_bytes` more."""
+
+    scale: float = 1.0
+    extra_bytes: float = 0.0
+
+
+def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Correction = Correction()) -> int | None:
+    """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `measured` is what a
+    trial on one device says of the estimates."""
     activations = known.checkpointed if job.activation_checkpointing else known.plain
     if activations is None:
         return None
@@ -53,9 +61,16 @@ def estimate(job: Job, strategy: StrategyEntry, known: Footprint, scale: float =
     elif strategy.splits_layers:
         images /= laid.replicas if strategy.replicates else 1
         kept_fixed = UNDIVIDED + (1 - UNDIVIDED) / laid.group
-    kept = scale * _kept(activations, math.ceil(images), laid.microbatches, job, laid.stage_ranks) * kept_fixed
-    waiting = (AHEAD + 1) * 2 * (job.batch_size / max(1, laid.replicas if strategy.cuts_model else count))
-    total = known.base_bytes + held + kept + known.buffer_bytes + math.ceil(images) * known.image_bytes
+    kept = measured.scale * _kept(activations, math.ceil(images), laid.microbatches, job, laid.stage_ranks) * kept_fixed
+    waiting = (known.ahead + 1) * 2 * (job.batch_size / max(1, laid.replicas if strategy.cuts_model else count))
+    total = (
+        known.base_bytes
+        + measured.extra_bytes
+        + held
+        + kept
+        + known.buffer_bytes
+        + math.ceil(images) * known.image_bytes
+    )
     total += waiting * known.image_bytes / 4
     if CPU in job.devices:  # where a checkpoint's copy lies, too
         total += weights + states * trained
@@ -74,20 +89,23 @@ def _kept(
     return activations.fixed + each * (most / per_device * activations.per_image + activations.largest)
 
 
-def scale_of(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> float:
-    """How a measurement compares with the estimate, of the activations alone."""
-    whole, without = (estimate(job, strategy, known, scale) for scale in (1.0, 0.0))
-    if whole is None or without is None or whole <= without:
-        return 1.0
-    return min(4.0, max(0.1, (measured_bytes - without) / (whole - without)))
+def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> Correction:
+    """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the activations
+    explain it by these, the rest by what any worker takes besides."""
+    none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
+    if none is None or whole is None or whole <= none:
+        return Correction()
+    scale = min(MOST_SCALE, max(LEAST_SCALE, (measured_bytes - none) / (whole - none)))
+    return Correction(scale, measured_bytes - none - scale * (whole - none))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The measured parts of a step. `step_s` is a whole batch's on one device, `fixed_s` what of it does not depend on the
-    batch."""
+    """The measured parts of a step. `step_s` is a whole batch's on one device, `least_s` the shortest of them, `fixed_s` what of it
+    does not depend on the batch."""
 
     step_s: float
+    least_s: float
     fixed_s: float
     link: Link | None
     parameter_bytes: int
@@ -99,8 +117,8 @@ def at_best_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     longer, as if all of it went on at once."""
     count, laid = len(job.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:
-        return costs.step_s  # one device after another
-    compute = costs.step_s / count * (1 + bubble(job, strategy))
+        return costs.least_s  # one device after another
+    compute = costs.least_s / count * (1 + bubble(job, strategy))
     if count == 1 or costs.link is None or strategy.cuts_model or strategy.splits_layers:
         return compute
     ring = (count - 1) / count

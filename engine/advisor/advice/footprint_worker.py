@@ -17,6 +17,7 @@ from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.loading.base_loader import AHEAD
 from engine.models.blocks import blocks
 from engine.strategies.base import autocast, settled_precision
 from engine.strategies.recompute import checkpoint_blocks
@@ -58,6 +59,7 @@ def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         base_bytes=base if on_cpu else 0,
         limits=tuple(limit for _, limit in limits.values()),
         image_bytes=4 * torch.Size(shape).numel(),
+        ahead=AHEAD,
         plain=plain,
         checkpointed=checkpointed,
         train_images=len(splits.train),

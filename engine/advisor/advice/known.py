@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.advisor.advice.candidates import Way
-from engine.advisor.advice.estimates import Costs
+from engine.advisor.advice.estimates import Correction, Costs
 from engine.advisor.advice.measured import Footprint, Link, Rehearsal
 from engine.advisor.advice.ranking import Tried, ranked
 from engine.contract.advice import AdviceOrder, Candidate, JobTime, LeftOut
@@ -20,14 +20,14 @@ _MAKE_READY_S = 1.0
 
 @dataclass
 class Known:
-    """All that is known of one order. `scale` is what one device says of the estimated activations; `rehearsed` was trained as
+    """All that is known of one order. `correction` is what one device says of the estimates; `rehearsed` was trained as
     its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `prepared_s` what it takes to build
     what is trained."""
 
     order: AdviceOrder
     catalogue: Catalogue
     footprint: Footprint | None = None
-    scale: float = 1.0
+    correction: Correction = Correction()
     memory_by: Literal["one_device", "fake_tensors", "none"] = "none"
     considered: int = 0
     waiting: list[Tried] = field(default_factory=list)
@@ -69,7 +69,9 @@ class Known:
         if measured.smaller_step_s is not None:
             per_image = (step - alone.wait_s - measured.smaller_step_s) / (job.batch_size - measured.smaller_batch)
             fixed = max(0.0, step - alone.wait_s - max(0.0, per_image) * job.batch_size)
-        return Costs(step, fixed, self.link, self.footprint.parameter_bytes, self.footprint.trained_bytes)
+        return Costs(
+            step, min(alone.steps), fixed, self.link, self.footprint.parameter_bytes, self.footprint.trained_bytes
+        )
 
     def row(self, tried: Tried) -> Candidate:
         speed, measured, alone = tried.speed, tried.measured, self.alone

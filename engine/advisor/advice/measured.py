@@ -74,7 +74,7 @@ class Activations(msgspec.Struct, frozen=True):
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the CPU
-    before there is a model, `block_bytes` the parameters of the largest block."""
+    before there is a model, `block_bytes` the parameters of the largest block, `ahead` how many batches wait ready."""
 
     parameter_bytes: int
     trained_bytes: int
@@ -83,6 +83,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     base_bytes: int
     limits: tuple[int, ...]
     image_bytes: int
+    ahead: int
     plain: Activations | None
     checkpointed: Activations | None
     train_images: int

@@ -19,7 +19,7 @@ FLOOR = 0.01
 TIE = 0.04
 """Ways whose speeds are known to differ by less than this share count as equally fast."""
 DROPPED = 1.3
-"""A way is dropped when it takes this many times as long as the fastest."""
+"""A way is dropped when it takes this many times as long as the fastest, in its first trial surely so."""
 
 
 class Speed(NamedTuple):
@@ -95,7 +95,7 @@ def drop_slow(running: Sequence[Tried]) -> list[Tried]:
     best, kept = ranked(running)[0], []
     for each in running:
         surely = each is not best and each.speed.high < best.speed.low
-        if each.step_s > DROPPED * best.step_s or surely:
+        if surely or (each.trials > 1 and each.step_s > DROPPED * best.step_s):
             each.state = "slower"
             each.why = f"{100 * (1 - each.speed.median / best.speed.median):.0f} % slower than {best.way.name}."
         else:

@@ -8,7 +8,6 @@ import socket
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,13 +151,11 @@ def _load_rate(trial: _Trial) -> float | None:
     try:
         count, taken = 0, 0.0
         for again in (False, True):
-            begun = time.perf_counter()
-            with closing(train.epoch(1)) as batches:  # type: ignore[type-var]
-                made = 0
-                for made, _ in enumerate(batches, 1):
-                    late = time.perf_counter() - begun > LOADS_S
-                    if trial.agreed(late if not again else made >= count):
-                        break
+            begun, made = time.perf_counter(), 0
+            for made, _ in enumerate(itertools.islice(train.epoch(1), train.steps), 1):
+                late = time.perf_counter() - begun > LOADS_S
+                if trial.agreed(late if not again else made >= count):
+                    break
             count, taken = made, time.perf_counter() - begun
     finally:
         train.close()
@@ -171,7 +168,9 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     order, strategy, dataloaders = trial.order, trial.strategy, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
-        cold, warm = (_trained(trial, train.epoch(1), order.rehearse_s) for _ in range(2))
+        cold, warm = (
+            _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s) for _ in range(2)
+        )
         metric = strategy.objective.metric()
         validation = []
         for _ in range(2):
