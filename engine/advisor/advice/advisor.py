@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from engine.advisor.advice import kept
-from engine.advisor.advice.answer import answer
+from engine.advisor.advice.answer import answer, renewed
 from engine.advisor.advice.candidates import Way, thriftier, ways
 from engine.advisor.advice.estimates import ROOM, at_best_s, correction, estimate
 from engine.advisor.advice.known import Known
@@ -36,6 +36,8 @@ HOPE = 0.8
 VARIED = 1.15
 """The settings of ways that take this many times as long as the fastest of their kind are not varied."""
 
+SUPERLINEAR = 1.1
+"""So many times the number of devices is more speed than several of them have."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
 Say = Callable[[AdviceProgress], object]
@@ -45,9 +47,9 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
     """The answer to `order`, kept or measured; Ctrl+C (KeyboardInterrupt) ends the trials, and the answer is what is known
     by then."""
     recalled = None if order.again else kept.recall(order)
-    advisor = _Advisor(order, say)
     if recalled is not None:
-        return answer(advisor.known, recalled=recalled)
+        return renewed(order, recalled)
+    advisor = _Advisor(order, say)
     try:
         refused = advisor.work()
         if refused is not None:
@@ -56,7 +58,7 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
         advisor.known.ended_by = "stopped"
     found = answer(advisor.known)
     if found.ended_by != "stopped":
-        kept.keep(order, found)
+        kept.keep(order, kept.Kept(found, advisor.known.machine_step))
     return found
 
 
@@ -185,7 +187,15 @@ class _Advisor:
                 known.leave_out(
                     "cost", each.way, "They vary a setting of what is slower than others, or was not tried."
                 )
-        return varied + running
+        return [*varied, *running, *self._held_up()]
+
+    def _held_up(self) -> list[Tried]:
+        """One device's way where it took so long in its only trial that several devices are much faster than their number."""
+        known, alone = self.known, self.known.alone
+        best = ranked(known.tried)[0]
+        if alone is None or alone.trials > 1 or alone.state == "measured":
+            return []
+        return [alone] if best.speed.median > SUPERLINEAR * len(best.way.job.devices) * alone.speed.median else []
 
     def _try_one_device(self, folder: Path) -> None:
         """One device's step, from which the others' costs are foreseen. What does not fit there is tried with less memory."""

@@ -13,7 +13,7 @@ from engine.advisor.advice.estimates import bubble
 from engine.advisor.advice.known import Known
 from engine.advisor.advice.machines import Step, predict
 from engine.advisor.advice.ranking import CONFIDENCE, TIE, Tried, ranked
-from engine.contract.advice import Advice, JobTime, MachinesPrediction, Network
+from engine.contract.advice import Advice, AdviceOrder, Candidate, JobTime, MachinesPrediction, Network
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import is_gpu
 from engine.system.format import size
@@ -26,19 +26,23 @@ FASTER_LINK = 4
 DEFAULT_NETWORK = Network(10e9)
 
 
-def answer(known: Known, recalled: Advice | None = None) -> Advice:
-    """What is known by now; with a `recalled` answer that one, for the order's own epochs and machines."""
-    if recalled is not None:
-        job = known.order.job
-        table = tuple(
-            msgspec.structs.replace(row, time=_for_epochs(row.time, job.epochs)) if row.time is not None else row
-            for row in recalled.table
-        )
-        return msgspec.structs.replace(recalled, table=table, machines=())
+def renewed(order: AdviceOrder, found: kept.Kept) -> Advice:
+    """A kept answer, for the order's own epochs and machines."""
+    table = tuple(
+        msgspec.structs.replace(row, time=_for_epochs(row.time, order.job.epochs)) if row.time is not None else row
+        for row in found.answer.table
+    )
+    machines = _machines(order, table[0], found.step) if table else ()
+    return msgspec.structs.replace(found.answer, table=table, machines=machines, kept=True)
+
+
+def answer(known: Known) -> Advice:
+    """What is known by now."""
     tried = ranked(known.tried)
     fits = bool(tried and tried[0].steps)
+    table = tuple(map(known.row, tried))
     return Advice(
-        table=tuple(map(known.row, tried)),
+        table=table,
         fits=fits,
         sentence=_sentence(known, tried) if fits else _nothing(known),
         remedies=_remedies(known),
@@ -52,7 +56,7 @@ def answer(known: Known, recalled: Advice | None = None) -> Advice:
         measured_at=time.time(),
         hardware=kept.hardware(),
         versions=kept.versions(),
-        machines=_machines(known, tried[0]) if fits else (),
+        machines=_machines(known.order, table[0], known.machine_step) if fits else (),
     )
 
 
@@ -203,22 +207,14 @@ def _round(batch: float) -> str:
     return f"{float(f'{batch:.2g}'):,.0f}"
 
 
-def _machines(known: Known, best: Tried) -> tuple[MachinesPrediction, ...]:
-    order, costs, told = known.order, known.costs, known.time(best)
-    if order.machines < 2 or known.footprint is None or told is None:
+def _machines(order: AdviceOrder, first: Candidate, step: Step | None) -> tuple[MachinesPrediction, ...]:
+    """Of the order's number of machines, and of the powers of two below it."""
+    if order.machines < 2 or step is None or first.time is None:
         return ()
-    fixed = min(costs.fixed_s, best.step_s) if costs is not None else 0.0
-    step = Step(best.step_s, fixed, known.footprint.trained_bytes)
-    counts = sorted({order.machines, *(2**power for power in range(1, order.machines.bit_length()))})
+    counts = {order.machines, *(2**power for power in range(1, order.machines.bit_length()))}
+    network, time = order.network or DEFAULT_NETWORK, first.time
     return tuple(
-        predict(
-            step,
-            best.way.job.batch_size,
-            count,
-            order.network or DEFAULT_NETWORK,
-            total_s=told.total_s,
-            steps=told.epochs * told.steps,
-        )
-        for count in counts
+        predict(step, order.job.batch_size, count, network, total_s=time.total_s, steps=time.epochs * time.steps)
+        for count in sorted(counts)
         if count <= order.machines
     )

@@ -33,7 +33,10 @@ class Correction(NamedTuple):
     extra_bytes: float = 0.0
 
 
-def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Correction = Correction()) -> int | None:
+UNMEASURED = Correction()
+
+
+def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Correction) -> int | None:
     """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `measured` is what a
     trial on one device says of the estimates."""
     activations = known.checkpointed if job.activation_checkpointing else known.plain
@@ -94,7 +97,7 @@ def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Fo
     explain it by these, the rest by what any worker takes besides."""
     none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
     if none is None or whole is None or whole <= none:
-        return Correction()
+        return UNMEASURED
     scale = min(MOST_SCALE, max(LEAST_SCALE, (measured_bytes - none) / (whole - none)))
     return Correction(scale, measured_bytes - none - scale * (whole - none))
 

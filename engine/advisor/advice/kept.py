@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.advisor.advice.machines import Step
 from engine.contract.advice import Advice, AdviceOrder
 from engine.contract.job import FIELDS
 from engine.supervisor.environment import describe
@@ -19,6 +20,8 @@ _FREE = {"name", "recipe", "epochs", "learning_rate", "best_by", "class_weights"
 }  # fmt: skip
 """Fields that change neither what a step computes nor what it holds."""
 _KEPT_FORM = 1
+MORE_TIME = 1.2
+"""An order with less than this many times the time is answered by what was kept, certain or not."""
 
 
 def versions() -> dict[str, str]:
@@ -33,20 +36,29 @@ def hardware() -> tuple[str, ...]:
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 
 
-def recall(order: AdviceOrder) -> Advice | None:
-    """The kept answer to an order alike; None where there is none, or it cannot be read."""
+class Kept(msgspec.Struct, frozen=True):
+    """An answer, and its first one's step, from which follows what several machines would bring."""
+
+    answer: Advice
+    step: Step | None
+
+
+def recall(order: AdviceOrder) -> Kept | None:
+    """The kept answer to an order alike; None where there is none, it cannot be read, or the order gives the trials more time
+    and that was up."""
     try:
-        return msgspec.structs.replace(msgspec.json.decode(_file(order).read_bytes(), type=Advice), kept=True)
+        found = msgspec.json.decode(_file(order).read_bytes(), type=Kept)
     except (OSError, msgspec.DecodeError):
         return None
+    return found if found.answer.ended_by == "settled" or order.seconds <= found.answer.took_s * MORE_TIME else None
 
 
-def keep(order: AdviceOrder, answer: Advice) -> None:
+def keep(order: AdviceOrder, found: Kept) -> None:
     """Keeps an answer, where the cache's folder can be written."""
     with suppress(OSError):
         file = _file(order)
         paths.private_folder(file.parent)
-        paths.put_into_place(file, msgspec.json.encode(answer))
+        paths.put_into_place(file, msgspec.json.encode(found))
 
 
 def _file(order: AdviceOrder) -> Path:

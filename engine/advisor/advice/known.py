@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.advisor.advice.candidates import Way
-from engine.advisor.advice.estimates import Correction, Costs
+from engine.advisor.advice.estimates import UNMEASURED, Correction, Costs
+from engine.advisor.advice.machines import Step
 from engine.advisor.advice.measured import Footprint, Link, Rehearsal
 from engine.advisor.advice.ranking import Tried, ranked
 from engine.contract.advice import AdviceOrder, Candidate, JobTime, LeftOut
@@ -27,7 +28,7 @@ class Known:
     order: AdviceOrder
     catalogue: Catalogue
     footprint: Footprint | None = None
-    correction: Correction = Correction()
+    correction: Correction = UNMEASURED
     memory_by: Literal["one_device", "fake_tensors", "none"] = "none"
     considered: int = 0
     waiting: list[Tried] = field(default_factory=list)
@@ -72,6 +73,15 @@ class Known:
         return Costs(
             step, min(alone.steps), fixed, self.link, self.footprint.parameter_bytes, self.footprint.trained_bytes
         )
+
+    @property
+    def machine_step(self) -> Step | None:
+        """The fastest's step, for what several machines would bring; None where it is not known."""
+        best = next((each for each in ranked(self.tried) if each.steps), None)
+        if best is None or self.footprint is None:
+            return None
+        fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
+        return Step(best.step_s, fixed, self.footprint.trained_bytes)
 
     def row(self, tried: Tried) -> Candidate:
         speed, measured, alone = tried.speed, tried.measured, self.alone

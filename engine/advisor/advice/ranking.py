@@ -19,7 +19,7 @@ FLOOR = 0.01
 TIE = 0.04
 """Ways whose speeds are known to differ by less than this share count as equally fast."""
 DROPPED = 1.3
-"""A way is dropped when it takes this many times as long as the fastest, in its first trial surely so."""
+"""A way is dropped when it takes this many times as long as the fastest."""
 
 
 class Speed(NamedTuple):
@@ -90,12 +90,13 @@ def ranked(tried: Sequence[Tried]) -> list[Tried]:
 
 
 def drop_slow(running: Sequence[Tried]) -> list[Tried]:
-    """Those still in the running: the fastest, and those that are neither `DROPPED` times slower nor surely slower. The others
-    say so."""
+    """Those still in the running: the fastest, and those that are not slower. After a single trial slower means `DROPPED` times
+    slower and surely so, since a process may be held up; after several either will do. The slower ones say so."""
     best, kept = ranked(running)[0], []
     for each in running:
         surely = each is not best and each.speed.high < best.speed.low
-        if surely or (each.trials > 1 and each.step_s > DROPPED * best.step_s):
+        slow = each.step_s > DROPPED * best.step_s
+        if (slow and surely) or (each.trials > 1 and (slow or surely)):
             each.state = "slower"
             each.why = f"{100 * (1 - each.speed.median / best.speed.median):.0f} % slower than {best.way.name}."
         else:
