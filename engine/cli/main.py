@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from engine.cli import (
+    advise,
     arguments,
     cache,
     convert,
@@ -54,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
         cut.cut,
         finders.find_rate,
         finders.find_batch,
+        advise.advise,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -90,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=cut.cut)
 
     finders.add_finders(commands)
+    advise.add_advise(commands)
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")

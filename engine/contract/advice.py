@@ -52,7 +52,8 @@ memory in its trial; its trial failed of something else."""
 class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the whole job would take: ``start_s + epochs * (steps * step_s + validation_s)``, in seconds.
 
-    `steps` are those of an epoch. `measured` names the parts that were measured, `estimated` those that were not, each
+    `steps` are those of an epoch, and `validation_s` holds the checkpoint after it, too. `start_s` holds what the first epoch
+    takes longer than the others, while images are decoded. `measured` names the parts that were measured, `estimated` those that were not, each
     of "start", "step", "data" and "validation".
     """
 
