@@ -93,6 +93,8 @@ class _Advisor:
             if isinstance(looked, Failed) and not ran_out(looked):
                 return AdviceRefused((Problem("", looked.cause, "Correct the job, then ask again."),))
             known.footprint = looked if isinstance(looked, Footprint) else None
+            if known.footprint is not None and known.footprint.plain is not None:
+                known.memory_by = "fake_tensors"
             self._consider(ways(job, self._catalogue))
             self._try_all(folder)
             if known.tried and ranked(known.tried)[0].steps:
@@ -120,9 +122,11 @@ class _Advisor:
 
     def _that_fit(self, way: Way) -> Iterator[Tried]:
         """What takes less memory than `way`, as far as it fits by the estimate; what costs least first."""
+        known = self.known.footprint
         for less in thriftier(way, self._order.job, self._catalogue):
             tried = Tried(less, estimated=self._estimate(less.job))
-            if self._fits(tried, room=1.0):
+            no_blocks = known is not None and known.plain is not None and tried.estimated is None
+            if self._fits(tried, room=1.0) and not no_blocks:
                 yield tried
 
     def _estimate(self, job: Job) -> int | None:

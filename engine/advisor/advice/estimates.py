@@ -65,16 +65,10 @@ def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Corr
         images /= laid.replicas if strategy.replicates else 1
         kept_fixed = UNDIVIDED + (1 - UNDIVIDED) / laid.group
     kept = measured.scale * _kept(activations, math.ceil(images), laid.microbatches, job, laid.stage_ranks) * kept_fixed
-    waiting = (known.ahead + 1) * 2 * (job.batch_size / max(1, laid.replicas if strategy.cuts_model else count))
-    total = (
-        known.base_bytes
-        + measured.extra_bytes
-        + held
-        + kept
-        + known.buffer_bytes
-        + math.ceil(images) * known.image_bytes
-    )
-    total += waiting * known.image_bytes / 4
+    share = job.batch_size / (count if strategy.splits_batch and not strategy.cuts_model else laid.replicas)
+    # Batches wait as bytes, of both splits; one is made, one is trained on and one is let go, as numbers of four bytes.
+    batches = known.image_bytes * share * (2 * (known.ahead + 1) / 4 + 3)
+    total = known.base_bytes + measured.extra_bytes + held + kept + known.buffer_bytes + batches
     if CPU in job.devices:  # where a checkpoint's copy lies, too
         total += weights + states * trained
     return round(total)

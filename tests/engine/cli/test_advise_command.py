@@ -26,13 +26,13 @@ def test_that_all_that_is_wrong_is_told_at_its_flag_but_the_strategy_is_the_advi
 @pytest.mark.long
 def test_that_a_table_and_a_sentence_are_printed_and_the_job_is_written_only_when_asked(tmp_path: Path) -> None:
     file = tmp_path / "advised.toml"
-    answer = footplate("advise", *SMALL, "--seconds", "60", "--machines", "2", "--network", "1Gbit,100us")
+    answer = footplate("advise", *SMALL, "--seconds", "30", "--machines", "2", "--network", "1Gbit,100us")
     assert answer.code == 0, answer
     assert "is fastest" in answer.out
     assert "efficiency" in answer.out
     assert "Predicted, not measured: 2 machines" in answer.out
     assert not file.exists()
-    told = footplate("advise", *SMALL, "--seconds", "60", "--json", "--save", str(file))
+    told = footplate("advise", *SMALL, "--seconds", "30", "--json", "--save", str(file))
     found = json.loads(told.out)
     assert found["kept"]
     job, problems = load_job(file)

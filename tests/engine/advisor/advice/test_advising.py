@@ -65,14 +65,14 @@ def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
 
 @pytest.mark.long
 def test_that_ways_are_ranked_by_trials_and_the_answer_is_kept_for_jobs_alike(tmp_path: Path) -> None:
-    *progress, found = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=60))
+    *progress, found = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
     assert all(isinstance(message, AdviceProgress) for message in progress)
     assert isinstance(found, Advice)
     assert found.fits
     speeds = [row.images_per_second for row in found.table if row.images_per_second is not None]
     assert len(speeds) > 1
     assert speeds == sorted(speeds, reverse=True)
-    assert found.took_s < 63
+    assert found.took_s < 33
     first = found.table[0]
     assert first.time is not None
     assert first.time.total_s == pytest.approx(
@@ -87,7 +87,7 @@ def test_that_ways_are_ranked_by_trials_and_the_answer_is_kept_for_jobs_alike(tm
         "Distributed" in name for left in found.left_out for name in left.names
     )
     like = msgspec.structs.replace(SMALL, learning_rate=0.5, epochs=50)
-    [again] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=60, machines=2))
+    [again] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
     assert again.kept
     assert again.measured_at == found.measured_at
     assert again.table[0].time.epochs == 50
@@ -128,15 +128,15 @@ def test_that_a_job_which_does_not_fit_one_device_is_told_what_makes_it_fit(tmp_
         model=str(file),
         model_file_sha256=agreed(file),
         image_size=256,
-        batch_size=256,
+        batch_size=320,
         devices=("cpu",),
         strategy="single",
     )
-    *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=1_000_000_000)
+    *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
     assert isinstance(found, Advice)
     assert found.fits
     assert found.table[0].changes["accumulation"] > 1
-    assert found.table[0].memory_bytes < 1_300_000_000
+    assert found.table[0].memory_bytes < 2_000_000_000
     assert "It fits with" in found.remedies[0]
 
 
