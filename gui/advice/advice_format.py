@@ -39,12 +39,19 @@ def number(value: float) -> str:
 
 
 def speed(of: Candidate) -> str:
-    """ "1,234 ± 20"; where there is none, what became of it."""
+    """ "1,234 ± 20": with half of the interval's width."""
     if of.images_per_second is None:
         return NOT_KNOWN
-    ends = [end for end in (of.low, of.high) if end is not None]
-    wide = max((abs(end - of.images_per_second) for end in ends), default=0.0)
-    return f"{number(of.images_per_second)} ± {number(wide)}" if ends else number(of.images_per_second)
+    if of.low is None or of.high is None:
+        return number(of.images_per_second)
+    return f"{number(of.images_per_second)} ± {number((of.high - of.low) / 2)}"
+
+
+def speed_help(of: Candidate) -> str:
+    """ "Between 1,214 and 1,254 images/s, from 40 steps"."""
+    if of.low is None or of.high is None:
+        return ""
+    return f"Between {number(of.low)} and {number(of.high)} images/s, from {counted(of.timed_steps, 'step')}"
 
 
 def memory(of: Candidate) -> str:

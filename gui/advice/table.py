@@ -41,6 +41,7 @@ COLUMNS: tuple[_Column, ...] = (
         words.speed,
         lambda of: of.images_per_second,
         "Images per second over all devices, with the interval that holds the median",
+        words.speed_help,
     ),
     _Column(
         "Memory (GiB)",
