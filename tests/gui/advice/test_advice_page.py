@@ -264,11 +264,13 @@ def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
     page = window.workspace.finders["strategy"]
     assert isinstance(page, AdvicePage)
-    page.options.time.addItem("10 seconds", 10)
-    page.options.time.setCurrentIndex(page.options.time.findData(10))
+    page.options.time.addItem("20 seconds", 20)
+    page.options.time.setCurrentIndex(page.options.time.findData(20))
     window.form.find_buttons["strategy"].click()
-    qtbot.waitUntil(page.so_far.isVisible, timeout=SOON_MS)
-    qtbot.waitUntil(lambda: page.found is not None, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not page.child.running or bool(page.so_far.model_.candidates), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not page.child.running, timeout=SOON_MS)
+    assert page.fault.text() == ""
+    assert page.found is not None
     first = page.chosen()
     assert first is not None
     assert first.images_per_second is not None
