@@ -86,7 +86,7 @@ def test_that_the_found_size_is_within_a_twentieth_of_the_limit_after_eight_tria
     assert found.largest <= max(unit, 0.99 * failed)  # with room to spare, even where the trials run out
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     **LINES,
     curved=st.sampled_from([-0.1, 0.0, 0.1, 0.2]),
