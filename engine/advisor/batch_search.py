@@ -105,7 +105,8 @@ def search(
     with_room = bracket.with_room(unit)
     largest = bracket.largest
     if len(trials) == MOST_TRIALS or trials.get(with_room) is not None:
-        proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest - unit < size <= with_room)
+        most_that_may_fit = min(bracket.least_failed - unit, max(most, largest))
+        proven = (size for size, _ in bracket.fits if NEAR * ROOM * most_that_may_fit - unit < size <= with_room)
         largest = max(proven, default=largest)
     while largest and len(trials) < MOST_TRIALS and (between := _before_the_knee(trials, unit)) and in_time(between):
         trials[between] = probe(between)

@@ -6,6 +6,7 @@ the ends of all stages but the last. Pure arithmetic over functions that tell wh
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
 """The most divisions that are tried exhaustively where devices hold several stages."""
+IMPROVED = 4
+"""From how many of the best divisions on the grid cuts and stages are moved on."""
 
 
 class Question(NamedTuple):
@@ -55,17 +58,27 @@ def divide(asked: Question) -> Division:
 
     With one stage at each rank and one phase it is the fastest of all that fit, by dynamic programming over the
     stages. With several it is the best of all where there are at most `ALL_TRIED`; else what moving a cut or a stage at
-    a time, from the divisions with the fastest slowest stage and the smallest fullest stage, can no longer make better. It
-    asks for as many segments as stages.
+    a time, from the divisions with the fastest slowest stage and the smallest fullest stage and from the best few of
+    those whose ends lie on a coarse grid, can no longer make better. It asks for as many segments as stages.
     """
     stages = len(asked.stage_ranks)
     if len(set(asked.stage_ranks)) == stages and not asked.phases:
         fastest = _slowest_fastest(asked)
         return _division(asked, _fullest_least(asked) if fastest is None else fastest)
-    if math.comb(asked.segments - 1, stages - 1) <= ALL_TRIED:
-        return min(_division(asked, ends) for ends in itertools.combinations(range(1, asked.segments), stages - 1))
-    begun = {ends for ends in (_slowest_fastest(asked), _fullest_least(asked)) if ends is not None}
-    return min(_improved(asked, _division(asked, ends)) for ends in begun)
+    grid = _grid(asked.segments, stages)
+    best = heapq.nsmallest(IMPROVED, (_division(asked, ends) for ends in itertools.combinations(grid, stages - 1)))
+    if len(grid) == asked.segments - 1:
+        return best[0]
+    others = [_division(asked, ends) for ends in (_slowest_fastest(asked), _fullest_least(asked)) if ends is not None]
+    return min(_improved(asked, division) for division in [*best, *others])
+
+
+def _grid(segments: int, stages: int) -> list[int]:
+    """Where stages may end: as many evenly spaced segments as make at most `ALL_TRIED` divisions, but enough for one."""
+    count = stages - 1
+    while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
+        count += 1
+    return [round(number * segments / (count + 1)) for number in range(1, count + 1)]
 
 
 def _division(asked: Question, ends: Ends) -> Division:

@@ -32,7 +32,7 @@ def test_that_a_single_gpu_without_memory_for_a_batch_goes_through_it_in_parts(
     assert any(note.what.startswith("refused") for note in tight.notes("memory"))
 
 
-@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), ("ddp", 2)])
+@pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
 def test_that_a_rank_whose_gpu_hangs_is_seen_to_wait(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:

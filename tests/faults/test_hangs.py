@@ -92,6 +92,7 @@ def test_that_a_single_rank_that_is_stopped_is_told_of_in_seconds_and_goes_on_wh
     assert_same_end(run.end, whole(job()))
 
 
+@pytest.mark.long
 def test_that_a_single_rank_that_stays_stopped_is_taken_for_dead_and_the_run_starts_again(
     job: Make, begin_held: Begin, hold: Hold, whole: Whole
 ) -> None:

@@ -30,18 +30,21 @@ from engine.contract.job import Job  # noqa: E402
 from engine.contract.protocol import ENCODE, Frames  # noqa: E402
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec  # noqa: E402
 from engine.supervisor.workers import imports  # noqa: E402
+from engine.supervisor.workers.worker_process import run_worker, worker_environment  # noqa: E402
 from engine.system import paths  # noqa: E402
 
 
 class Order(msgspec.Struct):
     """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in the
-    worker before anything else, and `prepare`, "module:function", is called before it trains."""
+    worker before anything else, and `prepare`, "module:function", is called before it trains. `worker` is the function that it runs
+    where it is not to train."""
 
     spec: WorkerSpec
     every_step: bool
     file_limit_bytes: int | None
     environment: dict[str, str]
     prepare: str
+    worker: str = ""
 
 
 class Forker:
@@ -63,15 +66,44 @@ class Forker:
     def start(self, order: Order) -> tuple[socket.socket, int]:
         """Starts a worker: its channel, and a pipe that gives its exit code as a byte and ends with it."""
         ours, theirs = socket.socketpair()
+        with theirs:
+            return ours, self._start(order, theirs)[1]
+
+    def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
+        """In place of `worker_process._spawn`, which starts a new interpreter: a test process has threads and must not be forked."""
+        environment = os.environ | worker_environment(spec)
+        return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
+
+    def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
+        """The worker's process id, and the pipe of its end."""
         ends, begins = os.pipe()
-        socket.send_fds(self._socket, [msgspec.json.encode(order)], [theirs.fileno(), begins])
-        theirs.close()
+        socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
         os.close(begins)
-        return ours, ends
+        return int(self._socket.recv(16)), ends
 
     def close(self) -> None:
         self._socket.close()
         self._process.wait(30)
+
+
+class ForkedWorker:
+    """What `WorkerProcess` asks of a process: its `pid`, and whether it has ended."""
+
+    def __init__(self, pid: int, ends: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+        self._ends = ends
+        os.set_blocking(ends, False)
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            try:
+                told = os.read(self._ends, 1)
+            except BlockingIOError:
+                return None
+            self._code = told[0] if told else -signal.SIGKILL
+            os.close(self._ends)
+        return self._code
 
 
 class WorkerGroup:
@@ -213,9 +245,11 @@ def _fork_on_demand(orders: socket.socket) -> None:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)
         if not line:
             return
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             orders.close()
             _work(msgspec.json.decode(line, type=Order), *descriptors)
+        orders.send(b"%d" % pid)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -235,7 +269,11 @@ def _work(order: Order, channel: int, end: int) -> None:
         if order.prepare:
             module, _, function = order.prepare.partition(":")
             getattr(importlib.import_module(module), function)(order.spec)
-        code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
+        if order.worker:
+            os.setpgid(0, 0)
+            code = run_worker(order.spec, order.worker, socket.socket(fileno=channel))
+        else:
+            code = run(order.spec, socket.socket(fileno=channel), every_step=order.every_step)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
+from engine.supervisor.workers import worker_process
 from tests.support.trained_runs import Trained, train
 from tests.support.worker_group import Forker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_workers(forker: Forker) -> Iterator[None]:
+    """Workers are forked from a process that has imported torch, as they are in the program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_process, "_spawn", forker.spawn)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,7 @@ def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
     return float(np.mean(shares))
 
 
+@pytest.mark.long
 def test_that_a_unet_learns_to_find_discs_and_is_as_good_in_the_plain_library(start: Start, discs: Path) -> None:
     group = start(job(discs, epochs=6, augmentation="light")).completed(150)
     measured = [event.measures for event in group.of(Validation)]

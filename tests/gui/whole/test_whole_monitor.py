@@ -57,6 +57,7 @@ def test_that_the_whole_window_can_be_imaged_on_every_view(
     assert all(one != other for one, other in pairwise(images))
 
 
+@pytest.mark.long
 def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:

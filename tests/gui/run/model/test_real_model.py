@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
@@ -32,6 +33,7 @@ def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunF
     return RunFolder(folder)
 
 
+@pytest.mark.long
 def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_at(
     empty_view: ModelView,
     trained: Callable[[str], Trained],  # noqa: F811

@@ -109,6 +109,7 @@ def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Pat
     qtbot.waitUntil(lambda: view.convert_form.act.disabled_reason == "The run has no checkpoint yet")
 
 
+@pytest.mark.long
 def test_that_a_video_is_watched_frame_by_frame_until_its_end(
     view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
 ) -> None:
