@@ -124,8 +124,9 @@ def details(of: Candidate) -> Iterator[str]:
     yield f"Sets {changes(of)}." if of.changes else "This is your job as it is."
     if of.why:
         yield of.why
-    if (of.data_wait_share or 0.0) >= 0.01:
-        yield f"{100 * of.data_wait_share:.0f} % of a step waits for images."
+    waits = round(100 * (of.data_wait_share or 0.0))
+    if waits:
+        yield f"{waits} % of a step waits for images."
     if of.time is not None:
         yield f"The whole job takes {whole_job(of)}: {whole_job_help(of)}"
     if of.memory_bytes is not None or of.estimated_bytes is not None:

@@ -141,6 +141,8 @@ def _remarks(answer: Advice) -> Iterable[Problem]:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")
         if answer.ended_by == "time" and not answer.remedies:
-            yield Problem("", "The time was up before anything was measured.", "Choose more time for trials.", "warning")
+            yield Problem(
+                "", "The time was up before anything was measured.", "Choose more time for trials.", "warning"
+            )
     elif answer.ended_by != "settled":
         yield Problem("", words.ENDED[answer.ended_by], "", "warning")
