@@ -126,7 +126,7 @@ class _Advisor:
         for less in thriftier(way, self._order.job, self._catalogue):
             tried = Tried(less, estimated=self._estimate(less.job))
             no_blocks = known is not None and known.plain is not None and tried.estimated is None
-            if self._fits(tried, room=1.0) and not no_blocks:
+            if self._fits(tried, room=1 / ROOM) and not no_blocks:
                 yield tried
 
     def _estimate(self, job: Job) -> int | None:
