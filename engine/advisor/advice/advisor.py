@@ -49,13 +49,14 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
     recalled = None if order.again else kept.recall(order)
     if recalled is not None:
         return renewed(order, recalled)
-    advisor = _Advisor(order, say)
+    begun, advisor = time.monotonic(), _Advisor(order, say)
     try:
         refused = advisor.work()
         if refused is not None:
             return refused
     except KeyboardInterrupt:
         advisor.known.ended_by = "stopped"
+    advisor.known.took_s = time.monotonic() - begun
     found = answer(advisor.known)
     if found.ended_by != "stopped":
         kept.keep(order, kept.Kept(found, advisor.known.machine_step))
@@ -99,7 +100,6 @@ class _Advisor:
             self._try_all(folder)
             if known.tried and ranked(known.tried)[0].steps:
                 self._rehearse(ranked(known.tried)[0], folder)
-        known.took_s = time.monotonic() - self._begun
         return None
 
     def _consider(self, found: list[Way]) -> None:
@@ -126,7 +126,7 @@ class _Advisor:
         for less in thriftier(way, self._order.job, self._catalogue):
             tried = Tried(less, estimated=self._estimate(less.job))
             no_blocks = known is not None and known.plain is not None and tried.estimated is None
-            if self._fits(tried, room=1.0) and not no_blocks:
+            if self._fits(tried, room=1 / ROOM) and not no_blocks:
                 yield tried
 
     def _estimate(self, job: Job) -> int | None:
@@ -259,9 +259,15 @@ class _Advisor:
             smaller=smaller,
             link=several and known.link is None and self._entry(tried.way.job).process_per_device,
         )
-        tried.state, tried.why = ("trying" if not tried.steps else tried.state), ""
+        tried.why = ""
         self._tell(f"Trying {tried.way.name}", left, trying=tried)
-        try_way(tried, order, folder, max(1.0, self._left_s - REHEARSED / 2 * self._order.seconds))
+        try:
+            try_way(tried, order, folder, max(1.0, self._left_s - REHEARSED / 2 * self._order.seconds))
+        except KeyboardInterrupt:
+            if tried.state == "waiting":
+                known.tried.remove(tried)
+                known.waiting.append(tried)
+            raise
         if tried.measured is not None and tried.measured.link is not None:
             known.link = tried.measured.link
         self._tell(f"Tried {tried.way.name}", left)

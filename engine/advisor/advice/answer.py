@@ -72,6 +72,8 @@ def _nothing(known: Known) -> str:
         )
     if all(each.state == "too_large" for each in known.tried):
         return "Nothing that was tried fits into memory."
+    if any(each.state == "slower" for each in known.tried):
+        return "The time was up before any step was measured. Give it more."
     return f"Nothing that was tried could train: {known.tried[0].why}"
 
 
