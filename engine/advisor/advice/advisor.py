@@ -59,7 +59,7 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
     advisor.known.took_s = time.monotonic() - begun
     found = answer(advisor.known)
     if found.ended_by != "stopped":
-        kept.keep(order, kept.Kept(found, advisor.known.machine_step))
+        kept.keep(order, kept.Kept(found, order.seconds, advisor.known.machine_step))
     return found
 
 

@@ -20,8 +20,6 @@ _FREE = {"name", "recipe", "epochs", "learning_rate", "best_by", "class_weights"
 }  # fmt: skip
 """Fields that change neither what a step computes nor what it holds."""
 _KEPT_FORM = 1
-MORE_TIME = 1.2
-"""An order with less than this many times the time is answered by what was kept, certain or not."""
 
 
 def versions() -> dict[str, str]:
@@ -37,9 +35,11 @@ def hardware() -> tuple[str, ...]:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """An answer, and its first one's step, from which follows what several machines would bring."""
+    """An answer, the time that its trials were given, and its first one's step, from which follows what several machines would
+    bring."""
 
     answer: Advice
+    seconds: float
     step: Step | None
 
 
@@ -50,7 +50,7 @@ def recall(order: AdviceOrder) -> Kept | None:
         found = msgspec.json.decode(_file(order).read_bytes(), type=Kept)
     except (OSError, msgspec.DecodeError):
         return None
-    return found if found.answer.ended_by == "settled" or order.seconds <= found.answer.took_s * MORE_TIME else None
+    return found if found.answer.ended_by == "settled" or order.seconds <= found.seconds else None
 
 
 def keep(order: AdviceOrder, found: Kept) -> None:
