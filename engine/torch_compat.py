@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.amp.grad_scaler import GradScaler, OptState
 from torch.autograd.graph import GradientEdge
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
     from torch.distributed.fsdp import FSDPModule
 
-__all__ = ["BatchNorm", "RunningNorm"]
+__all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
 """The base class of torch's BatchNorm layers, and that of all layers that may keep running statistics, InstanceNorm
-included."""
+included; and the mode in which tensors have shapes but no memory."""
 
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from PySide6.QtCore import QObject, Qt
@@ -19,11 +19,15 @@ HERE = Qt.ShortcutContext.WidgetShortcut
 WITHIN = Qt.ShortcutContext.WidgetWithChildrenShortcut
 """Keys that act while anything within the action's widget has it."""
 
+chosen_keys: dict[str, tuple[str, ...]] = {}
+"""Keys that the user has chosen, by the id of their action; they hold for actions that are made later, too."""
+
 _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled."""
+    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled; `tip` is what
+    it does, without its keys, and `standard_keys` are those that it has unless the user chooses others."""
 
     def __init__(
         self,
@@ -41,16 +45,16 @@ class Action(QAction):
         """`widget` is the widget that the keys belong to; `on` makes it a switch, in that position. With `insists` it
         can be triggered even with a `disabled_reason`, since that may be out of date."""
         super().__init__(widget)
-        self.disabled_reason = ""
-        self._tip = ""
+        self.disabled_reason = self.tip = ""
+        self.standard_keys = keys
         self._insists = insists
         self.setObjectName(name)
-        self.setShortcuts([QKeySequence(key) for key in keys])
         self.setShortcutContext(context)
         if on is not None:
             self.setCheckable(True)
             self.setChecked(on)
-        self.become(text, f"{tip} ({keys[0]})" if tip and keys else tip, icon, color)
+        self.set_keys(chosen_keys.get(name, keys))
+        self.become(text, tip, icon, color)
         widget.addAction(self)
 
     @property
@@ -58,22 +62,44 @@ class Action(QAction):
         return not self.disabled_reason
 
     def become(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Changes what it shows, such as Resume in place of Pause; `tip` is its tool tip while it is enabled."""
-        self._tip = tip
+        """Changes what it shows, such as Resume in place of Pause; `tip` is its tool tip while it is enabled, to which
+        its first key is added."""
+        self.tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
         self.setText(text)
-        self.setToolTip(self.disabled_reason or tip)
+        self._show_tip()
+
+    @property
+    def title(self) -> str:
+        """Its text without the mark of the letter that chooses it in a menu."""
+        return self.text().replace("&&", "\0").replace("&", "").replace("\0", "&")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its keys as files have them, such as "Ctrl+P"."""
+        return tuple(key.toString() for key in self.shortcuts())
+
+    def set_keys(self, keys: Sequence[str]) -> None:
+        """Gives it other keys, the first of which menus and tool tips show."""
+        self.setShortcuts([QKeySequence(key) for key in keys])
+        self._show_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
         """Enables it, or disables it for the reason given."""
         self.disabled_reason = disabled_reason
-        self.setToolTip(disabled_reason or self._tip)
+        self._show_tip()
         self.setEnabled(self._insists or not disabled_reason)
 
     def on_trigger(self, act: Callable[[], object]) -> None:
         """Calls `act` whenever the action is triggered, without the signal's argument."""
         self.triggered.connect(lambda _on=False: act())
+
+    def _show_tip(self) -> None:
+        key = self.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+        said = f"{self.tip} ({key})" if self.tip and key else self.tip
+        self.setToolTip(self.disabled_reason or said)
+        self.setStatusTip(self.toolTip())
 
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
@@ -122,15 +148,68 @@ class Actions(QObject):
         self.devices_panel = self._panel("devices_panel", "Devices panel", "left-panel", "F7")
         self.job_panel = self._panel("job_panel", "Job panel", "right-panel", "F8")
         self.help = Action(window, "help", "Help", "Opens the user's guide", "F1", icon="help", color="muted")
+        self._make_files()
+        self._make_view()
+        self._make_tools()
         self.quit = Action(window, "quit", "Quit", "Closes the window; runs keep running", "Ctrl+Q")
+        tray = "Keeps Footplate in the desktop's tray when its window is closed, with progress and alerts"
+        self.close_to_tray = Action(window, "close_to_tray", "Close to the tray", tray, on=False)
         self.browse = Action(window, "browse", "Choose the dataset folder …", "Opens a folder dialog", "Ctrl+O")
-        self.train = Action(window, "train", "Train", "", "Ctrl+Return", "Ctrl+Enter", insists=True)
+        self.train = Action(window, "train", "Train", "Starts the training", "Ctrl+Return", "Ctrl+Enter", insists=True)
         at_once = "Starts now and shares the devices with other runs, which slows all of them down"
         self.start_at_once = Action(window, "start_at_once", "Start at once", at_once)
         copy = "Copies the footplate command for this job to the clipboard"
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
-        self.pause = Action(window, "pause", "Pause", "", "Ctrl+P", icon="pause")
-        self.stop = Action(window, "stop", "Stop", "", "Ctrl+.", icon="stop", color="error")
+        self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
+        self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
+
+    def _make_files(self) -> None:
+        window = self._window
+        self.new_job = Action(window, "new_job", "New job", "Empties the form, but for its devices", "Ctrl+N")
+        self.open_job = Action(window, "open_job", "Open job …", "Puts a job.toml into the form", "Ctrl+Shift+O")
+        self.save_job = Action(window, "save_job", "Save job as …", "Saves the form as a job.toml", "Ctrl+S")
+        elsewhere = "Shows a run whose folder lies anywhere, such as on another disk"
+        self.open_run = Action(window, "open_run", "Open run folder …", elsewhere)
+        fork = "Opens a new run in the form that starts from the last checkpoint of the run on screen"
+        self.fork = Action(window, "fork", "Fork …", fork)
+        self.queue = Action(window, "queue", "Show the queue", "Shows which runs wait for devices, and in which order")
+
+    def _make_view(self) -> None:
+        window = self._window
+        self.schemes = tuple(
+            Action(window, f"{name}_theme", title, tip, on=name == "system")
+            for name, title, tip in (
+                ("system", "Like the desktop", "Light or dark, as the desktop is"),
+                ("light", "Light", "Dark text on a light ground"),
+                ("dark", "Dark", "Light text on a dark ground"),
+            )
+        )
+        self._schemes = QActionGroup(self)
+        for scheme in self.schemes:
+            self._schemes.addAction(scheme)
+        self.larger_text = Action(window, "larger_text", "Larger text", "Makes all texts larger", "Ctrl++", "Ctrl+=")
+        self.smaller_text = Action(window, "smaller_text", "Smaller text", "Makes all texts smaller", "Ctrl+-")
+        self.usual_text = Action(window, "usual_text", "Default text size", "Texts as large as the desktop's", "Ctrl+0")
+        self.full_screen = Action(window, "full_screen", "Full screen", "Fills the screen", "F11", on=False)
+
+    def _make_tools(self) -> None:
+        window = self._window
+        everything = "Finds commands, settings, models, runs, datasets and GPUs"
+        self.palette = Action(window, "palette", "Command palette …", everything, "Ctrl+K")
+        self.advise = Action(
+            window, "advise", "Advise on the strategy", "Tries strategies and settings, and ranks them"
+        )
+        self.find_rate = Action(window, "find_rate", "Learning-rate finder", "Tries learning rates for the job")
+        self.find_batch = Action(window, "find_batch", "Batch-size finder", "Finds the largest batch that fits")
+        self.trials = (self.advise, self.find_rate, self.find_batch)
+        self.hosts = Action(window, "hosts", "Hosts …", "Monitors other machines over ssh")
+        self.alerts = Action(window, "alerts", "Alerts", "Shows the Monitor's alerts and notifications")
+        self.preferences = Action(window, "preferences", "Settings …", "Opens the settings", "Ctrl+,")
+        self.shortcuts = Action(window, "shortcuts", "Keyboard shortcuts …", "Lists the shortcuts, and changes them")
+        self.whats_new = Action(window, "whats_new", "What's new", "Says what is in this version")
+        report = "Makes a file for a bug report, without names and paths, to look through and save"
+        self.report = Action(window, "report", "Report a problem …", report)
+        self.about = Action(window, "about", "About Footplate", "Shows versions and licences")
 
     @property
     def page(self) -> int:

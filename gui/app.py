@@ -6,6 +6,10 @@ import ctypes
 import locale
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QApplication
 
 NO_DISPLAY = "No display to open a window on; use `footplate train` in a terminal instead."
 NO_ANSWER = "The display {display} does not respond; use `footplate train` in a terminal instead."
@@ -67,18 +71,26 @@ def _x_answers() -> bool:
     return not refused
 
 
-def main() -> int:
-    """Opens the window; returns the exit code, 2 where there is no screen for it."""
+def main(path: str = "") -> int:
+    """Opens the window, with the dataset folder or job file at `path` if there is one; returns the exit code, 2 where there
+    is no screen for it. Where a window is open already, that one does it."""
     why = why_no_window()
     if why is not None:
         print(why, file=sys.stderr)
         return 2
     try:
-        from PySide6.QtWidgets import QApplication
+        import PySide6.QtWidgets  # noqa: F401
     except ImportError as error:  # libEGL and its like, which even Qt's own libraries need
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
-    from PySide6.QtGui import QIcon
+    from gui.single_instance import SingleInstance, this_start
+
+    request, instance = this_start(path), SingleInstance()
+    try:
+        if instance.handed_over(request):
+            return 0
+    except OSError as error:  # TimeoutError among them
+        print(f"footplate: opening another window, since {error}.", file=sys.stderr)
 
     from engine.contract.catalogue import load_catalogue
     from gui import error_log as faults
@@ -86,28 +98,47 @@ def main() -> int:
     from gui.garbage_collector import GarbageCollector
     from gui.main_window import MainWindow
     from gui.sources.plugin_reader import PluginReader
-    from gui.style import icons, theme
+    from gui.style import theme
 
-    app = QApplication(sys.argv[:1])
-    # Qt may set the user's number format for the whole process; engine and files speak with a point.
-    locale.setlocale(locale.LC_NUMERIC, "C")
-    app.setApplicationName("Footplate")
-    app.setDesktopFileName("footplate")
-    app.setWindowIcon(QIcon(icons.pixmap("footplate", "#000000", 128)))
+    app = _application()
     window = MainWindow()
     # After the window is made: each of its parts is styled once then, rather than at every change of parent.
     theme.apply(app)
     faults.install(window.show_message)
     interruptions = signals.Interruptions(app)
-    interruptions.interrupted.connect(window.close)
+    interruptions.interrupted.connect(window.quit)
+    window.closed.connect(app.quit)
     window.completed.connect(faults.open_log)
     plugins = PluginReader()
     plugins.done.connect(lambda: window.form.set_catalogue(load_catalogue()))
     plugins.failed.connect(window.show_message)
     window.completed.connect(plugins.start)
+    if request.path:
+        window.completed.connect(lambda: window.open_paths([request.path]))
+    instance.requested.connect(lambda later: window.come_forward(later.path, later.activation_token))
+    window.completed.connect(instance.listen)
     window.show()
     collector = GarbageCollector()
     code = app.exec()
     collector.close()
     plugins.close()
+    instance.close()
     return code
+
+
+def _application() -> QApplication:
+    from PySide6.QtCore import QLocale
+    from PySide6.QtGui import QIcon
+    from PySide6.QtWidgets import QApplication
+
+    from gui.format import use_locale
+    from gui.style import icons
+
+    app = QApplication(sys.argv[:1])
+    # Qt may set the user's number format for the whole process; engine and files speak with a point.
+    locale.setlocale(locale.LC_NUMERIC, "C")
+    use_locale(QLocale.system())
+    app.setApplicationName("Footplate")
+    app.setDesktopFileName("footplate")
+    app.setWindowIcon(QIcon(icons.pixmap("footplate", "#000000", 128)))
+    return app

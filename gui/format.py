@@ -4,17 +4,83 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from engine.system.format import NOT_KNOWN, size
+from PySide6.QtCore import QDateTime, QLocale
+
+from engine.system import format as plain
+from engine.system.format import NOT_KNOWN
+
+if TYPE_CHECKING:
+    from engine.gpus.quantities import Quantity
 
 _JOULES_PER_KWH = 3_600_000
 _FIGURE_SPACE = "\u2007"
 """As wide as a digit, so that a number keeps its place as it gains and loses digits."""
+_DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
+
+
+@dataclass
+class _Style:
+    """How the desktop writes numbers and dates; None for as files and terminals have them. `marks` translates a number's
+    comma and point."""
+
+    locale: QLocale | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
+    decimal: bool = False
+
+
+_style = _Style()
+
+
+def use_locale(locale: QLocale) -> None:
+    """Writes numbers and dates as `locale` does from now on; the language stays English."""
+    plain_one = locale.language() == QLocale.Language.C
+    _style.locale = None if plain_one else locale
+    _style.marks = {} if plain_one else {ord(","): locale.groupSeparator(), ord("."): locale.decimalPoint()}
+
+
+def use_decimal_units(decimal: bool) -> None:
+    """Writes sizes in GB of 1,000,000,000 bytes from now on, or in GiB again."""
+    _style.decimal = decimal
+
+
+def localised(number: str) -> str:
+    """A number as Python writes it, such as "1,234.5", as the desktop does."""
+    return number.translate(_style.marks)
+
+
+def count(value: float, digits: int = 0) -> str:
+    """ "12,345", as the desktop separates thousands."""
+    return localised(f"{value:,.{digits}f}")
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 run", "3,000 runs"."""
+    written, _, rest = plain.counted(number, noun).partition(" ")
+    return f"{localised(written)} {rest}"
+
+
+def size(count: float | None, unit: str = "") -> str:
+    """ "44.9 MiB", or "47.1 MB" where the user prefers decimal units; see `engine.system.format.size`."""
+    if not _style.decimal or count is None or math.isnan(count):
+        return localised(plain.size(count, unit))
+    units = list(_DECIMAL)
+    fitting = (power for power in range(len(units)) if round(count / 1000**power, 1) < 1000)
+    power = units.index(unit) if unit else next(fitting, len(units) - 1)
+    return localised(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
+
+
+def measured(quantity: Quantity, value: float | None) -> str:
+    """A quantity of NVML's in its basic unit, in words: "41.2 GiB", "215 W"."""
+    return size(value, quantity.unit) if quantity.unit in _DECIMAL else localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
     """ "41.2 of 140.4 GiB"."""
-    return size(used, "GiB") if total is None else f"{size(used, 'GiB').removesuffix(' GiB')} of {size(total, 'GiB')}"
+    return size(used, "GiB") if total is None else f"{size(used, 'GiB').rpartition(' ')[0]} of {size(total, 'GiB')}"
 
 
 def known(value: float | None) -> bool:
@@ -23,7 +89,7 @@ def known(value: float | None) -> bool:
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
     """`value` rounded, padded on the left to `width` figures; a dash where it is not known."""
-    text = f"{value:.{digits}f}" if value is not None and known(value) else NOT_KNOWN
+    text = localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
 
@@ -46,26 +112,39 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 def energy(joules: float) -> str:
     """ "41.2 kJ" for what takes minutes, "1.24 kWh" for what takes hours."""
-    return f"{joules / 1000:,.1f} kJ" if joules < _JOULES_PER_KWH / 10 else f"{joules / _JOULES_PER_KWH:,.2f} kWh"
+    if joules < _JOULES_PER_KWH / 10:
+        return f"{count(joules / 1000, 1)} kJ"
+    return f"{count(joules / _JOULES_PER_KWH, 2)} kWh"
 
 
 def throughput(bytes_per_s: float) -> str:
     """ "1.20 GB/s": decimal, as links are rated."""
-    return f"{bytes_per_s / 1e9:,.2f} GB/s"
+    return f"{count(bytes_per_s / 1e9, 2)} GB/s"
 
 
 def clock(seconds: float, now: float | None = None) -> str:
     """Seconds since the epoch as the time of day: "14:02:31", with the date where that is not today: "21 Nov 14:02:31"."""
     at, today = time.localtime(seconds), time.localtime(now)
+    if _style.locale is not None and at[:3] != today[:3]:
+        return _written(seconds)
     return time.strftime("%H:%M:%S" if at[:3] == today[:3] else "%d %b %H:%M:%S", at)
 
 
 def moment(seconds: float) -> str:
     """Seconds since the epoch as "2026-11-21 14:05"."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if _style.locale is None else _written(seconds)
+
+
+def _written(seconds: float) -> str:
+    """A date and a time as the desktop writes them in short."""
+    assert _style.locale is not None
+    return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
 def lately(seconds: float) -> str:
     """Seconds since the epoch as "14:05" where that is today, else as "2026-11-20"."""
     day, now = time.localtime(seconds), time.localtime()
+    if _style.locale is not None:
+        at, short = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
+        return _style.locale.toString(at.time() if day[:3] == now[:3] else at.date(), short)
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)

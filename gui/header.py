@@ -24,10 +24,11 @@ class Header(QWidget):
         self.tabs.setAccessibleName("Pages")
         for number, title in enumerate(PAGES):
             self.tabs.addTab(title)
-            self.tabs.setTabToolTip(number, f"{title} (Ctrl+{number + 1})")
             # The button of that name is the one that trains.
             self.tabs.setAccessibleTabName(number, f"{title} page")
             self._pages[number].toggled.connect(partial(self._follow, number))
+            self._pages[number].changed.connect(partial(self._tell_key, number))
+            self._tell_key(number)
         self.tabs.currentChanged.connect(self._changed)
         self.tabs.tabBarClicked.connect(self._clicked)
         self.running = QLabel()
@@ -53,6 +54,9 @@ class Header(QWidget):
     def _follow(self, number: int, on: bool) -> None:
         if on:
             self.tabs.setCurrentIndex(number)
+
+    def _tell_key(self, number: int) -> None:
+        self.tabs.setTabToolTip(number, self._pages[number].toolTip())
 
     def _changed(self, number: int) -> None:
         if not self._pages[number].isChecked():

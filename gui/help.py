@@ -287,6 +287,8 @@ class Browser(QTextBrowser):
     ) -> None:
         super().doSetSource(url, type)
         self._dress()
+        # Qt leaves a long page's scroll bars as they were while it was laid out.
+        self.document().documentLayout().documentSizeChanged.emit(self.document().size())
         if fragment := QUrl(url).fragment():
             self._go_to_heading(fragment)
 

@@ -11,30 +11,37 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
 from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.devices import Snapshot
+from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
 from gui.actions import MONITOR, RUNS, TRAIN, Actions
+from gui.commands.commands import Commands, Parts
 from gui.form.form import JobForm
 from gui.form.task_detection import sample_job
 from gui.header import Header
+from gui.page_panels import PagePanels
 from gui.sources.background import in_background, raise_again
 from gui.sources.inspector import Inspector
+from gui.sources.opened_path import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
+from gui.widgets.run_drag import is_of_runs
 from gui.widgets.tab_order import order_tabs
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
     from gui.help import HelpWindow
     from gui.run_control import RunControl
+    from gui.tray import Tray
     from gui.workspace import Workspace
 
 
 class MainWindow(QMainWindow):
-    """Signals: completed() - the pages, the devices and the last run are on screen too."""
+    """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not to the
+    tray."""
 
     completed = Signal()
+    closed = Signal()
 
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
@@ -54,9 +61,11 @@ class MainWindow(QMainWindow):
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
-        self._closing = False
+        self.tray: Tray | None = None
+        self._closing = self._quitting = False
         self._painted = False
         self._lay_out()
+        self.commands = self._make_commands()
         self._connect()
         self._restore()
         last = self.settings.last_job()
@@ -77,12 +86,19 @@ class MainWindow(QMainWindow):
             self.workspace.open_run(run)
             self.header.show_page(TRAIN)
 
-    def show_help(self) -> None:
-        """Opens the user's guide, or brings it to the front."""
+    def show_form(self) -> None:
+        """Brings the job to the front, beside the run."""
+        self.header.show_page(TRAIN)
+        self.acts.job_panel.setChecked(True)
+
+    def show_help(self, page: str = "") -> None:
+        """Opens the user's guide, at that page where one is named, or brings it to the front."""
         if self.help is None:
             from gui.help import HelpWindow
 
             self.help = HelpWindow(self)
+        if page:
+            self.help.open_page(page)
         self.help.show()
         self.help.raise_()
         self.help.activateWindow()
@@ -117,15 +133,29 @@ class MainWindow(QMainWindow):
         for number, page in enumerate(self.acts.pages):
             page.on_trigger(partial(self._show_page, number))
         self.acts.devices_panel.toggled.connect(self._show_devices)
-        self.acts.job_panel.toggled.connect(self.form.setVisible)
+        self.acts.job_panel.toggled.connect(self._show_job)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
-        self.acts.quit.on_trigger(self.close)
+        self.acts.quit.on_trigger(self.quit)
         self.form.folder_chosen.connect(self._inspect)
         self.form.train_requested.connect(self._remember_job)
         self.inspector.progress.connect(self.form.card.show_progress)
         self.inspector.done.connect(self.form.set_report)
         self.inspector.failed.connect(self._inspection_failed)
+
+    def _make_commands(self) -> Commands:
+        parts = Parts(
+            acts=self.acts,
+            form=self.form,
+            header=self.header,
+            settings=self.settings,
+            show_run=self.show_run,
+            show_form=self.show_form,
+            show_help=self.show_help,
+            show_alerts=self._show_alerts,
+            say=self.show_message,
+        )
+        return Commands(self, parts)
 
     def _restore(self) -> None:
         self.resize(1280, 800)
@@ -137,8 +167,8 @@ class MainWindow(QMainWindow):
             self.splitter.restoreState(sizes)
         else:
             self.splitter.setSizes([290, 605, 375])
-        self.acts.devices_panel.setChecked(self.settings.flag("show_devices", True))
-        self.acts.job_panel.setChecked(self.settings.flag("show_job", True))
+        self.panels = PagePanels(self.acts, self.settings)
+        self.acts.full_screen.setChecked(self.isFullScreen())
 
     # After the first paint
 
@@ -154,6 +184,7 @@ class MainWindow(QMainWindow):
             return
         from gui.run_control import RunControl
         from gui.side_pages import SidePages
+        from gui.tray import Tray
         from gui.workspace import Workspace
 
         workspace = self.workspace = Workspace(self.settings, self)
@@ -164,12 +195,19 @@ class MainWindow(QMainWindow):
         control = RunControl(
             self, acts=self.acts, form=self.form, header=self.header, status=self.status, workspace=workspace
         )
+        control.form_wanted.connect(self.show_form)
+        control.run_wanted.connect(self.show_run)
+        self.status.page_wanted.connect(self.header.show_page)
         side_pages = SidePages(self.form, workspace, self.pages, self._go_back, self)
         side_pages.added.connect(self._order_tabs)
         side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
+        self.tray = Tray(self.settings, self.acts, workspace, self)
+        self.tray.show_wanted.connect(self.come_forward)
+        self.tray.alerts_wanted.connect(self._show_alerts)
         if self._wanted_devices is not None:
             workspace.devices.set_selection(self._wanted_devices)
+        self.commands.complete(workspace)
         self.form.set_devices(workspace.devices.selection())
         self._go_back()
         control.show_status()
@@ -178,13 +216,13 @@ class MainWindow(QMainWindow):
 
     def _put_devices(self, workspace: Workspace) -> None:
         """Puts the devices where a bare panel has kept their place."""
-        sizes, hidden = self.splitter.sizes(), self.devices_holder.isHidden()
+        state, hidden = self.splitter.saveState(), self.devices_holder.isHidden()
         self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
         self.devices_holder.deleteLater()
         self.devices_holder = workspace.devices
         self.devices_holder.setHidden(hidden)
         workspace.monitor.set_panel_shown(not hidden)
-        self.splitter.setSizes(sizes)
+        self.splitter.restoreState(state)  # which knows the sizes of hidden panels, too
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.header, self.devices_holder, self.pages, self.form, self.message, self.status))
@@ -200,6 +238,9 @@ class MainWindow(QMainWindow):
         # A run's page is made when the first run is opened.
         workspace.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         workspace.runs.run_chosen.connect(self.show_run)
+        workspace.run.welcome.sample_wanted.connect(self._train_sample)
+        workspace.run.welcome.folder_wanted.connect(self._browse)
+        workspace.run.welcome.monitor_wanted.connect(lambda: self.header.show_page(MONITOR))
         control.started.connect(self.show_run)
         control.started.connect(workspace.runs.refresh)
         self.form.prefill_mode.devices_wanted.connect(workspace.devices.set_selection)
@@ -228,12 +269,21 @@ class MainWindow(QMainWindow):
 
             self.header.show_page(MONITOR)
             self.workspace.monitor.show_view(ALERTS)
-            self.raise_()
-            self.activateWindow()
+            self.come_forward()
 
     def _browse(self) -> None:
-        self.acts.job_panel.setChecked(True)
+        self.show_form()
         self.form.browse()
+
+    def _train_sample(self, on_gpus: bool) -> None:
+        """Starts a run of the sample, on the devices that are chosen, or on the CPU where no GPU can be used."""
+        self.acts.job_panel.setChecked(True)
+        self.form.prefill_mode.end()
+        self.form.set_job(sample_job())
+        self.form.recipes.begin()
+        if self.workspace is not None and not on_gpus:
+            self.workspace.devices.set_selection((CPU,))
+        self.form.start()
 
     def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)
@@ -244,10 +294,20 @@ class MainWindow(QMainWindow):
         """To the page of the header, from one without a tab."""
         self._show_page(self.acts.page)
 
+    def _show_job(self, shown: bool) -> None:
+        self._show_panel(self.form, shown)
+
     def _show_devices(self, shown: bool) -> None:
-        self.devices_holder.setVisible(shown)
+        self._show_panel(self.devices_holder, shown)
         if self.workspace is not None:
             self.workspace.monitor.set_panel_shown(shown)
+
+    def _show_panel(self, panel: QWidget, shown: bool) -> None:
+        """Qt would move the keyboard from a panel that is hidden to whatever comes after it."""
+        focus = self.focusWidget()
+        if not shown and focus is not None and panel.isAncestorOf(focus):
+            self.header.tabs.setFocus()
+        panel.setVisible(shown)
 
     # Dropping and closing
 
@@ -259,25 +319,58 @@ class MainWindow(QMainWindow):
         paths = _dropped(event)
         if paths:
             event.acceptProposedAction()
-            in_background(lambda: _first_folder(paths), self, self._take_folder, raise_again)
+            self.open_paths(paths)
 
-    def _take_folder(self, folder: str | None) -> None:
-        if folder is not None:
-            self.form.set_dataset(folder)
+    def open_paths(self, paths: Sequence[str]) -> None:
+        """Puts the first dataset folder or job file among `paths` into the form."""
+        in_background(lambda: read_paths(paths), self, self._take, raise_again)
+
+    def _take(self, opened: Opened) -> None:
+        self._say_if_any(opened.problem)
+        if not opened.problem:
+            self.show_form()
+        if opened.folder:
+            self.form.set_dataset(opened.folder)
+        elif opened.prefill is not None:
+            self.form.prefill_mode.begin(opened.prefill)
+
+    def come_forward(self, path: str = "", activation_token: str = "") -> None:
+        """Shows the window before all others, as far as the desktop lets it, and opens `path` if there is one.
+        `activation_token` is the desktop's leave for that."""
+        if activation_token:
+            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # which Qt takes when it asks the desktop
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if path:
+            self.open_paths([path])
+
+    def quit(self) -> None:
+        """Closes the window for good, whether or not there is a tray."""
+        self._quitting = True
+        self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        if self.tray is not None and self.tray.keeps_window and not self._quitting:
+            event.ignore()
+            self.hide()
+            self.tray.explain()
+            return
         self._closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
-        self.settings.set("show_devices", self.acts.devices_panel.isChecked())
-        self.settings.set("show_job", self.acts.job_panel.isChecked())
+        self.panels.keep()
         self._remember_job()
         self.inspector.close()
         if self.help is not None:
             self.help.close()
         if self.workspace is not None:
             self.workspace.close()
+        if self.tray is not None:
+            self.tray.close()
         super().closeEvent(event)
+        self.closed.emit()
 
     def _remember_job(self) -> None:
         """Keeps the form's own job for the next time, where there is one."""
@@ -289,9 +382,7 @@ class MainWindow(QMainWindow):
 
 
 def _dropped(event: QDropEvent) -> list[str]:
-    """The paths of what is dragged from this machine's file manager."""
+    """The paths of what is dragged from this machine's file manager; runs of our own have places of theirs to go to."""
+    if is_of_runs(event.mimeData()):
+        return []
     return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
-
-
-def _first_folder(paths: Sequence[str]) -> str | None:
-    return next(filter(os.path.isdir, paths), None)

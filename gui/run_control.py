@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from engine.contract.events import Verdict
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.runs.folder import RunFolder
+from engine.runs.folder import ENDED, RunFolder, RunSummary
 from gui.actions import Actions
 from gui.form.form import JobForm
 from gui.header import Header
@@ -22,6 +22,7 @@ from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import to_follow
 from gui.sources.run_list import RunsRead
 from gui.status_bar import StatusBar
+from gui.titles import run_title
 from gui.workspace import Workspace
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
@@ -30,10 +31,14 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 class RunControl(QObject):
     """Signals:
     started(RunFolder): that run has just been started.
+    run_wanted(RunFolder): that run is to be shown.
+    form_wanted(): what has been put into the form is to be seen.
     message(str, str): in plain words, what was done or why not; "info" or "warning".
     """
 
     started = Signal(object)
+    run_wanted = Signal(object)
+    form_wanted = Signal()
     message = Signal(str, str)
 
     def __init__(
@@ -49,6 +54,8 @@ class RunControl(QObject):
         super().__init__(window)
         self._acts, self._form, self._header, self._status = acts, form, header, status
         self._workspace, self._launcher, self._store = workspace, workspace.launcher, workspace.store
+        self._runs: tuple[RunSummary, ...] = ()
+        status.other_wanted.connect(lambda run: self.run_wanted.emit(RunFolder(run.folder)))
         acts.pause.on_trigger(self._pause_or_resume)
         acts.stop.on_trigger(self._store.stop)
         form.train_requested.connect(self._train)
@@ -72,7 +79,7 @@ class RunControl(QObject):
         if self._launcher.busy:
             return
         if self._workspace.has_run and (self._store.active or not self._form.checking):
-            self._status.show_run(self._store.status)
+            self._status.show_run(self._store.status, self._title())
         elif self._form.checking:
             self._status.show_idle("Checking · inspecting the dataset folder")
         else:
@@ -80,7 +87,16 @@ class RunControl(QObject):
                 f"Idle · {'ready to train' if self._acts.train.ready else 'the job is not ready yet'}"
             )
 
+    def _title(self) -> str:
+        """What the run on screen is called, by its id until the list of runs knows it."""
+        shown = self._store.run.run_id if self._store.run is not None else ""
+        return next((run_title(run) for run in self._runs if run.run_id == shown), shown)
+
     def _show_runs(self, read: RunsRead) -> None:
+        self._runs = read.runs
+        shown = self._store.run.run_id if self._store.run is not None else ""
+        self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != shown])
+        self.show_status()
         self._status.say_besides("")
         self._header.show_running(*read.count())
         self._form.set_ahead(read.ahead)
@@ -145,7 +161,7 @@ class RunControl(QObject):
 
     def _prefill(self, prefill: Prefill) -> None:
         """Another run's job, to go on with or forked."""
-        self._acts.job_panel.setChecked(True)
+        self.form_wanted.emit()
         self._form.prefill_mode.begin(prefill)
 
     def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
@@ -161,5 +177,5 @@ class RunControl(QObject):
         row = self._form.rows.get(field)
         if row is not None:
             self._form.set_value(field, value)
-            self._acts.job_panel.setChecked(True)
+            self.form_wanted.emit()
             self.message.emit(f"{row.field.label} is set to {value} in the form, for the next run.", "info")

@@ -1,9 +1,10 @@
-"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, and compared runs."""
+"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, compared runs, and searches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
@@ -12,6 +13,9 @@ from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.sources.launcher import resolved
 from gui.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gui.search.page import SearchPage
 
 
 class SidePages(QObject):
@@ -36,7 +40,8 @@ class SidePages(QObject):
         form.cut_wanted.connect(self._show_cut)
         for field, page in workspace.finders.items():
             page.wanted.connect(partial(self._show_finder, field))
-            page.used.connect(partial(form.set_value, field))
+            page.used.connect(self._set)
+            page.refused.connect(form.set_remarks)
             page.closed.connect(partial(self._close, form.find_buttons[field]))
         form.finder_wanted.connect(self._show_finder)
         dataset.closed.connect(lambda: self._close(form.card.open))
@@ -44,6 +49,8 @@ class SidePages(QObject):
         form.inspection.changed.connect(lambda: dataset.show_report(form.inspection.report))
         form.changed.connect(self._follow)
         workspace.runs.compare_wanted.connect(self._compare)
+        workspace.runs.compare_also.connect(lambda ids: self._compare([*workspace.comparison().run_ids, *ids]))
+        workspace.runs.searches_wanted.connect(self._show_searches)
         dataset.show_report(form.inspection.report)
         dataset.set_job(form.job)
 
@@ -53,6 +60,8 @@ class SidePages(QObject):
             page.set_job(job)
         self._workspace.cut.set_job(job)
         self._workspace.dataset.set_job(self._form.job)
+        if self._workspace.search is not None:
+            self._show_job_to(self._workspace.search)
 
     def _job(self) -> Job | None:
         return resolved(self._form.job) if self._form.job is not None else None
@@ -65,6 +74,14 @@ class SidePages(QObject):
         page = self._workspace.finders[field]
         page.show_job(self._job(), self._form.problems)
         self._stack.setCurrentWidget(page)
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Puts values into the form, and devices into their panel."""
+        for name, value in values.items():
+            if name == "devices":
+                self._workspace.devices.set_selection(value)
+            else:
+                self._form.set_value(name, value)
 
     def _show_dataset(self, example: int) -> None:
         """The dataset large, from that example on, as the form's augmentation would make it."""
@@ -83,6 +100,26 @@ class SidePages(QObject):
         page.show_runs(run_ids)
         self._stack.setCurrentWidget(page)
         page.controls.axis.setFocus()
+
+    def _show_searches(self) -> None:
+        page = self._workspace.searches()
+        if self._stack.indexOf(page) < 0:
+            self._stack.addWidget(page)
+            runs = self._workspace.runs
+            page.closed.connect(lambda: self._close(runs.table))
+            page.message.connect(self.message)
+            page.run_chosen.connect(runs.run_chosen)
+            page.compare_wanted.connect(self._compare)
+            page.train_wanted.connect(self._form.train_requested)
+            page.job_opened.connect(self._form.set_job)
+            self._show_job_to(page)
+            self.added.emit()
+        self._stack.setCurrentWidget(page)
+        page.show_list()
+
+    def _show_job_to(self, page: SearchPage) -> None:
+        form = self._form
+        page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.inspection.report)
 
     def _close(self, asked_by: QWidget) -> None:
         self._go_back()

@@ -12,8 +12,8 @@ from engine.contract.devices import CPU
 from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
-from engine.system.format import counted
 from engine.system.plain_text import shortened
+from gui.format import counted
 
 SCHEDULES = {
     "gpipe": "GPipe",

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
 from engine.runs.folder import RunFolder
+from gui.advice.page import AdvicePage
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.cut.page import CutPage
@@ -30,6 +31,7 @@ from gui.sources.settings import Settings
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
+    from gui.search.page import SearchPage
 
 
 class Workspace(QObject):
@@ -37,26 +39,27 @@ class Workspace(QObject):
 
     def __init__(self, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
-        self._history = DeviceHistory()
+        self.history = DeviceHistory()
         self.hosts = Hosts(settings, self)
         self.run_list = RunList(self)
         self.marks = RunIntervals(self)
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
-        self.devices = DevicesPanel(self._history)
+        self.devices = DevicesPanel(self.history)
         self.store = RunSession(self)
         self.launcher = Launcher(self)
-        self.run = RunPage(self.store)
-        self.monitor = MonitorPage(self._history, self.hosts, self.marks, self.alerts, settings)
+        self.run = RunPage(self.store, settings)
+        self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
-        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage())}
+        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage(), AdvicePage())}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
+        self.search: SearchPage | None = None
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
-        self.hosts.removed.connect(self._history.forget)
+        self.hosts.removed.connect(self.history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
         self.store.opened.connect(self.run_list.refresh)
@@ -85,6 +88,13 @@ class Workspace(QObject):
         self.compare = self.compare or ComparePage()
         return self.compare
 
+    def searches(self) -> SearchPage:
+        """The page of searches, which is made when it is first asked for."""
+        from gui.search.page import SearchPage
+
+        self.search = self.search or SearchPage()
+        return self.search
+
     def close(self) -> None:
         """Ends what belongs to the window alone; runs go on."""
         self.store.finish()
@@ -95,6 +105,8 @@ class Workspace(QObject):
         self.runs.close_reading()
         if self.compare is not None:
             self.compare.close_reading()
+        if self.search is not None:
+            self.search.close_reading()
         self.cut.planner.close()
         for page in self.finders.values():
             page.child.close()
@@ -106,7 +118,7 @@ class Workspace(QObject):
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:
         if host:
-            self._history.add(snapshot, host)
+            self.history.add(snapshot, host)
             self.alerts.consider(host, snapshot, {})
         else:
             self.devices.update_snapshot(snapshot)

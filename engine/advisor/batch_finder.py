@@ -90,7 +90,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
                 timing.add(size, time.monotonic() - begun, found)
                 return found
             # A library may also fail in other ways where memory runs out, but not at sizes below one that fits.
-            if not fitted and not _ran_out(failed):
+            if not fitted and not ran_out(failed):
                 raise _Broken(failed)
             return None
 
@@ -133,7 +133,7 @@ def _unit(job: Job) -> int:
     return sharing * job.accumulation * (laid.microbatches or 1)
 
 
-def _ran_out(failed: Failed) -> bool:
+def ran_out(failed: Failed) -> bool:
     """Whether a worker had no memory left. The kernel ends with signal 9 what takes too much, and a model that is too
     large fails where it is looked at, before training."""
     words = ("(signal 9)", "allocate memory", "out of memory")

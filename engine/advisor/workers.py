@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,8 +23,11 @@ def import_for(job: Job) -> None:
         import_all(modules_for(world_size(job)))
 
 
-def run_workers(job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object]) -> Failed | None:
-    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they did."""
+def run_workers(
+    job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
+) -> Failed | None:
+    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they did.
+    Raises TimeoutError where they take longer than `seconds`."""
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
     specs = [
@@ -38,7 +42,7 @@ def run_workers(job: Job, function: str, folder: Path, emit: Callable[[AnyEvent]
         )
         for rank in range(count)
     ]
-    return standalone.run_workers(specs, function, emit)
+    return standalone.run_workers(specs, function, emit, seconds=seconds)
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):

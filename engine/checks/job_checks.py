@@ -8,6 +8,7 @@ from engine.checks.augmentation_checks import augmentation_problems
 from engine.checks.compile_checks import speed_problems
 from engine.checks.disk import Disk, RealDisk
 from engine.checks.image_size_checks import image_size_problems
+from engine.checks.node_checks import host_problems
 from engine.checks.optimizer_checks import optimizer_problems
 from engine.checks.strategy_checks import strategy_problems
 from engine.checks.weights_checks import weights_problems
@@ -21,7 +22,7 @@ from engine.contract.catalogue import (
     load_catalogue,
 )
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.devices import Snapshot, host_of, is_gpu
 from engine.contract.folds import fold_of
 from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
@@ -249,7 +250,7 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
         )
     if machine is not None:
         known = {gpu.uuid: gpu for gpu in machine.gpus}
-        for uuid in dict.fromkeys(gpus):
+        for uuid in dict.fromkeys(gpu for gpu in gpus if not host_of(gpu)):
             if uuid not in known:
                 why = machine.nvml.message or "Choose one that `footplate gpus` lists."
                 found.append(Problem("devices", f"There is no GPU {uuid} on this machine.", why))
@@ -261,6 +262,7 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
                         "Choose another, or restart the machine.",
                     )
                 )
+    found += host_problems(job, strategy)
     if strategy is not None:
         kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.devices}
         if not kinds <= set(strategy.device_kinds):

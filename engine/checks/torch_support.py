@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -46,10 +48,11 @@ PUBLISHED = (
 #178665, by which 12.8 ended with torch 2.11, and #190385 and #196249, by which 12.6 ended with torch 2.14."""
 
 INSTALL = (
-    f'pip install --force-reinstall "torch<{TOO_NEW_TORCH}" torchvision '
-    "--index-url https://download.pytorch.org/whl/cu{}{}"
+    f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
+    f"'torch<{TOO_NEW_TORCH}' torchvision --torch-backend=cu{{}}{{}}"
 )
-"""Without --force-reinstall pip is content with any build of the same version."""
+"""By uv, which knows where each build is, and with the Python that runs Footplate, since environments that pipx or uv have
+made are not the one of a plain "pip". Without reinstalling, any build of the same version would do for it."""
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:

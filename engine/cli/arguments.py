@@ -6,13 +6,16 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from engine.checks.disk import RealDisk
+from engine.cli.children import snapshot_of
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU, Snapshot
+from engine.contract.devices import Snapshot, host_of, is_gpu, there
 from engine.contract.job import FIELDS, Field, Group, Need, read_toml
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
@@ -69,8 +72,18 @@ def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
     _add_fields(parser)
 
 
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """The same flags, for what all trials of a search have in common; DATASET is a flag here."""
+    parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
+    _add_job(parser)
+
+
 def _add_fields(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
+    _add_job(parser)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", metavar="FILE", help="a job.toml to start from; flags override what it says")
     _add_trust(parser)
     _add_option(parser)
@@ -126,7 +139,10 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
         return
     if field.name == "devices":
-        text = "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs."
+        text = (
+            "Comma-separated: cpu (several times for several workers), CUDA indices, or UUIDs; those of another machine as "
+            "HOST:cpu, HOST:0 or HOST:UUID (see `footplate hosts`)."
+        )
     elif field.kind in ("list", "ints"):
         text += " Comma-separated."
     elif field.name == "recipe":
@@ -149,8 +165,9 @@ def _met(need: Need) -> str:
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """The values of the job file, if one is given, and of the flags over them; devices are still as typed."""
-    values: dict[str, Any] = {}
+    """The values of the job file, if one is given (else `options.values`, if there are any), and of the flags over them; devices are
+    still as typed."""
+    values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_words(options.unknown)
     if options.job is not None:
         values, problem = read_toml(Path(options.job), "--job")
@@ -159,7 +176,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     for field in FIELDS.values():
         given = getattr(options, field.name, None)
         if given is not None:
-            values[field.name] = _typed(field, given)
+            values[field.name] = typed(field, given)
     problems += _add_options(values, options.option)
     for name, ending in (
         ("dataset", ""),
@@ -197,7 +214,7 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
 def _option(field: Field | None, text: str) -> Any:
     if field is not None and field.kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
-    return text if field is None else _typed(field, text)
+    return text if field is None else typed(field, text)
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
@@ -210,28 +227,56 @@ def trust(model: str, sha256: str) -> list[Problem]:
     return []
 
 
+_CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
+"""What may stand before CUDA's number of a GPU, as torch writes it."""
+
+
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Whether the devices name anything but the CPU, so that this machine's must be asked for."""
+    """Whether the devices name a GPU of this machine, or CUDA's number of one elsewhere, so that the machines must be asked."""
     devices = values.get("devices", ())
-    return isinstance(devices, list | tuple) and any(device != CPU for device in devices)
+    return isinstance(devices, list | tuple) and any(
+        not isinstance(device, str) or there(device).isdecimal() or (is_gpu(device) and not host_of(device))
+        for device in devices
+    )
 
 
-def resolve_devices(values: dict[str, Any], machine: Snapshot) -> list[Problem]:
-    """Replaces CUDA indices among `values["devices"]` by UUIDs."""
-    uuids = {gpu.cuda_index: gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
-    problems = []
-    resolved = []
-    for device in values["devices"]:
-        if not (isinstance(device, str) and device.isdecimal()):
-            resolved.append(device)
-        elif int(device) in uuids:
-            resolved.append(uuids[int(device)])
-        else:
-            known = ", ".join(map(str, sorted(uuids)))
-            remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
-            problems.append(Problem("devices", f"CUDA finds no GPU {device} on this machine.", remedy))
+def resolve_devices(
+    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = snapshot_of
+) -> list[Problem]:
+    """Replaces CUDA indices among `values["devices"]` by UUIDs, and puts those of a machine together, in the order in which the
+    machines are named first. `remote` looks at another machine, and raises OSError where it can't."""
+    typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
+    hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
+    problems: list[Problem] = []
+    resolved: list[Any] = [device for device in typed if not isinstance(device, str)]
+    for host in hosts:
+        own = [device for device in typed if isinstance(device, str) and host_of(device) == host]
+        seen = machine
+        if host and any(there(device).isdecimal() for device in own):
+            try:
+                seen = remote(host)
+            except OSError as error:
+                problems.append(Problem("devices", str(error), f"Run `footplate hosts check {host}`."))
+                continue
+        resolved += _resolved(own, host, seen, problems)
     values["devices"] = resolved
     return problems
+
+
+def _resolved(devices: list[str], host: str, machine: Snapshot, problems: list[Problem]) -> Iterator[str]:
+    uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
+    before = f"{host}:" if host else ""
+    for device in devices:
+        number = there(device)
+        if not number.isdecimal():
+            yield device
+        elif number in uuids:
+            yield before + uuids[number]
+        else:
+            known = ", ".join(sorted(uuids))
+            remedy = f"Available: {known}." if known else machine.nvml.message or "Use --devices cpu."
+            where = host or "this machine"
+            problems.append(Problem("devices", f"CUDA finds no GPU {number} on {where}.", remedy))
 
 
 def flag_of(problem: Problem) -> str:
@@ -264,7 +309,7 @@ def _unknown(flag: str) -> Problem:
     )
 
 
-def _typed(field: Field, given: str | bool) -> Any:
+def typed(field: Field, given: str | bool) -> Any:
     """The flag's text as its field's type; what does not fit stays as it is, to be complained about."""
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given

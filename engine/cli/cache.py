@@ -21,6 +21,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--clear", action="store_true", help="remove everything that no run is using")
     parser.add_argument("--limit", metavar="GIB", type=float, help="limit its size from now on; 0 keeps nothing")
+    parser.set_defaults(command=cache)
 
 
 def cache(options: argparse.Namespace) -> int:

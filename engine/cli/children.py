@@ -1,27 +1,32 @@
 """The child processes whose answers the commands need: the sampler, the dataset inspector, the planner, the finders,
-and what works with a trained model."""
+the advisor, and what works with a trained model."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import IO, TypeVar
 
 import msgspec
 
+from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.hosts import host
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.contract.job import Job
 from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
+from engine.system.ssh import in_english, ssh_command, why_it_ended
 
 Message = TypeVar("Message")
 _LAST_BYTES = 1 << 16
@@ -72,6 +77,19 @@ def snapshot() -> Snapshot:
     return next(snapshots(once=True))
 
 
+def snapshot_of(name: str) -> Snapshot:
+    """Another machine's devices, through ssh. Raises OSError, with why there are none."""
+    known = host(name)
+    if known is None:
+        raise OSError(f"{name} is not among your hosts.")
+    command = ssh_command(known.reached_by, known.command("gpus", "--json"))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=in_english())
+    try:
+        return _SNAPSHOT.decode(done.stdout)
+    except NOT_DECODED:
+        raise OSError(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace"))) from None
+
+
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
     """Looks through the job's dataset folder. Raises ChildFailed."""
     with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue())) as (process, said):
@@ -105,6 +123,32 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
     raise AssertionError("_answers ends by raising")
 
 
+def advise(order: AdviceOrder, on_progress: Callable[[AdviceProgress], None]) -> Advice | AdviceRefused:
+    """Has the advisor try what comes into question for a job. Ctrl+C ends its trials, and the answer is what is known by then;
+    a second one ends all at once. Raises ChildFailed."""
+    with closing(_answers("engine.advisor.advice", msgspec.json.encode(order), ADVISING, gently=True)) as messages:
+        for message in messages:
+            if not isinstance(message, AdviceProgress):
+                return message
+            on_progress(message)
+    raise AssertionError("_answers ends by raising")
+
+
+@contextmanager
+def _ended_gently(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Inside, the first Ctrl+C is for the child alone."""
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        process.terminate()
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refused:
     """Has work done with a run's model, on the order's devices. Raises ChildFailed."""
     for message in _answers("engine.inference", msgspec.json.encode(order), MESSAGE):
@@ -114,10 +158,15 @@ def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refus
     raise AssertionError("_answers ends by raising")
 
 
-def _answers(module: str, order: bytes, decoder: msgspec.json.Decoder[Message]) -> Generator[Message]:
-    """The messages of a module that is given `order`; when no more are wanted it is ended. Raises ChildFailed at "
-    "their end."""
-    with _child(module, stdin=subprocess.PIPE) as (process, said):
+def _answers(
+    module: str, order: bytes, decoder: msgspec.json.Decoder[Message], *, gently: bool = False
+) -> Generator[Message]:
+    """The messages of a module that is given `order`; when no more are wanted it is ended. With `gently`, Ctrl+C ends it,
+    and its answer still comes. Raises ChildFailed at their end."""
+    with (
+        _child(module, stdin=subprocess.PIPE) as (process, said),
+        _ended_gently(process) if gently else nullcontext(),
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -7,6 +7,7 @@ import sys
 
 import msgspec
 
+from engine.checks.node_checks import here_only
 from engine.cli import children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.table import table
@@ -36,6 +37,7 @@ def cut(options: argparse.Namespace) -> int:
     job, found = train.judge(options)
     if job is not None and not job.dataset:
         found = [problem for problem in found if problem.field != "dataset"]
+    found += here_only(job.devices) if job is not None else []
     if job is None or errors(found):
         train.tell(found)
         return BAD_REQUEST

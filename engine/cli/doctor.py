@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from engine.checks.gpu_support import obstacles
-from engine.checks.obstacle import titles
+import msgspec
+
+from engine.checks.machine_findings import (
+    Finding,
+    Grade,
+    disk_findings,
+    driver_findings,
+    memory_findings,
+    shared_memory_findings,
+    training_findings,
+)
 from engine.checks.torch_build import installed_torch
 from engine.cli import children
-from engine.cli.exit_codes import COMPLETED, FAILED
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.gpus.numbers import gpu_numbers
 from engine.cli.gpus.remarks import remarks
 from engine.cli.terminal import say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
-from engine.contract.devices import NvmlStatus, Snapshot
-from engine.contract.job import Job
+from engine.contract.devices import Snapshot
+from engine.runs.export import ExportRefused, check_target
 from engine.runs.orphans import find_orphans
 from engine.runs.plugins import see_plugins
+from engine.runs.report import problem_report, write_report
 from engine.system import paths
 from engine.system.format import size
 
@@ -43,29 +53,48 @@ PACKAGES = (
     "pillow",
     "simplejpeg",
 )
-DRIVER_TROUBLE: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
-"""What NVML says of GPUs that are there."""
-LITTLE_DISK_BYTES = 2 << 30
-LITTLE_SHARED_BYTES = 256 << 20
 _PROBE_S = 120.0
-Grade = Literal["fine", "limited", "cpu_only", "broken"]
 _MARKS: dict[Grade, str] = {"fine": "ok  ", "limited": "note", "cpu_only": "BAD ", "broken": "BAD "}
 
 
-class Finding(NamedTuple):
-    """`broken` means that training will not work at all; `cpu_only`, not on the GPUs that are there; `limited`, that
-    something else will not."""
-
-    grade: Grade
-    topic: str
-    text: str
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="write a zip file for a bug report, without names and paths"
+    )
+    parser.set_defaults(command=doctor)
 
 
-def doctor(_options: argparse.Namespace) -> int:
+def doctor(options: argparse.Namespace) -> int:
+    """Prints all findings, or writes a report of them; 0 if a training would work, and on some GPU where there are any."""
+    return diagnose() if options.report is None else _report(options.report)
+
+
+def _report(file: Path) -> int:
+    try:
+        check_target(file)
+        texts = problem_report(as_text())
+        write_report(texts, file)
+    except ExportRefused as refused:
+        say(f"footplate: {refused}", to=sys.stderr)
+        return BAD_REQUEST
+    say(f"Wrote {file}: {', '.join(texts)}.")
+    say("Names, paths and addresses are replaced in it. Look it through before you share it.")
+    return COMPLETED
+
+
+def as_text() -> str:
+    """What ``footplate doctor`` says of this machine."""
+    said = io.StringIO()
+    with redirect_stdout(said):
+        diagnose()
+    return said.getvalue()
+
+
+def diagnose() -> int:
     """Prints all findings; 0 if a training would work, and on some GPU where there are any."""
     grades: set[Grade] = set()
     for finding in _findings():
-        say(f"{_MARKS[finding.grade]}  {finding.topic}: {finding.text}")
+        say(f"{_MARKS[finding.grade]}  {finding}")
         grades.add(finding.grade)
     if "broken" in grades:
         say("Training will not work; see BAD above.")
@@ -176,22 +205,12 @@ def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
         return
     yield from gpus(machine)
     yield from trainable(machine, facts)
-    cpu = machine.cpu
-    cores = len(cpu.core_load_percent)
-    yield Finding("fine", "CPU", f"{cpu.name}, {cores} cores, {size(cpu.memory_total_bytes)}")
+    yield from memory_findings(machine.cpu)
 
 
 def gpus(machine: Snapshot) -> Iterator[Finding]:
     """Whether NVML answers, and what is wrong with each GPU."""
-    nvml = machine.nvml
-    if nvml.status == "ok":
-        cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
-        yield Finding("fine", "NVML", f"driver {nvml.driver_version or 'of unknown version'}{cuda}")
-    else:
-        grade: Grade = "cpu_only" if nvml.status in DRIVER_TROUBLE else "limited"
-        yield Finding(grade, "NVML", f"{nvml.message} ({nvml.status})")
-    for file in (file for file in nvml.denied_files if file[-1].isdigit()):
-        yield Finding("limited", "NVML", f"this user has no permission to open {file}, so its GPU is not listed")
+    yield from driver_findings(machine.nvml)
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:
         said = remarks(gpu)
@@ -206,18 +225,13 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
     """Whether torch can train on the GPUs that NVML shows, with the remedy where it cannot; `facts` are the probe's."""
-    parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
-    there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
-    job = Job(devices=tuple(gpu.uuid for gpu in there))
-    found = list(obstacles(job, machine, installed_torch(), os.environ))
-    usable = {gpu.uuid for gpu in there} - {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
-    for obstacle in found:
-        yield Finding("limited" if usable else "cpu_only", "Training", f"{obstacle.message} {obstacle.remedy}")
-    if usable and "sum" in facts and not facts["cuda"]:
-        why = facts.get("cuda_error") or "it does not say why"
-        yield Finding("cpu_only", "Training", f"PyTorch can't use the GPUs that NVML shows: {why}")
-    elif usable:
-        yield Finding("fine", "Training", f"PyTorch can use {titles(gpu for gpu in there if gpu.uuid in usable)}")
+    for finding in training_findings(machine, installed_torch(), os.environ):
+        if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
+            why = facts.get("cuda_error") or "it does not say why"
+            text = f"PyTorch can't use the GPUs that NVML shows: {why}"
+            yield msgspec.structs.replace(finding, grade="cpu_only", text=text)
+        else:
+            yield finding
 
 
 def _display() -> Finding:
@@ -231,22 +245,8 @@ def _display() -> Finding:
 
 def folders() -> Iterator[Finding]:
     """Where runs and sockets go, and whether they can."""
-    home = paths.home()
-    try:
-        paths.make_home()
-        with tempfile.TemporaryFile(dir=home):
-            free = shutil.disk_usage(home).free
-    except OSError as error:
-        yield Finding("broken", "Runs", f"{home} can't be written ({error}); set FOOTPLATE_HOME to another folder")
-    else:
-        grade: Grade = "limited" if free < LITTLE_DISK_BYTES else "fine"
-        yield Finding(grade, "Runs", f"in {home}, {size(free)} free")
-    shared = Path("/dev/shm")
-    if sys.platform == "linux":
-        room = shutil.disk_usage(shared).free if shared.is_dir() else 0
-        grade = "limited" if room < LITTLE_SHARED_BYTES else "fine"
-        why = "; NCCL between GPUs may need more" if grade == "limited" else ""
-        yield Finding(grade, "Shared memory", f"{size(room)} free in {shared}{why}")
+    yield from disk_findings()
+    yield from shared_memory_findings()
     try:
         yield Finding("fine", "Sockets", f"in {paths.runtime_folder()}")
     except OSError as error:

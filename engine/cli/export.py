@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 from engine.cli import doctor, tensorboard
@@ -56,7 +54,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
         check_target(folder)
     if zipped is not None:
         check_target(zipped, replace=options.replace)
-    texts, checkpoints = {"doctor.txt": _doctor()}, options.checkpoints
+    texts, checkpoints = {"doctor.txt": doctor.as_text()}, options.checkpoints
     if folder is not None:
         names = export_folder(run, folder, texts, checkpoints=checkpoints)
         say(f"Wrote {folder}: {', '.join(names)}.")
@@ -64,11 +62,3 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
         names = export_zip(run, zipped, texts, checkpoints=checkpoints, replace=options.replace)
         say(f"Wrote {zipped}: {', '.join(names)}.")
     say("Paths in your home folder are written as ~ in it. Check what it contains before you share it.")
-
-
-def _doctor() -> str:
-    """What ``footplate doctor`` says of this machine."""
-    said = io.StringIO()
-    with redirect_stdout(said):
-        doctor.doctor(argparse.Namespace())
-    return said.getvalue()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.table import table
@@ -64,6 +65,7 @@ def find_batch(options: argparse.Namespace) -> int:
 def _find(finder: Finder, options: argparse.Namespace) -> Any:
     """What the finder found, or the exit code where it could not be asked or failed, which has been told then."""
     job, problems = train.judge(options)
+    problems += here_only(job.devices) if job is not None else []
     train.tell(problems)
     if job is None or errors(problems):
         return BAD_REQUEST

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, FAILED
 from engine.cli.terminal import Line, say
 from engine.cli.watching import find_or_say
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, host_of
 from engine.contract.inference.messages import Order, Progress, Refused
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
@@ -39,10 +40,11 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
     if job is None:
         train.tell([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")])
         return None
-    devices = tuple(options.devices.split(",")) if options.devices else job.devices
-    found: list[Problem] = []
+    here = tuple(device for device in job.devices if not host_of(device)) or (CPU,)
+    devices = tuple(options.devices.split(",")) if options.devices else here
+    found = here_only(devices)
     values: dict[str, Any] = {"devices": devices}
-    if any(device != CPU for device in devices):
+    if not found and any(device != CPU for device in devices):
         try:
             found += arguments.resolve_devices(values, children.snapshot())
         except children.ChildFailed as error:

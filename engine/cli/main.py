@@ -12,22 +12,27 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from engine.cli import (
+    advise,
     arguments,
     cache,
     convert,
     cut,
+    desktop,
     doctor,
     evaluate,
     explain,
     export,
     finders,
+    hosts,
     listing,
+    node,
     predict,
     queue,
     recipes,
     resume,
     review,
     saving,
+    search,
     train,
     watching,
 )
@@ -39,7 +44,8 @@ EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last
 could not be saved, 130 stopped or interrupted.
 FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
 code are kept.
-Without a command, `footplate` opens the window."""
+Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
+folder or a job file."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,6 +60,8 @@ def main(argv: Sequence[str]) -> int:
         cut.cut,
         finders.find_rate,
         finders.find_batch,
+        search.search,
+        advise.advise,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -90,6 +98,11 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=cut.cut)
 
     finders.add_finders(commands)
+    advise.add_advise(commands)
+
+    search.add_search(
+        commands.add_parser("search", help="search for the best settings by many trials", allow_abbrev=False)
+    )
 
     command = commands.add_parser("runs", help="list all runs, newest first")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -121,9 +134,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_resume(command)
     command.set_defaults(command=resume.resume)
 
-    command = commands.add_parser("queue", help="show and change the queue of runs that wait for devices")
-    queue.add_queue(command)
-    command.set_defaults(command=queue.queue)
+    queue.add_queue(commands.add_parser("queue", help="show and change the queue of runs that wait for devices"))
 
     _add_results(commands)
 
@@ -137,14 +148,22 @@ def parser() -> argparse.ArgumentParser:
 
     recipes.add_recipes(commands.add_parser("recipes", help="list recipes (defaults for training), or show one"))
 
-    command = commands.add_parser("cache", help="show, limit or clear the cache of decoded images")
-    cache.add_cache(command)
-    command.set_defaults(command=cache.cache)
+    cache.add_cache(commands.add_parser("cache", help="show, limit or clear the cache of decoded images"))
 
-    commands.add_parser("doctor", help="check this machine, and say what will not work and why").set_defaults(
-        command=doctor.doctor
+    desktop.add_desktop(commands.add_parser("desktop", help="put Footplate among the desktop's applications"))
+    hosts.add_hosts(
+        commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
     )
+    node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
+    doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
+    root.set_defaults(names=frozenset(commands.choices))
     return root
+
+
+def command_names() -> frozenset[str]:
+    """What may follow `footplate` as a command."""
+    names: frozenset[str] = parser().get_default("names")
+    return names
 
 
 def _add_results(commands: Any) -> None:

@@ -49,7 +49,7 @@ class _Row(msgspec.Struct, rename={"position": "place"}):
 
 def add_queue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.set_defaults(action="")
+    parser.set_defaults(command=queue, action="")
     actions = parser.add_subparsers(metavar="ACTION", title="actions")
     for action, text in _ACTIONS.items():
         command = actions.add_parser(action, help=text)

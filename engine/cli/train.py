@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.checks.gpu_support import gpu_problems
 from engine.checks.job_checks import REAL_DISK, problems
+from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
@@ -56,13 +57,11 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     recognised = _fill_in(values)
     if recognised is not None and not options.json:
         say(f"Task: {recognised.title}. Choose another with --task.", to=sys.stderr)
-    machine: Snapshot | None = None
-    if arguments.needs_gpus(values):
-        try:
-            machine = children.snapshot()
-            found += arguments.resolve_devices(values, machine)
-        except children.ChildFailed as error:
-            found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
+    machine, chosen = None, "devices" in values
+    if arguments.needs_gpus(values) or not chosen:
+        machine = _machine(found if chosen else [])
+    if machine is not None and chosen:
+        found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
     bad = {problem.field for problem in found}
     judged = _as_far_as_right(values, bad)
@@ -76,6 +75,8 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         judged = _as_far_as_right(values, bad) or judged
     wrong = problems(judged, load_catalogue(), machine, report)
     wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
+    if machine is not None:
+        wrong += cpu_warnings(judged, machine, installed_torch(), os.environ, chosen=chosen)
     found += [problem for problem in wrong if problem.field not in bad]
     if report is not None and not options.json:
         say(*_findings(report), to=sys.stderr)
@@ -84,6 +85,15 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if judged.pretrained and not judged.weights_file and not options.json:
         say(weights_line(judged, load_catalogue(), REAL_DISK), to=sys.stderr)
     return job_from_values(values)[0], found
+
+
+def _machine(found: list[Problem]) -> Snapshot | None:
+    """This machine's devices; where they can't be read, `found` is told why."""
+    try:
+        return children.snapshot()
+    except children.ChildFailed as error:
+        found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
+        return None
 
 
 def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:

@@ -1,6 +1,7 @@
 """Devices as a monitor sees them. A quantity that a device cannot tell is None or empty, never 0, and left out of JSON.
 
-Devices are known by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU as "cpu".
+Devices are known by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU as "cpu"; those of another machine have
+its name before them: "node1:cpu" (see `hosts`).
 Neither NVML's nor CUDA's index identifies a GPU, since their orders differ and change.
 
 What a `Snapshot` is made of may be written by a newer Footplate on another host: fields that are not known are passed over.
@@ -8,6 +9,7 @@ What a `Snapshot` is made of may be written by a newer Footplate on another host
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -263,8 +265,23 @@ class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def is_gpu(device: str) -> bool:
-    """Whether `device` names a GPU rather than the CPU."""
-    return device != CPU
+    """Whether `device` names a GPU rather than a CPU."""
+    return there(device) != CPU
+
+
+def host_of(device: str) -> str:
+    """The machine that `device` is on, "" for this one. A machine's name may hold colons, a device's own has none."""
+    return device.rpartition(":")[0]
+
+
+def there(device: str) -> str:
+    """What the machine that `device` is on calls it itself."""
+    return device.rpartition(":")[2]
+
+
+def elsewhere(devices: Iterable[str]) -> bool:
+    """Whether a run on `devices` needs another machine."""
+    return any(map(host_of, devices))
 
 
 def gpu_title(gpu: Gpu) -> str:

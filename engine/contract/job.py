@@ -1045,10 +1045,11 @@ def _limits(meta: Meta) -> str:
         return f"of at most {meta.max_length} characters"
     if meta.ge is not None and meta.le is not None:
         return f"from {meta.ge:,g} to {meta.le:,.10g}"
+    if meta.lt is not None:
+        begin = f"from {meta.ge:g} to" if meta.ge is not None else f"above {meta.gt:g} and"
+        return f"{begin} below {meta.lt:g}"
     if meta.gt is not None and meta.le is not None:
         return f"above {meta.gt:g}, up to {meta.le:g}"
-    if meta.gt is not None and meta.lt is not None:
-        return f"above {meta.gt:g} and below {meta.lt:g}"
     if meta.ge is not None:
         return f"of at least {meta.ge:,.10g}"
     return f"of at most {meta.le:,.10g}" if meta.le is not None else ""

@@ -10,9 +10,13 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.devices import host_of, there
 from engine.contract.events import AnyEvent
 from engine.contract.job import Job
 from engine.contract.protocol import Command
+
+BY_ENVIRONMENT = "env://"
+"""The rendezvous of workers that torch's elastic agent started: by the variables that it set."""
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
 """What a rank's main thread is about, by what it may be held up by: its preparations (""), the next batch of images,
@@ -27,10 +31,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """One worker's orders.
 
     `devices` are the run's devices in the order of the job: a worker of rank r that has one device uses
-    `devices[r]`; a strategy that drives all from one process uses them all. The supervisor sets
-    CUDA_VISIBLE_DEVICES to the GPUs' UUIDs in this order, so that CUDA's index is the number among them.
-    `rendezvous` is the path of the FileStore's file; `threads` the intra-op threads for this worker. The steps after the
-    checkpoint up to `skip_to` are passed over without training.
+    `devices[r]`; a strategy that drives all from one process uses them all. CUDA_VISIBLE_DEVICES is set to the UUIDs of
+    the GPUs among `own_devices`, so that CUDA's index is the number among them.
+    `rendezvous` is the path of the FileStore's file, or `BY_ENVIRONMENT`; `threads` the intra-op threads for this worker. The
+    steps after the checkpoint up to `skip_to` are passed over without training.
     """
 
     run_folder: str
@@ -41,6 +45,25 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     rendezvous: str
     threads: int
     skip_to: int = 0
+
+    @property
+    def own_devices(self) -> tuple[str, ...]:
+        """Those of the run's devices that are on this worker's machine, as that calls them."""
+        host = self._host
+        return tuple(there(device) for device in self.devices if host_of(device) == host)
+
+    @property
+    def device_index(self) -> int:
+        """Which of `own_devices` is this worker's, of a worker that has one."""
+        return sum(host_of(device) == self._host for device in self.devices[: self._number])
+
+    @property
+    def _number(self) -> int:
+        return min(self.rank, len(self.devices) - 1)
+
+    @property
+    def _host(self) -> str:
+        return host_of(self.devices[self._number])
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from engine.contract.cut import Cut
-from engine.contract.devices import CPU
+from engine.contract.devices import is_gpu
 from engine.parallel.balancing import Question, divide
 
 
@@ -226,7 +226,7 @@ def _too_large(cut: Cut) -> CannotCut:
         needed[stage.group_rank] += stage.memory_bytes
     limits = _limits(cut)
     rank = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
-    name = f"CPU worker {rank}" if cut.devices[rank] == CPU else cut.devices[rank]
+    name = cut.devices[rank] if is_gpu(cut.devices[rank]) else f"CPU worker {rank}"
     remedies = "Use more devices, a smaller batch size or smaller images"
     if not cut.recomputed:
         remedies += ", or turn on activation checkpointing"

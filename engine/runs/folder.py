@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -378,8 +378,11 @@ def _decoded(line: bytes) -> AnyEvent | None:
         return None
 
 
-def create_run(job: Job) -> RunFolder:
-    """Makes the folder of a new run, for its user alone, and writes its job. Raises OSError where that cannot be done."""
+def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
+    """Makes the folder of a new run, for its user alone, and writes its job. Raises OSError where that cannot be done.
+
+    `beside` writes what is to be there as soon as the folder is a run, which its job makes it.
+    """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model).stem.lower()).strip("-") or "run"
     paths.make_home()
     runs = paths.private_folder(paths.runs_folder())
@@ -390,6 +393,8 @@ def create_run(job: Job) -> RunFolder:
             break
     run = RunFolder(folder)
     run.checkpoints.mkdir(mode=0o700)
+    if beside is not None:
+        beside(run)
     save_job(job, run.job_file)
     return run
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
-from engine.contract.devices import is_gpu
+from engine.contract.devices import CPU, elsewhere, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
@@ -224,8 +224,9 @@ def settled_precision(job: Job) -> str:
     if job.precision != "auto":
         return job.precision
     gpus = [device for device in job.devices if is_gpu(device)]
+    own = min(len(gpus), torch.cuda.device_count()) if elsewhere(gpus) else len(gpus)  # each machine looks at its own
     native = len(gpus) == len(job.devices) and all(
-        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(len(gpus))
+        torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(own)
     )
     return "bf16" if native else "fp32"
 
@@ -281,9 +282,9 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """The device of a worker that has one: CUDA's index is the number among the run's devices."""
-    index = min(spec.rank, len(spec.devices) - 1)
-    return torch.device("cpu") if spec.devices[index] == "cpu" else torch.device("cuda", index)
+    """The device of a worker that has one: CUDA's index is the number among the run's devices on its machine."""
+    index = spec.device_index
+    return torch.device("cpu") if spec.own_devices[index] == CPU else torch.device("cuda", index)
 
 
 def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from engine.contract.worker import BY_ENVIRONMENT
 from engine.strategies.base import Strategy
 from engine.strategies.collectives import GroupCollectives
 
@@ -18,22 +19,23 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 class Distributed(Strategy):
     """A strategy of one process per device.
 
-    The ranks meet through a file, and their sockets are bound to the loopback interface, so that nothing
-    listens on a network address. `control` is a gloo group, apart from the traffic of the training, that `collectives`
-    go through.
+    The ranks of one machine meet through a file, and their sockets are bound to the loopback interface, so that nothing
+    listens on a network address. Those of several meet, and talk, as their environment says (see `engine.nodes`). `control` is a
+    gloo group, apart from the traffic of the training, that `collectives` go through.
     """
 
     control: dist.ProcessGroup
 
     def setup(self) -> None:
         super().setup()
-        if sys.platform != "win32":  # where gloo names interfaces otherwise
-            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
-        store = dist.FileStore(self.spec.rendezvous, self.spec.world_size)
         on_gpu = self.device.type == "cuda"
+        by_environment = self.spec.rendezvous == BY_ENVIRONMENT
+        if not by_environment and sys.platform != "win32":  # where gloo names interfaces otherwise
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
-            store=store,
+            init_method=BY_ENVIRONMENT if by_environment else None,
+            store=None if by_environment else dist.FileStore(self.spec.rendezvous, self.spec.world_size),
             rank=self.spec.rank,
             world_size=self.spec.world_size,
             device_id=self.device if on_gpu else None,

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
+from engine.contract.devices import CPU
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import ZERO_BUBBLE, fits
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, on_cpu, synchronize
@@ -132,7 +133,7 @@ class Pipeline(Distributed):
                     torch.zeros(self.microbatch_size, *self.example_shape, device=self.device),
                     job=self.job,
                     device=self.spec.devices[self.spec.rank],
-                    workers=self.spec.devices.count("cpu"),
+                    workers=self.spec.own_devices.count(CPU),
                     clock=partial(clock, self.device),
                     autocast=self.autocast,
                 )

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.checks.gpu_support import gpu_problems
 from engine.checks.torch_build import installed_torch
-from engine.contract.devices import is_gpu
+from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import PhaseChanged, Waiting, Warned
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
@@ -44,7 +44,7 @@ class Admission:
         self._line = Line(run, job)
         self._job = msgspec.structs.replace(job, start="at_once")  # once it has its turn, it waits for nobody
         self._turn_at = 0.0
-        self._on_gpus = any(map(is_gpu, job.devices))
+        self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.devices)
         self._fit = not self._on_gpus
         self._looks_out = self._on_gpus and job.wait_for_others
         self._sampler = sampler

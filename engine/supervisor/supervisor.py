@@ -9,7 +9,7 @@ import time
 import traceback
 from typing import Literal
 
-from engine.contract.devices import DeviceSample, is_gpu
+from engine.contract.devices import DeviceSample, elsewhere, host_of, is_gpu
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -34,6 +34,7 @@ from engine.supervisor.admission import Admission
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.history import History
 from engine.supervisor.mending import Mending
+from engine.supervisor.nodes.nodes import FOLLOWING_S, Nodes
 from engine.supervisor.notices.run_notices import Notices
 from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
@@ -44,7 +45,7 @@ from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
 from engine.supervisor.workers import imports
 from engine.supervisor.workers.failures import CERTAIN
-from engine.supervisor.workers.group import Group
+from engine.supervisor.workers.group import SETTLE_S, Group
 from engine.supervisor.workers.watchdog import LIMITS, Limits
 from engine.supervisor.workers.worker_process import WORKER, can_fork
 from engine.system import linux
@@ -86,7 +87,8 @@ class Supervisor:
         self._limits = limits
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
-        self._on_gpus = any(map(is_gpu, job.devices))
+        here = tuple(device for device in job.devices if not host_of(device))
+        self._on_gpus = any(map(is_gpu, here))
         self._began = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._log = EventLog(run.events_file)
@@ -94,11 +96,16 @@ class Supervisor:
         listening = endpoint.open_endpoint(run.path, tcp=tcp)
         self._server = Server(listening, self._log, run.run_id, self._selector, self._command)
         self._mending = Mending(run, lambda: self._attempts.job, self._log, self._server, self._announce)
-        self._sampler = Sampler(self._selector, job.devices, self._sampled)
+        self._sampler = Sampler(self._selector, here, self._sampled)
         self._attempts = RestartPolicy(run, job)
+        self._several = elsewhere(job.devices)
+        self._nodes: Nodes | None = None
+        self._attempt = 0
         if modules is None:
             modules = imports.modules_for(self._attempts.world_size)
-        self._entrance = Admission(run, job, self._sampler, self._selector, modules if fork else ())
+        self._entrance = Admission(
+            run, job, self._sampler, self._selector, modules if fork and not self._several else ()
+        )
         self._weights = WeightsFetch(run, job, self._selector)
         self._notices = Notices(run, job, self._log)
         self._group = self._new_group()
@@ -168,8 +175,11 @@ class Supervisor:
             self._start_when_known()
         if not self._asked:
             self._enter()
+        if self._nodes is not None:
+            self._nodes.step()
         self._group.watch()
         if self._group.gone:
+            self._part()
             if isinstance(self._failed, Restarting) and not self._asked:
                 self._group = self._new_group()
                 self._launch()
@@ -214,13 +224,39 @@ class Supervisor:
             self._launch()
 
     def _new_group(self) -> Group:
-        return Group(self._tell, self._selector, self._attempts.world_size, self._limits)
+        return Group(
+            self._tell,
+            self._selector,
+            self._attempts.world_size,
+            self._limits,
+            following_s=FOLLOWING_S if self._several else SETTLE_S,
+            in_doubt=lambda: self._nodes is not None and self._nodes.in_doubt,
+        )
 
     def _launch(self) -> None:
         self._launched = True
         self._failed, self._unsaved = None, False
-        self._group.launch(self._attempts.orders(), self._worker, fork=self._fork and can_fork())
+        orders = self._attempts.orders()
+        if self._several:
+            self._nodes = Nodes(
+                self._run,
+                orders,
+                self._selector,
+                tell=self._tell,
+                sampled=self._sampled,
+                attempt=self._attempt,
+            )
+            self._nodes.launch(self._group)
+            self._attempt += 1
+            return
+        self._group.launch(orders, self._worker, fork=self._fork and can_fork())
         self._sampler.own({worker.pid for worker in self._group.workers})
+
+    def _part(self) -> None:
+        """Has all ended on the other machines."""
+        if self._nodes is not None:
+            self._nodes.close()
+            self._nodes = None
 
     # What comes in
 
@@ -320,6 +356,7 @@ class Supervisor:
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
         self._finished = True
+        self._part()
         self._gone_at = time.monotonic()
         self._weights.close()
         self._entrance.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().parents[2]
 """Where the package `engine` lies: the working directory of our own interpreters, which import it from there."""
+FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
 """The bits of a folder's mode that concern other users, and those that let them change its contents."""
 
@@ -28,10 +29,32 @@ def home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "footplate"
 
 
+def chosen_folders() -> dict[str, str]:
+    """The folders that the user has chosen in `folders.toml` of the home, by what they are for: "runs" and "cache". What
+    cannot be read, or could be written by others, counts as not chosen."""
+    file = home() / FOLDERS
+    try:
+        text = file.read_text(encoding="utf-8") if is_own_word(file) else ""
+        import tomllib
+
+        values = tomllib.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return {name: path for name, path in values.items() if name in ("runs", "cache") and isinstance(path, str) and path}
+
+
+def choose_folder(purpose: str, path: str) -> None:
+    """Keeps `path` as the folder for "runs" or for the "cache"; "" for the usual one. Raises OSError."""
+    import tomli_w
+
+    folders = {name: kept for name, kept in (chosen_folders() | {purpose: path}).items() if kept}
+    put_into_place(make_home() / FOLDERS, tomli_w.dumps(folders).encode())
+
+
 def cache_folder() -> Path:
-    """Where things lie that can be made again: FOOTPLATE_CACHE, or in FOOTPLATE_HOME where that is set, or the
-    platform's place for a user's caches."""
-    chosen = os.environ.get("FOOTPLATE_CACHE")
+    """Where things lie that can be made again: FOOTPLATE_CACHE, or what the user has chosen, or in FOOTPLATE_HOME where
+    that is set, or the platform's place for a user's caches."""
+    chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
     if chosen:
         return Path(chosen).expanduser().absolute()
     if os.environ.get("FOOTPLATE_HOME"):
@@ -44,8 +67,9 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Where the folders of the runs are."""
-    return home() / "runs"
+    """Where the folders of the runs are: in the home, unless the user has chosen another place."""
+    chosen = chosen_folders().get("runs")
+    return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
 
 def make_home() -> Path:

@@ -161,9 +161,9 @@ def _device(spec: WorkerSpec, told: str = "") -> str:
     named = _FULL_GPU.search(told)
     index = int(named[1]) if named else device.index
     try:
-        return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.devices[index]})"
+        return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.own_devices[index]})"
     except RuntimeError:  # it has failed, or was never reached
-        return f"GPU {index} of the run ({spec.devices[index]})"
+        return f"GPU {index} of the run ({spec.own_devices[index]})"
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:

@@ -196,7 +196,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
 
 def _use_cores(spec: WorkerSpec) -> None:
     torch.set_num_threads(spec.threads)
-    if CPU in spec.devices:
+    if CPU in spec.own_devices:
         torch.set_num_threads(spec.job.cpu_threads or spec.threads)
         linux.keep_freed_memory()
 

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.contract.devices import Gpu
 from engine.contract.problems import Problem, Severity
-from engine.system.format import counted
+from gui.format import counted
 
 KindId = Literal[
     "temperature", "memory_temperature", "throttled", "memory", "power", "idle", "xid", "memory_errors", "lost",

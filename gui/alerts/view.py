@@ -14,13 +14,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.system.format import counted
 from gui.alerts.cards import AlertCards
 from gui.alerts.history_table import HistoryModel, HistoryTable
 from gui.alerts.rule_row import RuleRow
 from gui.alerts.rules import KINDS, KindId
 from gui.alerts.run_notifications import RunNotices
 from gui.alerts.watcher import Alerts
+from gui.format import counted
 from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.scroll_panel import scroll_panel

@@ -8,6 +8,7 @@ from gui.actions import Action, bind
 from gui.compare.compared_run import Over
 from gui.compare.curves import CompareCurves
 from gui.widgets.curve_controls import CurveControls
+from gui.widgets.menu_button import opens_menu
 
 _OVER: tuple[tuple[str, Over], ...] = (("Steps", "step"), ("Epochs", "epoch"), ("Time", "time"))
 
@@ -38,9 +39,9 @@ class CompareControls(CurveControls):
 
     def _save_button(self) -> QToolButton:
         button = QToolButton()
-        button.setText("Save ▾")
+        button.setText("Save")
         button.setAccessibleName("Save the comparison")
-        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        opens_menu(button)
         menu = QMenu(button)
         menu.addActions(list(self.acts.values()))
         button.setMenu(menu)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -33,7 +33,9 @@ from gui.compare.table_model import CompareModel
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.run_drag import run_ids_in
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
 
@@ -82,6 +84,7 @@ class ComparePage(QWidget):
         self.model = CompareModel(self)
         self.table = QTableView()
         self._stack = QStackedWidget()
+        self.setAcceptDrops(True)
         self._lay_out()
         self._connect()
         self._order_tabs()
@@ -95,6 +98,19 @@ class ComparePage(QWidget):
         self._stack.setCurrentIndex(1 if self._wanted else 0)
         self._read(self._wanted)
         self._tell()
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs that are compared, or are being read for it."""
+        return [run.run_id for run in self._wanted.values()]
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if run_ids_in(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        event.acceptProposedAction()
+        self.show_runs([*self.run_ids, *run_ids_in(event.mimeData())])
 
     def clear(self) -> None:
         """Compares nothing any more, and lets go of what was read."""
@@ -120,8 +136,7 @@ class ComparePage(QWidget):
     # Making it
 
     def _lay_out(self) -> None:
-        empty = QLabel(_EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        empty.setObjectName("muted")
+        empty = EmptyState(_EMPTY)
         scroll = scroll_panel(self.curves)
         scroll.setMinimumHeight(190)
         self._prepare_table()

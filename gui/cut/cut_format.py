@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage
-from engine.system.format import NOT_KNOWN, size
+from engine.system.format import NOT_KNOWN
+from gui.format import size
 
 
 def count_words(count: int) -> str:

@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, moved, reachable
-from engine.system.format import size
 from gui.cut import cut_format
 from gui.cut.geometry import Bar, lay_out
 from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
+from gui.format import size
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 

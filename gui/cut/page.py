@@ -17,6 +17,7 @@ from gui.actions import bind, leaving
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -113,8 +114,7 @@ class CutPage(QWidget):
     # Making it
 
     def _lay_out(self) -> None:
-        empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        empty.setObjectName("muted")
+        empty = EmptyState(EMPTY)
         self.cancel.setAccessibleName("Cancel measuring")
         measuring = working_page(self.what, self.progress, self.cancel, "Measuring the model")
         for page in (empty, measuring, fault_page(self.fault, self.again), self.view):

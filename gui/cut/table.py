@@ -10,8 +10,8 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
-from engine.system.format import size
 from gui.cut import cut_format
+from gui.format import size
 from gui.widgets.table_header import LEFT, RIGHT, header_data
 
 _Index = QModelIndex | QPersistentModelIndex

@@ -29,6 +29,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = "No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here."
@@ -240,8 +241,7 @@ class DatasetPage(QWidget):
     # Making it
 
     def _lay_out(self) -> None:
-        empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        empty.setObjectName("muted")
+        empty = EmptyState(EMPTY)
         head = QHBoxLayout()
         head.setSpacing(12)
         texts = QVBoxLayout()

@@ -30,7 +30,7 @@ class DevicesPanel(QWidget):
         self.history = history or DeviceHistory()
         self._cards: dict[str, GpuCard] = {}
         self._awaited: tuple[str, ...] = ()
-        self._chosen = False
+        self._chosen = self._all = False
         self._announced: tuple[str, ...] = ()
         heading = QLabel("Devices")
         heading.setObjectName("heading")
@@ -61,8 +61,14 @@ class DevicesPanel(QWidget):
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
         """Chooses `devices`. GPUs that have not been seen yet are chosen when they first appear."""
-        self._chosen = True
+        self._chosen, self._all = True, False
         self._apply(devices)
+
+    def choose_all(self) -> None:
+        """Chooses all GPUs, as soon as it is known which there are; the CPU where there is none."""
+        self._all = True
+        if self._cards:
+            self._choose_all()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Shows what a sampler saw."""
@@ -121,11 +127,17 @@ class DevicesPanel(QWidget):
     def _settle(self, gpus: list[Gpu]) -> None:
         """Once it is known which GPUs there are: forgets those awaited in vain, and chooses where nobody has."""
         self._awaited = ()
+        if self._all and gpus:
+            self._choose_all()
         if not self._chosen and gpus:
             usable = [gpu for gpu in gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)] or gpus
             idle = next((gpu for gpu in usable if not gpu.processes), usable[0])
             self._apply((idle.uuid,))
             self._chosen = True
+
+    def _choose_all(self) -> None:
+        self._all, self._chosen = False, True
+        self._apply(tuple(self._cards))
 
     def _apply(self, devices: tuple[str, ...]) -> None:
         workers = devices.count(CPU)

@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.finders import BatchFound, BatchTrial
+from engine.contract.finders import BatchFound, BatchTrial, FinderOrder
+from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
@@ -38,7 +39,10 @@ class BatchPage(FinderPage):
     """Tries batches of several sizes, and lets one of them be chosen."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("batch", "batch_size", "Finding the batch size", EMPTY, child)
+        super().__init__("batch_size", "Finding the batch size", EMPTY, child)
+
+    def order(self, job: Job) -> FinderOrder:
+        return FinderOrder("batch", job)
 
     def results(self) -> QWidget:
         self.why = QLabel(wordWrap=True)

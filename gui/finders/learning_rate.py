@@ -9,10 +9,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.contract.finders import RateFound
+from engine.contract.finders import FinderOrder, RateFound
+from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
+from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.widgets.problem_label import ProblemLabel
 
@@ -29,7 +31,7 @@ HEADROOM = 1.3
 MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai's valley"}
 
 
-class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
+class RatePlot(ThemedPlot):
     """The losses of a `RateFound`, with a line at the rate that is chosen; a click or the arrow keys choose another.
 
     Signals: chosen(float) - the rate that the user chose.
@@ -38,28 +40,22 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     chosen = Signal(float)
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setAccessibleName("Loss over the learning rate")
+        super().__init__("Loss over the learning rate")
         self.setAccessibleDescription("Left and Right choose a rate.")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumHeight(160)
         self.rate: float | None = None
         self._found: RateFound | None = None
-        self.setMenuEnabled(False)
-        self.hideButtons()
-        self.setMouseEnabled(False, False)
         self.setLogMode(x=True)
         self.setLabel("bottom", "Learning rate")
-        self.getAxis("bottom").enableAutoSIPrefix(False)
         self.setLabel("left", "Loss")
         self.scene().sigMouseClicked.connect(self._clicked)
-        theme.notifier.changed.connect(self._paint)
-        self._paint()
+        self.repaint_all()
 
     def show_found(self, found: RateFound) -> None:
         self._found = found
         self.rate = found.suggestion
-        self._paint()
+        self.repaint_all()
 
     def choose(self, rate: float) -> None:
         """Moves the line to `rate`, within the curve."""
@@ -67,7 +63,7 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
             return
         points = self._found.points
         self.rate = min(max(rate, points[0].rate), points[-1].rate)
-        self._paint()
+        self.repaint_all()
         self.chosen.emit(self.rate)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -81,15 +77,8 @@ class RatePlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         if event.button() == Qt.MouseButton.LeftButton:
             self.choose(10 ** self.getViewBox().mapSceneToView(event.scenePos()).x())
 
-    def _paint(self) -> None:
+    def draw(self) -> None:
         colors = theme.colors()
-        self.setBackground(colors.panel)
-        self.showGrid(x=True, y=True, alpha=0.15)
-        for side in ("bottom", "left"):
-            axis = self.getAxis(side)
-            axis.setPen(colors.border)
-            axis.setTextPen(colors.muted)
-        self.clear()
         if self._found is None or not self._found.points:
             return
         points = self._found.points
@@ -114,7 +103,10 @@ class RatePage(FinderPage):
     """Trains with a rising learning rate, and lets one be chosen from the losses."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("rate", "learning_rate", "Finding the learning rate", EMPTY, child)
+        super().__init__("learning_rate", "Finding the learning rate", EMPTY, child)
+
+    def order(self, job: Job) -> FinderOrder:
+        return FinderOrder("rate", job)
 
     def results(self) -> QWidget:
         self.plot = RatePlot()

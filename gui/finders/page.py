@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
+import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.finders import Finder, FinderProgress
+from engine.contract.advice import AdviceOrder, AdviceProgress
+from engine.contract.finders import FinderOrder, FinderProgress
 from engine.contract.job import FIELDS, Job
-from engine.contract.problems import Problem
+from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import bind, leaving
 from gui.finders.child import FinderChild
 from gui.titles import model_title, strategy_title
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -24,7 +27,6 @@ WITHOUT_EFFECT = frozenset(
     | {name for name in FIELDS if name.startswith("warmup")}
 )
 """Fields that do not affect a trial."""
-STALE = Problem("", "The job has changed since this trial; the result may be out of date.", "Try again.", "warning")
 NOTHING_CHOSEN = "Choose a value"
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
@@ -33,20 +35,25 @@ EMPTY, TRYING, FAULT, FOUND = range(4)
 class FinderPage(QWidget):
     """Tries the form's job when asked, and offers what was found for its field `target`.
 
-    Signals: closed() - back to where one came from; used(object) - the value to set; wanted() - the job as it now stands
-    is to be tried: `show_job` is the answer. Attribute: found - what is on screen, None where nothing is.
+    Signals: closed() - back to where one came from; used(object) - the values to set (a dict), by field; wanted() - the job
+    as it now stands is to be tried: `show_job` is the answer; refused(object) - the Problems (a tuple) for which it could
+    not be tried. Attribute: found - what is on screen, None where nothing is.
     """
 
     closed = Signal()
     used = Signal(object)
     wanted = Signal()
+    refused = Signal(object)
+    varied = frozenset[str]()
+    """Fields that other values are tried for, so that what is wrong with their own does not matter."""
+    stale = Problem("", "The job has changed since this trial; the result may be out of date.", "Try again.", "warning")
 
-    def __init__(self, finder: Finder, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
+    def __init__(self, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
         super().__init__()
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName(f"{title} page")
-        self.child = child or FinderChild(finder, self)
+        self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None
         self._job: Job | None = None
@@ -73,7 +80,7 @@ class FinderPage(QWidget):
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
         """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of it."""
         self.set_job(job)
-        wrong = [problem for problem in problems if problem.severity == "error"]
+        wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
         if job is None or wrong:
             self.child.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
@@ -86,7 +93,11 @@ class FinderPage(QWidget):
     def set_job(self, job: Job | None) -> None:
         """The job in the form, which may have moved on from the one that was tried."""
         self._job = job
-        self.notice.show_problems((STALE,) if self.found is not None and self._stale else ())
+        self.notice.show_problems((self.stale,) if self.found is not None and self._stale else ())
+
+    def order(self, job: Job) -> FinderOrder | AdviceOrder:
+        """What the child is asked."""
+        raise NotImplementedError
 
     def results(self) -> QWidget:
         """The widget that shows what was found; made once."""
@@ -100,16 +111,30 @@ class FinderPage(QWidget):
         """The value that the button takes; None while there is none."""
         raise NotImplementedError
 
+    def values(self) -> dict[str, Any]:
+        """What the button sets, by field."""
+        return {self.target: self.chosen()}
+
+    def covers(self, job: Job) -> bool:
+        """Whether what was tried holds for `job`, too."""
+        return self._tried is not None and alike(job, self._tried, WITHOUT_EFFECT | {self.target})
+
     # Making it
 
     def _lay_out(self, empty: str) -> None:
-        nothing = QLabel(empty, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        nothing.setObjectName("muted")
-        self.cancel.setAccessibleName("Cancel trying")
-        trying = working_page(self.what, self.progress, self.cancel, "Trying the job")
-        for page in (nothing, trying, fault_page(self.fault, self.again), self._result_page()):
+        nothing = EmptyState(empty)
+        for page in (nothing, self.trying_page(), fault_page(self.fault, self.again), self._result_page()):
             self._stack.addWidget(page)
-        lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
+        lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
+
+    def trying_page(self) -> QWidget:
+        """What is in sight while the job is tried; made once."""
+        self.cancel.setAccessibleName("Cancel trying")
+        return working_page(self.what, self.progress, self.cancel, "Trying the job")
+
+    def above(self) -> tuple[QWidget, ...]:
+        """What stands above all that is tried and found; made once."""
+        return ()
 
     def _result_page(self) -> QWidget:
         page = QWidget()
@@ -125,14 +150,15 @@ class FinderPage(QWidget):
 
     def _connect(self) -> None:
         self.leave.on_trigger(self._close)
-        self.cancel.clicked.connect(self._close)
+        self.cancel.clicked.connect(self.end)
         for button in (self.again, self.try_again):
             button.clicked.connect(self._ask)
         self.use.clicked.connect(self._use)
         self.child.progress.connect(self._progress)
         self.child.done.connect(self._done)
-        self.child.refused.connect(lambda problem: self._show_fault([problem]))
-        self.child.failed.connect(lambda text: self._show_fault([Problem("", text, "Try again.")]))
+        self.child.refused.connect(self._show_fault)
+        self.child.refused.connect(self.refused)
+        self.child.failed.connect(self._failed)
 
     # What happens
 
@@ -147,10 +173,10 @@ class FinderPage(QWidget):
         devices = f" on {len(job.devices)} devices" if len(job.devices) > 1 else ""
         self.subtitle.setText(f"{model_title(job.model)}, {strategy_title(job.strategy)}{devices}")
         self._stack.setCurrentIndex(TRYING)
-        self.child.start(job)
+        self.child.start(self.order(job))
         self.cancel.setFocus()
 
-    def _progress(self, message: FinderProgress) -> None:
+    def _progress(self, message: FinderProgress | AdviceProgress) -> None:
         left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
         self.what.setText(f"{message.what}{left}" if left else f"{message.what} …")
         self.progress.setValue(round(100 * message.fraction))
@@ -170,6 +196,9 @@ class FinderPage(QWidget):
         self.use.setText(NOTHING_CHOSEN if value is None else f"Use {value:.2g}" if value < 1 else f"Use {value:,}")
         self.use.setEnabled(value is not None)
 
+    def _failed(self, why: str) -> None:
+        self._show_fault([Problem("", why, "Try again.")])
+
     def _show_fault(self, problems: Sequence[Problem]) -> None:
         self.found = None
         self.notice.show_problems(())
@@ -179,8 +208,12 @@ class FinderPage(QWidget):
             self.again.setFocus()
 
     def _use(self) -> None:
-        self.used.emit(self.chosen())
+        self.used.emit(self.values())
         self.closed.emit()
+
+    def end(self) -> None:
+        """The user has seen enough."""
+        self._close()
 
     def _close(self) -> None:
         """Nobody waits for what is still being tried."""
@@ -191,7 +224,9 @@ class FinderPage(QWidget):
 
     @property
     def _stale(self) -> bool:
-        if self._job is None or self._tried is None:
-            return True
-        unrelated = WITHOUT_EFFECT | {self.target}
-        return any(getattr(self._job, name) != getattr(self._tried, name) for name in FIELDS if name not in unrelated)
+        return self._job is None or not self.covers(self._job)
+
+
+def alike(one: Job, other: Job, but_for: Set[str]) -> bool:
+    """Whether two jobs are the same, `but_for` some fields."""
+    return msgspec.structs.replace(one, **{name: getattr(other, name) for name in but_for}) == other

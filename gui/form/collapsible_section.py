@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from gui.form.field_row import FieldRow
-from gui.style import icons
+from gui.widgets.fold import FoldButton
 
 
 class CollapsibleSection(QWidget):
@@ -18,13 +17,8 @@ class CollapsibleSection(QWidget):
         super().__init__()
         self.title = title
         self.rows = list(rows)
-        self.button = QToolButton()
-        self.button.setObjectName("fold")
-        self.button.setText(title)
-        self.button.setIcon(icons.icon("right", "muted", on="down"))
-        self.button.setCheckable(True)
-        self.button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.body = QWidget()
+        self.button = FoldButton(title, self.body)
         self.mark = QLabel()
         self.mark.setObjectName("muted")
         self.reset = QToolButton()
@@ -32,18 +26,14 @@ class CollapsibleSection(QWidget):
         self.reset.setText("Reset")
         self.reset.setAccessibleName(f"Reset all {title} options")
         self.reset.clicked.connect(self._reset_all)
-        self.body = QWidget()
         self._lay_out()
-        self.button.toggled.connect(self.set_open)
+        self.button.toggled.connect(self._count)
         for row in self.rows:
             row.edited.connect(self._count)
-        self.set_open(False)
         self._count()
 
     def set_open(self, opened: bool) -> None:
         self.button.setChecked(opened)
-        self.body.setVisible(opened)
-        self._count()
 
     def reveal_problem(self) -> None:
         """Opens where a field of the group is marked as wrong."""

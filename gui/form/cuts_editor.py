@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QPushButton
 
-from engine.system.format import counted
+from gui.format import counted
 from gui.widgets.editors import Editor
 
 AUTOMATIC = "automatic"

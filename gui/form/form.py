@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 from engine.checks import job_checks
 from engine.checks.disk import ModelFile
 from engine.checks.gpu_support import gpu_problems
+from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import TorchBuild, installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.contract.catalogue import Catalogue, load_catalogue
@@ -23,6 +25,7 @@ from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from gui.actions import Actions
+from gui.dataset import dataset_format
 from gui.form import queue_estimate, strategy_limits
 from gui.form.cached_disk import CachedDisk
 from gui.form.collapsible_section import CollapsibleSection
@@ -38,9 +41,10 @@ from gui.form.model_picker import ModelPicker
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.prefill_mode import PrefillMode
 from gui.form.recipes import RecipeFollower
+from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
-from gui.titles import CHOICES
+from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -89,7 +93,8 @@ class JobForm(QWidget):
         self.consent = ConsentBar()
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
-        self.submit_bar = SubmitBar(self.acts)
+        self.steps = StepList(self._go_to)
+        self.submit_bar = SubmitBar(self.acts, self.steps)
         self.reason, self.train, self.copy = self.submit_bar.reason, self.submit_bar.train, self.submit_bar.copy
         self.disk = CachedDisk(self)
         self._make_rows()
@@ -177,6 +182,11 @@ class JobForm(QWidget):
         self._starting = self.asked = False
         self.judge()
 
+    def set_remarks(self, problems: Sequence[Problem]) -> None:
+        """Why the job could not be tried, marked at its fields; gone with the next change of the form."""
+        self._start_problems = [msgspec.structs.replace(problem, severity="warning") for problem in problems]
+        self.judge()
+
     def set_starting(self, starting: bool) -> None:
         """Whether a run is being made at this moment, while which Train waits."""
         self._starting = starting
@@ -252,7 +262,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = scroll_panel(column)
+        area = self._area = scroll_panel(column)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -392,6 +402,7 @@ class JobForm(QWidget):
             section.reveal_problem()
         elsewhere = [p for p in self.problems if p.field not in shown and p.field != "devices"]
         self._show_whether_ready(elsewhere)
+        self._show_steps()
         self.changed.emit()
 
     def _judged(self) -> tuple[Job | None, list[Problem]]:
@@ -410,11 +421,38 @@ class JobForm(QWidget):
                 sane = prefill.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
+            if self._machine is not None:
+                judged += cpu_warnings(sane, self._machine, self._torch, os.environ, chosen=True)
             if prefill is not None and prefill.run is not None:
                 judged += prefill.problems(values, self.disk.standing(prefill.run))
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
+
+    def _show_steps(self) -> None:
+        """How data, recipe and devices stand."""
+        report = self.inspection.report
+        recipe, strategy, model = (self._title(name) for name in ("recipe", "strategy", "model"))
+        done = {
+            "Data": dataset_format.summary(report) if report is not None and report.format else self.card.text(),
+            "Recipe": f"{recipe} · {model}",
+            "Devices": f"{devices_in_words(self.devices, self.device_names())} · {strategy}",
+        }
+        working = {"Data": "looking through the folder …"} if self.checking else {}
+        self.steps.show_steps(self.problems, done, working)
+
+    def _title(self, name: str) -> str:
+        """What the value of a field with choices is called."""
+        editor = self.rows[name].editor
+        value = str(editor.value())
+        return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else model_title(value)
+
+    def _go_to(self, step: str, problem: Problem | None) -> None:
+        """Brings the field of the problem, or else the first of the step, into sight and gives it the keyboard."""
+        first = {"Data": "dataset", "Recipe": "recipe", "Devices": "strategy"}[step]
+        row = self.rows.get(problem.field if problem is not None else first, self.rows[first])
+        row.editor.setFocus()
+        self._area.ensureWidgetVisible(row)
 
     def _model_file(self) -> ModelFile | None:
         """The Python file that is the model; None where it is none, or not known yet."""
@@ -493,6 +531,7 @@ class JobForm(QWidget):
         assert isinstance(editor, ChoiceEditor)
         marks = strategy_limits.marks(self.catalogue, self.devices, str(self.rows["model"].value()))
         editor.set_marks(marks, strategy_limits.kind_marks(self.catalogue, self.devices))
+        self.rows["strategy"].set_note(strategy_limits.words(self.catalogue, editor.value(), marks))
 
     def _label(self, problem: Problem) -> str:
         """What the problem's field is called."""

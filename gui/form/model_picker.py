@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QStringListModel, Qt, QTimer
-from PySide6.QtWidgets import QCompleter, QLineEdit, QToolButton
+from PySide6.QtWidgets import QCompleter, QToolButton
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
+from gui.style import icons
 from gui.widgets import file_dialogs
-from gui.widgets.editors import Editor
+from gui.widgets.editors import Editor, PathLine
 
 
 def describe(entry: ModelEntry) -> str:
@@ -26,19 +27,19 @@ class ModelPicker(Editor):
     """A search field over the catalogue's models. Its value is the model's id, or the path of a file."""
 
     def __init__(self, models: tuple[ModelEntry, ...]) -> None:
-        self.line = QLineEdit()
+        self.line = PathLine()
         self.line.setAcceptDrops(False)
         super().__init__(self.line)
         self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
         self.list_button = QToolButton()
-        self.list_button.setText("▾")
+        self.list_button.setIcon(icons.icon("down", "muted"))
         self.list_button.setAccessibleName("All models")
         self.list_button.setToolTip("All models")
         self.list_button.clicked.connect(self.show_all)
         self.file_button = QToolButton()
-        self.file_button.setText("…")
+        self.file_button.setIcon(icons.icon("file", "muted"))
         self.file_button.setAccessibleName("Choose a Python file")
         self.file_button.clicked.connect(self.choose_file)
         layout = self.layout()

@@ -28,6 +28,7 @@ from engine.contract.recipes import (
 )
 from gui.form.field_row import FieldRow
 from gui.form.recipe_dialog import RecipeDialog
+from gui.style import icons
 from gui.widgets.editors import ChoiceEditor
 
 _NONE = "No recipe: changes are shown against the built-in defaults."
@@ -42,7 +43,7 @@ class RecipeEditor(ChoiceEditor):
         self.rename = QAction("&Rename …", self)
         self.delete = QAction("&Delete …", self)
         self.more = QToolButton()
-        self.more.setText("…")
+        self.more.setIcon(icons.icon("more", "muted"))
         self.more.setAccessibleName("Save, rename or delete recipes")
         self.more.setToolTip("Save the fields as a recipe, or rename or delete one of yours")
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
@@ -60,7 +61,8 @@ class RecipeFollower(QObject):
     Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
     another run's job is in the form, the values are that run's.
 
-    Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values; following - whether the fields are being set at this moment; about - says below
+    Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values; following - whether the fields are being set at this moment; preferred - the recipe that is
+    taken where it is for the task, "" for the one that fits; about - says below
     the field what the recipe is for.
     """
 
@@ -68,6 +70,7 @@ class RecipeFollower(QObject):
         super().__init__(parent)
         self.paused = self.following = self.is_loading = False
         self.known = load_recipes()
+        self.preferred = ""
         self._rows, self.catalogue = rows, catalogue
         self._row = rows["recipe"]
         self.about = self._row.note
@@ -182,7 +185,8 @@ class RecipeFollower(QObject):
 
     def _apply(self) -> None:
         seen = self._seen(self._own)
-        fits, recipe = fitting(seen), self.known.get(self._recipe)
+        preferred, recipe = self.known.get(self.preferred), self.known.get(self._recipe)
+        fits = self.preferred if preferred is not None and preferred.is_for(seen.task) else fitting(seen)
         if not self._chosen or (recipe is not None and not recipe.is_for(seen.task)):
             self._chosen = False
             self._recipe, recipe = fits, self.known.get(fits)

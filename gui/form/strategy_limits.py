@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from engine.contract.catalogue import Catalogue, DeviceKind
 from engine.contract.devices import is_gpu
@@ -32,3 +33,12 @@ def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str,
         elif len(devices) < strategy.min_devices:
             found[strategy.id] = f"needs {strategy.min_devices} devices"
     return found | kind_marks(catalogue, devices)
+
+
+def words(catalogue: Catalogue, chosen: str, marks: Mapping[str, str]) -> str:
+    """What the strategy chosen does, and why how many others are not to be had."""
+    entry = catalogue.strategy(chosen)
+    others = Counter(mark for strategy, mark in marks.items() if strategy != chosen)
+    why = [f"{count} ({mark})" for mark, count in others.most_common()]
+    unavailable = f"Not available: {', '.join(why)}." if why else ""
+    return " ".join(filter(None, (entry.summary if entry is not None else "", unavailable)))

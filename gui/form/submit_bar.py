@@ -11,16 +11,17 @@ from gui.widgets.icon_label import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
-    "Train": "Starts the training (Ctrl+Return)",
-    "Resume": "Resumes the run with these changes (Ctrl+Return)",
-    "Train further": "Trains the run for more epochs (Ctrl+Return)",
+    "Train": "Starts the training",
+    "Resume": "Resumes the run with these changes",
+    "Train further": "Trains the run for more epochs",
 }
 
 
 class SubmitBar(QWidget):
     """Has the actions that start the job on screen offer what can be done now."""
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, steps: QWidget) -> None:
+        """`steps` stand above all else."""
         super().__init__()
         self._actions = actions
         self.setObjectName("panel")
@@ -37,7 +38,7 @@ class SubmitBar(QWidget):
         self.copy = bind(QPushButton(), actions.copy_command)
         self._queue_row = QWidget()
         self._focus_due = False
-        self._lay_out()
+        self._lay_out(steps)
         self.show_ahead("", False)
         self.show_action("Train")
 
@@ -62,7 +63,7 @@ class SubmitBar(QWidget):
         self._focus_due = not self._actions.train.ready
         (self.copy if self._focus_due else self.train).setFocus()
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, steps: QWidget) -> None:
         line = QHBoxLayout(self._queue_row)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(6)
@@ -75,6 +76,7 @@ class SubmitBar(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 8, 14, 12)
         layout.setSpacing(6)
+        layout.addWidget(steps)
         layout.addWidget(self.reason)
         layout.addWidget(self._queue_row)
         layout.addLayout(buttons)

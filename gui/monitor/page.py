@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
@@ -266,7 +267,9 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
-    marks = [Mark(run.start - origin, run.name, _accent, of=devices)]
+    # In a graph of many devices, that of a single one is told by its colour.
+    color = partial(theme.device_color, run.devices[0]) if len(devices) == 1 else _accent
+    marks = [Mark(run.start - origin, run.name, color, of=devices)]
     if run.end is not None:
         marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True, of=devices))
     return marks

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QComboBox, QLabel, QMenu, QPushButton, QTabBar, QT
 
 from gui.actions import Action, bind
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.menu_button import opens_menu
 
 VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
@@ -99,10 +100,10 @@ class Bar(QWidget):
 
     def _make_menu(self) -> QToolButton:
         button = QToolButton()
-        button.setText("More ▾")
+        button.setText("More")
         button.setAccessibleName("More")
         button.setToolTip("Save the displayed data, or reset the energy counters")
-        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        opens_menu(button)
         menu = QMenu(button)
         menu.addActions([self.acts["csv"], self.acts["png"]])
         menu.addSeparator()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLabel, QVBoxLayout, QWidget
 
 from gui.plots.annotations import Level
 from gui.plots.group import Mark, PlotGroup
@@ -82,6 +82,10 @@ class LinePlot(QWidget):
         """Adds a line; an existing one of that key is left as it is."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
+
+    def add_button(self, button: QAbstractButton) -> None:
+        """Puts a button at the end of the title row."""
+        self._readout.add_button(button)
 
     def remove_lines(self) -> None:
         for line in self._lines.values():

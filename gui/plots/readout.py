@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QLabel, QWidget
 
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
@@ -37,16 +37,19 @@ class Readout(QWidget):
         self._values.setFont(theme.tabular(self._values.font()))
         self._values.setMinimumWidth(1)  # no name makes the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 10, 0)
-        row.addWidget(self._heading)
-        row.addWidget(units)
-        row.addWidget(self._values, 1)
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 10, 0)
+        self._row.addWidget(self._heading)
+        self._row.addWidget(units)
+        self._row.addWidget(self._values, 1)
 
     @property
     def text(self) -> str:
         """The readout as rich text."""
         return self._values.text()
+
+    def add_button(self, button: QAbstractButton) -> None:
+        self._row.addWidget(button)
 
     def set_title(self, title: str) -> None:
         self._heading.setText(title)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QTabBar,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -19,11 +19,15 @@ from engine.runs.folder import RunFolder
 from engine.system.plain_text import shortened
 from gui.plots.group import AxisKind
 from gui.run.curves.charts import RunCharts
+from gui.run.curves.plot_chooser import PlotChooser
 from gui.run.remarks import RemarksView
+from gui.run.result_card import ResultCard
 from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusWord
+from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.widgets.curve_controls import CurveControls
+from gui.widgets.elided_label import ElidedLabel
 
 _AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
 _MARKS: dict[StatusWord, str] = {
@@ -52,7 +56,7 @@ class RunHeader(QWidget):
     """Title, state, the views of the run, and the controls that act on all curves.
 
     Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow;
-    elsewhere - offers another folder for a last state that the disk does not take, and is hidden where there is none.
+    result - what came of a run that has ended; elsewhere - offers another folder for a last state that the disk does not take, and is hidden where there is none.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -60,39 +64,42 @@ class RunHeader(QWidget):
         self._run: RunFolder | None = None
         self._job: Job | None = None
         self._word: StatusWord = "Idle"
-        self._title = QLabel(wordWrap=True)
+        self._title = ElidedLabel()
         self._title.setObjectName("heading")
         font = self._title.font()
         font.setPointSizeF(font.pointSizeF() * 1.2)
         self._title.setFont(font)
         self._state = QLabel(wordWrap=True)
         self._state.setAccessibleName("State of the run on screen")
+        self.result = ResultCard()
         self.remarks = RemarksView()
         self.elsewhere = QPushButton("Save elsewhere…")
         self.elsewhere.setAccessibleDescription("Chooses another folder for the state that could not be saved")
         self.elsewhere.hide()
+        self.plots = QToolButton()
+        self.plots.setIcon(icons.icon("plots", "text"))
+        self.plots.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.plots.setAccessibleName("Choose plots")
+        self.plots.setToolTip("Chooses which plots are shown, and in what order")
         self.newest = QPushButton("Back to newest")
         self.newest.setAccessibleDescription("Shows the whole run and follows the newest data")
-        self.newest.setEnabled(False)
+        self.newest.hide()
         self.tabs = _tabs()
-        self.controls = CurveControls(_AXES, self.newest)
+        self.controls = CurveControls(_AXES, self.newest, self.plots)
         self.controls.axis.setToolTip(_AXIS)
         self.controls.axis.setAccessibleDescription(_AXIS)
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """The tabs stand beside the state, so that they take little room from the curves."""
-        beside = QHBoxLayout()
-        beside.setSpacing(8)
-        beside.addWidget(self._state, 1)
-        beside.addWidget(self.tabs, 0, Qt.AlignmentFlag.AlignVCenter)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
+        layout.setSpacing(2)
         layout.addWidget(self._title)
-        layout.addLayout(beside)
+        layout.addWidget(self._state)
+        layout.addWidget(self.result)
         layout.addWidget(self.remarks)
         layout.addWidget(self.elsewhere, 0, Qt.AlignmentFlag.AlignLeft)
+        layout.addWidget(self.tabs)
         layout.addWidget(self.controls)
 
     def connect_charts(self, charts: RunCharts) -> None:
@@ -100,8 +107,9 @@ class RunHeader(QWidget):
         self.controls.smoothed.connect(charts.set_smoothing)
         self.controls.log_toggled.connect(charts.loss.set_log)
         self.controls.axis_chosen.connect(charts.set_axis)
+        self.plots.clicked.connect(lambda: PlotChooser(charts.rows, self.plots).show())
         self.newest.clicked.connect(charts.group.follow)
-        charts.group.following_changed.connect(lambda following: self.newest.setEnabled(not following))
+        charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
     def show_run(self, run: RunFolder, data: RunData, status: RunStatus, loading: bool) -> None:
         if run is not self._run:
@@ -110,6 +118,7 @@ class RunHeader(QWidget):
         title = _title(job, data) if job is not None else run.run_id
         if title != self._title.text():
             self._title.setText(title)
+            self._title.setToolTip(title)
         text = "Reading the run's log …" if loading and data.finished is None and not data.last_n else status.text
         self._word = status.word
         self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())

@@ -8,33 +8,28 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from gui.actions import Action
 from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
+from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
 from gui.run.exporter import Exporter
 from gui.run.header import CURVES, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
-from gui.run.result_card import ResultCard
 from gui.run.strategy.view import StrategyView
 from gui.run.use.view import UseView
 from gui.run.verdict_card import VerdictCard
 from gui.sources.run_session import RunSession
+from gui.sources.settings import Settings
 from gui.style import theme
+from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
-
-EMPTY = (
-    "No run to show yet.\n\n"
-    "Choose a dataset folder, a model and devices, then press Train:\n"
-    "the curves appear here. Past runs are under Runs."
-)
-
 
 _PREPARE_MS = 400
 
@@ -54,16 +49,17 @@ class RunPage(QWidget):
     verdict_wanted = Signal(object, object)
     message = Signal(str, str)
 
-    def __init__(self, store: RunSession, parent: QWidget | None = None) -> None:
+    def __init__(self, store: RunSession, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.store = store
+        self._settings = settings or Settings()
         self.charts: RunCharts | None = None
         self.header = RunHeader()
         self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         self.log = LogView()
-        self.result = ResultCard()
+        self.result = self.header.result
         self.result.export_wanted.connect(self._ask_where_to)
         self.verdict = VerdictCard()
         self.verdict.wanted.connect(lambda verdict: self.verdict_wanted.emit(store.run, verdict))
@@ -86,13 +82,12 @@ class RunPage(QWidget):
         self._gpu_titles: dict[str, str] = {}
         self._result_shown = False
         self._executions = 0
-        self._empty = QLabel(EMPTY)
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
-        self._empty.setObjectName("muted")
+        self.welcome = WelcomePage()
+        self.large = LargePlot()
+        self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._stack = QStackedWidget()
-        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.welcome)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
@@ -107,11 +102,12 @@ class RunPage(QWidget):
             self._opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """What this machine's GPUs are called."""
+        """What this machine has, and what its GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus(self._gpu_titles)
         self.model.set_gpus(self._gpu_titles)
         self.use.set_gpus(self._gpu_titles)
+        self.welcome.set_machine(snapshot)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -161,7 +157,7 @@ class RunPage(QWidget):
             store.remind()
         if not status.active and not store.loading and not self._result_shown:
             self._result_shown = True
-            self.result.show_result(store.run, store.data, status)
+            self.result.show_result(store.run, store.data)
             self.result.show()
         elif status.active and self._result_shown:
             self._result_shown = False
@@ -198,7 +194,9 @@ class RunPage(QWidget):
     def _built(self) -> RunCharts:
         if self.charts is not None:
             return self.charts
-        self.charts = charts = RunCharts()
+        self.charts = charts = RunCharts(self._settings)
+        charts.rows.enlarge_wanted.connect(self._enlarge)
+        self.large.closed.connect(self._show_all_plots)
         self.header.connect_charts(charts)
         splitter = self._splitter
         splitter.setChildrenCollapsible(False)
@@ -214,22 +212,33 @@ class RunPage(QWidget):
         curves = QWidget()
         column = QVBoxLayout(curves)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(8)
+        column.setSpacing(4)
         column.addWidget(self.verdict)
-        column.addWidget(self.result)
         column.addWidget(self.time)
         column.addWidget(scroll, 1)
-        for view in (curves, self.classes, self.predictions, self.model, self.use):
+        for page in (curves, self.large):
+            self._curves.addWidget(page)
+        for view in (self._curves, self.classes, self.predictions, self.model, self.use):
             self.views.addWidget(view)
         self.views.setCurrentIndex(self.header.tabs.currentIndex())
         inside = QWidget()
         layout = QVBoxLayout(inside)
-        layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
+        layout.setContentsMargins(14, 8, 14, 8)
+        layout.setSpacing(6)
         layout.addWidget(self.header)
         layout.addWidget(self.views, 1)
         self._stack.addWidget(inside)
         return charts
+
+    def _enlarge(self, name: str) -> None:
+        if self.charts is not None and self._curves.currentWidget() is not self.large:
+            self._curves.setCurrentWidget(self.large)
+            self.large.show_plot(self.charts.rows.lend(name))
+
+    def _show_all_plots(self) -> None:
+        if self.charts is not None:
+            self._curves.setCurrentIndex(0)
+            self.charts.rows.take_back()
 
     def _recolor(self) -> None:
         self.header.recolor()

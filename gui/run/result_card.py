@@ -1,4 +1,4 @@
-"""A finished run's result: its best metric, its checkpoints, and the code that loads them."""
+"""A finished run's result: its best metric, its checkpoints, and the code that loads them, in one line."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QToolButton, QWidget
 
 from engine.contract.events import RunFinished
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
-from engine.system.format import duration, size
+from engine.system.format import duration
+from gui.format import size
 from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
-from gui.sources.run_status import RunStatus, cause_of
+from gui.style import icons
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import reveal
 
 
-class ResultCard(QFrame):
-    """Shown once a run has ended, however it ended.
+class ResultCard(QWidget):
+    """One line, shown once a run has ended, however it ended.
 
     `code` holds the lines of Python that load the best checkpoint, "" where there is none.
 
@@ -30,46 +32,38 @@ class ResultCard(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("card")
         self._folder = ""
-        self._title = QLabel(wordWrap=True)
-        self._title.setObjectName("heading")
-        self._text = QLabel(wordWrap=True)
-        self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.code = ""
-        self._open = QPushButton("Open folder")
-        self._open.setAccessibleDescription("Opens the run's folder in the file manager")
-        self._open.clicked.connect(self._open_folder)
-        self._copy = QPushButton("Copy loading code")
-        self._copy.setAccessibleDescription("Copies the PyTorch code that loads the best checkpoint")
-        self._copy.clicked.connect(self._copy_code)
-        self.export = QPushButton("Export …")
-        self.export.setToolTip(
-            "Saves a zip file for bug reports with the job, logs and machine information, without checkpoints"
+        self._text = ElidedLabel()
+        self._text.setObjectName("muted")
+        self._text.setAccessibleName("Result")
+        self.copy = _button("copy", "Copy loading code", "Copies the PyTorch code that loads the best checkpoint")
+        self.copy.clicked.connect(self._copy_code)
+        self.export = _button(
+            "export",
+            "Export the run",
+            "Saves a zip file for bug reports with the job, logs and machine information, without checkpoints",
         )
         self.export.clicked.connect(self.export_wanted)
-        hide = QToolButton()
-        hide.setObjectName("flat")
-        hide.setText("Hide")
-        hide.setAccessibleName("Hide the result")
-        hide.clicked.connect(self.hide)
-        top = QHBoxLayout()
-        top.addWidget(self._title, 1)
-        for button in (self._copy, self.export, self._open, hide):
-            top.addWidget(button)
-        layout = QVBoxLayout(self)
-        layout.addLayout(top)
-        layout.addWidget(self._text)
+        self.open = _button("folder", "Open folder", "Opens the run's folder in the file manager")
+        self.open.clicked.connect(self._open_folder)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addWidget(self._text, 1)
+        for button in (self.copy, self.export, self.open):
+            layout.addWidget(button)
 
-    def show_result(self, run: RunFolder, data: RunData, status: RunStatus) -> None:
-        """Fills the card from a run that has ended."""
+    def show_result(self, run: RunFolder, data: RunData) -> None:
+        """Fills the line from a run that has ended."""
         self._folder = str(run.path)
-        finished = data.finished
-        self._title.setText(_title(data, status))
-        self._text.setText("\n".join(_facts(run, data, finished)))
+        facts = _facts(run, data, data.finished)
+        self._text.setText(" · ".join(facts))
+        self._text.setToolTip("\n".join(facts))
+        self._text.setAccessibleDescription(self._text.text())
         self.code = _code(run, data)
-        self._copy.setVisible(bool(self.code))
-        self._copy.setToolTip(self.code)
+        self.copy.setVisible(bool(self.code))
+        self.copy.setToolTip(f"Copy loading code:\n{self.code}")
 
     def _open_folder(self) -> None:
         reveal(Path(self._folder))
@@ -85,21 +79,22 @@ def _code(run: RunFolder, data: RunData) -> str:
     return loading_code(data.started.job, data.plan, str(run.path / saved.path), saved.kind)
 
 
-def _title(data: RunData, status: RunStatus) -> str:
-    if status.word in ("Failed", "Unsaved"):
-        return f"{status.word}: {cause_of(data)}"
-    word = status.word
-    title: str = word
-    if data.finished is not None and data.finished.seconds:
-        title += f" {'in' if word == 'Completed' else 'after'} {duration(data.seconds(data.finished))}"
-    return title
+def _button(icon: str, name: str, tip: str) -> QToolButton:
+    button = QToolButton()
+    button.setObjectName("flat")
+    button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+    button.setIcon(icons.icon(icon, "text"))
+    button.setAccessibleName(name)
+    button.setAccessibleDescription(tip)
+    button.setToolTip(f"{name}: {tip[0].lower()}{tip[1:]}")
+    return button
 
 
 def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[str]:
-    facts = []
+    facts = [f"Took {duration(data.seconds(finished))}"] if finished is not None and finished.seconds else []
     if finished is not None and finished.best:
         where = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
-        facts.append(f"Best: {measures_words(finished.best, data)}{where}")
+        facts.append(f"best {measures_words(finished.best, data)}{where}")
     if data.checkpoints:
         files = [f"{Path(saved.path).name} ({size(saved.bytes)})" for _, saved in sorted(data.checkpoints.items())]
         facts.append(f"{' and '.join(files)} in {run.checkpoints}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QWidget
 
 from engine.contract.events import Verdict
 from engine.contract.job import FIELDS
 from gui.sources.run_data import RunData
 from gui.titles import changes_words
+from gui.widgets.elided_label import ElidedLabel
 
 
 class VerdictCard(QFrame):
@@ -23,13 +24,13 @@ class VerdictCard(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._verdict: Verdict | None = None
-        self.sentence = QLabel(wordWrap=True)
+        self.sentence = ElidedLabel()
         self.sentence.setObjectName("heading")
         self.sentence.setAccessibleName("What the run could do better")
         self.use = QPushButton("Use these settings")
         self.use.clicked.connect(lambda: self.wanted.emit(self._verdict))
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(10, 6, 8, 6)
+        layout.setContentsMargins(8, 2, 2, 2)
         layout.setSpacing(8)
         layout.addWidget(self.sentence, 1)
         layout.addWidget(self.use)
@@ -46,6 +47,7 @@ class VerdictCard(QFrame):
             return
         self.sentence.setText(verdict.sentence)
         self.sentence.setAccessibleDescription(verdict.sentence)
+        self.sentence.setToolTip(verdict.sentence)
         self.use.setVisible(bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys())
         further = verdict.code == "falling"
         self.use.setText("Train further" if further else "Use these settings")

@@ -8,12 +8,12 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.actions import HERE, Action
+from gui.actions import HERE, WITHIN, Action
 from gui.runs.deleting import GOING_ON
 
 _CHANGE = "Resume with c&hanges …"
 _FURTHER = "&Train further …"
-_CHANGE_TIP = "Opens the run's job in the form first (Ctrl+Shift+R)"
+_CHANGE_TIP = "Opens the run's job in the form first"
 _PAUSE = "Saves and ends after the current step and frees the devices; Resume continues from there"
 _FORK = "Opens a new run in the form that starts from this run's last checkpoint"
 
@@ -24,8 +24,8 @@ class RunActions(QObject):
 
     tag_wanted = Signal(str, bool)
 
-    def __init__(self, widget: QWidget) -> None:
-        """The keys act while `widget` has the focus."""
+    def __init__(self, widget: QWidget, page: QWidget) -> None:
+        """The keys act while `widget` has the focus; that which undoes, anywhere on `page`."""
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
@@ -35,13 +35,18 @@ class RunActions(QObject):
         self.change = self._make("change_run", _CHANGE, "Opens the run's job in the form first", "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", "For&k …", _FORK, "Ctrl+Shift+K")
-        self.compare = self._make("compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+K")
+        self.compare = self._make(
+            "compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+Shift+C"
+        )
         star = "Marks the selected runs as favourites"
         self.favourite = self._make("favourite_runs", "&Favourite", star, "Ctrl+D", on=False)
         self.rename = self._make("rename_run", "Re&name", "Renames the run", "F2")
         self.folder = self._make("open_folder", "Open f&older", "Opens the run's folder in the file manager")
         trash = "Asks first, then moves the selected runs to the trash"
         self.delete = self._make("delete_runs", "&Delete …", trash, "Delete")
+        undo = "Puts back the runs deleted last"
+        self.undo = Action(page, "undo_delete", "&Undo delete", undo, "Ctrl+Z", context=WITHIN)
+        self.undo.allow("Nothing has been deleted")
         self.choose([])
 
     def choose(self, runs: Sequence[RunSummary]) -> None:
@@ -82,7 +87,7 @@ class RunActions(QObject):
             tags.addSeparator()
         tags.addAction("&New tag …", self._ask_for_tag)
         menu.addSeparator()
-        menu.addAction(self.delete)
+        menu.addActions([self.delete, self.undo])
         return menu
 
     def _ask_for_tag(self) -> None:

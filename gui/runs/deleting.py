@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.holding import Holding, holding
-from engine.system.format import counted, size
+from gui.format import counted, size
 from gui.sources.background import Background, in_background
 from gui.sources.trash import CannotTrash, Trashed, put_back, trash_run
 from gui.titles import run_title
@@ -53,7 +53,6 @@ class DeletingBar(QuestionBar):
         """Asks whether to delete `runs`; those that go on are left out, and that is said."""
         if self._working is not None or not runs:
             return
-        self._moved = ()
         self._runs = [run for run in runs if run.state not in GOING_ON]
         if not self._runs:
             stop = (
@@ -67,8 +66,21 @@ class DeletingBar(QuestionBar):
             self._work(lambda: sum(map(holding, folders), Holding()), lambda held: self._looked(held, left_out))
         self.no.setFocus()
 
+    @property
+    def why_no_undo(self) -> str:
+        """What keeps the last deletion from being undone, "" where nothing does."""
+        return "" if self._moved else "Nothing has been deleted"
+
+    def undo(self) -> None:
+        """Puts back what was deleted last, also after the bar has been closed."""
+        if self._working is None and self._moved:
+            moved = self._moved
+            self._runs = []
+            self.say("Putting back …", "info", "", "Close")
+            self._work(lambda: _put_all_back(moved), self._back)
+
     def dismiss(self) -> None:
-        self._runs, self._moved = [], ()
+        self._runs = []
         self.hide()
         self.closed.emit()
 
@@ -99,10 +111,8 @@ class DeletingBar(QuestionBar):
     def _act(self) -> None:
         if self._working is not None:
             return
-        if self._moved:
-            moved = self._moved
-            self.say("Putting back …", "info", "", "Close")
-            self._work(lambda: _put_all_back(moved), self._back)
+        if not self._runs:
+            self.undo()
         else:
             runs = [RunFolder(run.folder) for run in self._runs]
             self.say(f"Moving {_named(self._runs)} to the trash …", "info", "", "Close")
@@ -110,13 +120,13 @@ class DeletingBar(QuestionBar):
         self.no.setFocus()
 
     def _gone(self, outcome: _Outcome) -> None:
-        self._moved, self._runs = outcome.moved, []
+        self._moved, self._runs = outcome.moved or self._moved, []
         parts = list(outcome.problems)
         if outcome.moved:
             location = "the desktop's trash" if outcome.moved[0].desktop else f"{outcome.moved[0].location.parent}"
-            one = "1 run is" if len(outcome.moved) == 1 else f"{counted(len(outcome.moved), 'run')} are"
-            parts.insert(0, f"{one} now in {location}. Emptying it frees the disk space.")
-        self.say(" ".join(parts), "warning" if outcome.problems else "ok", "Put back" if outcome.moved else "", "Close")
+            where = f"in {location}. Emptying it frees the disk space."
+            parts.insert(0, f"Deleted {counted(len(outcome.moved), 'run')}, now {where}")
+        self.say(" ".join(parts), "warning" if outcome.problems else "ok", "Undo" if outcome.moved else "", "Close")
         self.changed.emit()
 
     def _back(self, outcome: _Outcome) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from engine.contract.job import FIELDS, changed_fields
 from engine.runs.folder import RunFolder
 from engine.runs.holding import Holding, holding
-from engine.system.format import size
+from gui.format import size
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, model_title, option_fields, strategy_title
 

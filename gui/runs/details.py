@@ -25,15 +25,16 @@ from PySide6.QtWidgets import (
 from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
-from engine.system.format import counted, duration
+from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import moment
+from gui.format import counted, moment
 from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, run_title
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.flow_layout import FlowLayout
 
 _PAUSE_MS = 700
@@ -90,9 +91,7 @@ class Details(QWidget):
         self.tags.textEdited.connect(self._typed)
         self.tags.editingFinished.connect(self.keep)
         self.notes.textChanged.connect(self._typed)
-        self._hint = QLabel(_NONE, wordWrap=True)
-        self._hint.setObjectName("muted")
-        self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._hint = EmptyState(_NONE)
         self._halves = QSplitter()
         self._halves.setChildrenCollapsible(False)
         self._stack = QStackedWidget()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QAbstractTableModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QIcon
 
 from engine.runs.folder import RunSummary
@@ -17,6 +17,7 @@ from gui.format import moment
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
+from gui.widgets.run_drag import dragged_runs
 from gui.widgets.table_header import RIGHT, header_data
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -66,7 +67,7 @@ COLUMNS: tuple[_Column, ...] = (
     _Column("Started", lambda run: moment(run.started), lambda run: run.started),
     _Column("Tags", lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
-NAME, STATE, STARTED = 0, 1, 7
+NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
 
 
 class RunsModel(QAbstractTableModel):
@@ -140,7 +141,14 @@ class RunsModel(QAbstractTableModel):
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
         flags = super().flags(index)
-        return flags | Qt.ItemFlag.ItemIsEditable if index.isValid() and index.column() == NAME else flags
+        if not index.isValid():
+            return flags
+        flags |= Qt.ItemFlag.ItemIsDragEnabled
+        return flags | Qt.ItemFlag.ItemIsEditable if index.column() == NAME else flags
+
+    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
+        """The runs that are dragged out of the table."""
+        return dragged_runs(self._shown[row] for row in sorted({index.row() for index in indexes}))
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         return header_data(COLUMNS, section, orientation, role)

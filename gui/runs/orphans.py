@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
-from engine.system.format import size
+from gui.format import size
 from gui.sources.background import Background, in_background
 from gui.titles import title_of
 from gui.widgets.banner import Banner

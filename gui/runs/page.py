@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStac
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
-from engine.system.format import counted
 from gui.actions import WITHIN, Action, bind
+from gui.format import counted
 from gui.runs.actions import RunActions
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
@@ -32,15 +32,17 @@ from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.widgets.banner import Banner
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
+from gui.widgets.run_drag import RunDrop
 
 _EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
 _NOTHING_LIKE_THAT = "No runs match.\n\n“Show all” clears the search and the filters."
 
-_WIDE = 1100
+_WIDE = 1350
 """From this width on, in pixels, the details stand beside the list rather than below it."""
 
-_SHARES = [620, 380]
+_SHARES = [690, 310]
 """How the list and the details share the room at first."""
 
 
@@ -50,6 +52,8 @@ class RunsPage(QWidget):
     Signals:
         run_chosen(RunFolder): a run is to be shown.
         compare_wanted(list[str]): the runs of those ids are to be compared.
+        compare_also(list[str]): the runs of those ids are to be added to what is compared.
+        searches_wanted(): the searches over settings are to be shown.
         resume_wanted(RunFolder): that run is to go on as it is.
         prefill_requested(Prefill): the form is to show that job, to resume or fork its run.
         message(str): something that went wrong, in words for the user; when the list has first been read out of sight, that
@@ -58,6 +62,8 @@ class RunsPage(QWidget):
 
     run_chosen = Signal(object)
     compare_wanted = Signal(list)
+    compare_also = Signal(list)
+    searches_wanted = Signal()
     resume_wanted = Signal(object)
     prefill_requested = Signal(object)
     message = Signal(str)
@@ -68,7 +74,8 @@ class RunsPage(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
-        self.acts = RunActions(self.table)
+        self.acts = RunActions(self.table, self)
+        self.searches = Action(self, "searches", "Searches", "Shows the searches over settings, or makes one")
         self.filters = FilterBar()
         self.interrupted = InterruptedRuns()
         self.orphans = Orphans()
@@ -80,10 +87,7 @@ class RunsPage(QWidget):
         self._count.setObjectName("muted")
         self._count.setAccessibleName("Runs shown")
         self.unread = Banner(name="Runs that can't be read")
-        self._empty = QLabel("Looking for runs …")
-        self._empty.setObjectName("muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setWordWrap(True)
+        self._empty = EmptyState("Looking for runs …")
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
         self._summaries = runs or RunList(self)
@@ -132,6 +136,8 @@ class RunsPage(QWidget):
         top.addWidget(heading)
         top.addWidget(self._count)
         top.addStretch(1)
+        self.searches.on_trigger(self.searches_wanted.emit)
+        top.addWidget(bind(QPushButton(), self.searches))
         top.addWidget(self.filters.clear)
         top.addWidget(self.filters.favourites)
         self._stack.addWidget(self._empty)
@@ -143,8 +149,14 @@ class RunsPage(QWidget):
         self._halves.setSizes(_SHARES)
         bottom = QHBoxLayout()
         bottom.setSpacing(8)
-        for action in (self.acts.folder, self.acts.compare, self.acts.delete):
-            bottom.addWidget(bind(QPushButton(), action))
+        compare = RunDrop(bind(QPushButton(), self.acts.compare))
+        compare.setToolTip("Drop runs here to add them to the comparison")
+        compare.dropped.connect(self.compare_also)
+        for widget in (
+            bind(QPushButton(), self.acts.folder), compare, bind(QPushButton(), self.acts.delete),
+            bind(QPushButton(), self.acts.undo, offered=True),
+        ):  # fmt: skip
+            bottom.addWidget(widget)
         bottom.addStretch(1)
         bottom.addWidget(bind(QPushButton(), self.acts.show))
         layout = QVBoxLayout(self)
@@ -183,6 +195,8 @@ class RunsPage(QWidget):
         self.notes_writer.written.connect(self._noted)
         self.notes_writer.failed.connect(self.message)
         self.deleting.changed.connect(self.refresh)
+        self.deleting.changed.connect(lambda: self.acts.undo.allow(self.deleting.why_no_undo))
+        self.acts.undo.on_trigger(self.deleting.undo)
         self.deleting.closed.connect(self.table.setFocus)
         self.acts.tag_wanted.connect(self._tag)
         self.acts.show.on_trigger(lambda: self._show_run(self.table.currentIndex()))
@@ -292,6 +306,10 @@ class RunsPage(QWidget):
             lambda _run: self.refresh(),
             lambda error: self.message.emit(f"Could not pause {run_id}: {error}"),
         )
+
+    def fork(self, run: RunFolder) -> None:
+        """Has a new run put into the form that starts from the last checkpoint of `run`, in the list or not."""
+        in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._not_prefilled)
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:
         self._prefill(run_id, lambda run: to_fork(run, checkpoint))

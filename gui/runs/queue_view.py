@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
 from engine.runs import queue
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue
-from engine.system.format import counted
 from gui.actions import HERE, Action, bind
+from gui.format import counted
 from gui.sources.background import Background, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon
@@ -290,9 +290,9 @@ class QueueView(QWidget):
         row = self.model.row(position.run_id) if position is not None else None
         held = position is not None and position.held
         if held:
-            self.acts["hold"].become("Release", "Lets the run start when its devices are free (H)")
+            self.acts["hold"].become("Release", "Lets the run start when its devices are free")
         else:
-            tip = "Lets others start first until you release the run; it keeps its position (H)"
+            tip = "Lets others start first until you release the run; it keeps its position"
             self.acts["hold"].become("Hold", tip)
         last = len(self.model.positions) - 1
         for wanted, button in self.buttons.items():

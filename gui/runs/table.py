@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from engine.runs.folder import RunSummary
-from gui.runs.model import NAME, STARTED, RunsModel
+from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
 
 _ROWS_MEASURED = 40
 """Rows that decide how wide the columns are at first."""
@@ -18,6 +19,9 @@ _ROWS_MEASURED = 40
 _PADDING = 6
 _WIDEST = 400
 """Pixels that a column takes by itself at most."""
+
+_NARROWEST = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
+"""Pixels that columns of words keep where the table is narrower than its columns: what is cut off ends with an ellipsis."""
 
 
 class RunsTable(QTableView):
@@ -39,6 +43,9 @@ class RunsTable(QTableView):
         self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setAlternatingRowColors(True)
         self.setShowGrid(False)
+        self.setDragEnabled(True)
+        self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
+        self.setDefaultDropAction(Qt.DropAction.CopyAction)
         self.setTabKeyNavigation(False)
         self.setWordWrap(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
@@ -76,15 +83,29 @@ class RunsTable(QTableView):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Makes the columns as wide as the first rows ask for, until the user sets a width."""
+        """Makes the columns as wide as the first rows ask for and the table allows, until the user sets a width."""
         if self._widths_are_the_users or not self._model.rowCount():
             return
+        header, last = self.horizontalHeader(), self._model.columnCount() - 1
+        columns = range(last)
+        # Qt does not count the style sheet's padding of items.
+        asked = [self.sizeHintForColumn(column) + 2 * _PADDING for column in columns]
+        heads = [header.sectionSizeHint(column) for column in columns]
+        widths = [min(max(pair), _WIDEST) for pair in zip(asked, heads, strict=True)]
+        lacking = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
+        spare = [max(0, width - _NARROWEST.get(column, width)) for column, width in enumerate(widths)]
+        share = min(1.0, max(0, lacking) / max(1, sum(spare)))
         self._fitting = True
-        for column in range(self._model.columnCount() - 1):
-            asked = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
-            # Qt does not count the style sheet's padding of items.
-            self.setColumnWidth(column, min(asked + 2 * _PADDING, _WIDEST))
+        for column in columns:
+            self.setColumnWidth(column, widths[column] - ceil(share * spare[column]))
+        header.setStretchLastSection(False)  # by itself it would keep the room that it had in a wider table
+        header.resizeSection(last, header.sectionSizeHint(last))
+        header.setStretchLastSection(True)
         self._fitting = False
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit()
 
     def _section_resized(self, column: int, _before: int, _now: int) -> None:
         if not self._fitting and column < self._model.columnCount() - 1:  # the last one takes what room there is

@@ -9,8 +9,7 @@ from pathlib import Path
 from engine.contract.events import EVENT, CheckpointSaved
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import size
-from gui.format import lately
+from gui.format import lately, size
 
 BEST = "best.pt"
 LAST = "last.pt"

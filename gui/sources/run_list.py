@@ -75,6 +75,18 @@ class RunList(QObject):
         self._timer.start()
         self.refresh()
 
+    def set_interval(self, seconds: float) -> None:
+        """Reads the runs so often from now on."""
+        self._timer.setInterval(round(1000 * seconds))
+
+    def read_elsewhere(self) -> None:
+        """Reads the runs of another folder from now on, since the user has chosen one."""
+        if self._reading is not None:
+            self._reading.finish()
+        self._index = RunIndex()
+        self._known = {}
+        self.refresh()
+
     def refresh(self) -> None:
         """Reads all runs; where that is going on already, once more afterwards."""
         if self._reading is not None:

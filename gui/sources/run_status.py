@@ -7,7 +7,7 @@ from typing import Literal
 
 from engine.contract.events import fetch_left_s
 from engine.runs.folder import State
-from engine.system.format import counted, size
+from gui.format import counted, size
 from gui.sources.run_data import Asked, RunData, attempt_words
 from gui.titles import short_measure
 

@@ -50,16 +50,28 @@ class Settings:
         value = self._kept().get(key)
         return value if isinstance(value, str) else default
 
-    def set(self, key: str, value: QByteArray | bool | str) -> None:
+    def number(self, key: str, default: float) -> float:
+        value = self._kept().get(key)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+    def forget(self, key: str) -> None:
+        """Counts `key` as never set."""
+        if key in (kept := self._kept()):
+            del kept[key]
+            self._write(kept)
+
+    def set(self, key: str, value: QByteArray | bool | float | str) -> None:
         """Keeps `value`, where the home can be written; what other windows have kept meanwhile stays."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
-        kept = self._kept() | {key: plain}
+        self._write(self._kept() | {key: plain})
+
+    def _write(self, kept: dict[str, bool | float | str]) -> None:
         with suppress(OSError):
             paths.make_folder(self._folder)
             paths.put_into_place(self._file, msgspec.json.format(msgspec.json.encode(kept), indent=1))
 
-    def _kept(self) -> dict[str, bool | str]:
+    def _kept(self) -> dict[str, bool | float | str]:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, bool | str])
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, bool | float | str])
         except (OSError, *NOT_DECODED):
             return {}

@@ -84,8 +84,33 @@ notifier = Notifier()
 _order: dict[str, int] = {}
 
 
+@dataclass
+class _Chosen:
+    """What the user has chosen: "light", "dark", or "system" for whatever the desktop has; the size of texts in per cent.
+    `base` is the font at 100 per cent, None before the first `apply`."""
+
+    scheme: str = "system"
+    text_percent: int = 100
+    base: QFont | None = None
+
+
+_chosen = _Chosen()
+
+
+def choose(scheme: str, text_percent: int) -> None:
+    """Draws everything in the colours of `scheme`, "system", "light" or "dark", and with texts of that size, from now on."""
+    if (scheme, text_percent) == (_chosen.scheme, _chosen.text_percent):
+        return
+    _chosen.scheme, _chosen.text_percent = scheme, text_percent
+    app = QApplication.instance()
+    if isinstance(app, QApplication) and _chosen.base is not None:
+        _repaint(app)
+
+
 def is_dark() -> bool:
-    """Whether the desktop asks for a dark scheme. Without an application: no."""
+    """Whether the user, or else the desktop, asks for a dark scheme. Without an application: no."""
+    if _chosen.scheme != "system":
+        return _chosen.scheme == "dark"
     app = QGuiApplication.instance()
     if not isinstance(app, QGuiApplication):
         return False
@@ -156,7 +181,7 @@ def set_kind(label: QLabel, kind: str) -> None:
 def apply(app: QApplication) -> None:
     """Sets style, font, palette and style sheet, and follows the desktop from then on."""
     app.setStyle("Fusion")
-    app.setFont(tabular(app.font()))
+    _chosen.base = _chosen.base or tabular(app.font())
     _paint(app)
     app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
 
@@ -167,6 +192,10 @@ def _repaint(app: QApplication) -> None:
 
 
 def _paint(app: QApplication) -> None:
+    assert _chosen.base is not None
+    font = QFont(_chosen.base)
+    font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
+    app.setFont(font)
     app.setPalette(palette(colors()))
     app.setStyleSheet(style_sheet(colors()))
 
@@ -224,6 +253,9 @@ QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px
 QFrame#card QLabel { background: transparent; }
 QLabel#muted { color: $muted; }
 QLabel#heading { font-weight: 600; }
+QLabel#section { font-weight: 600; color: $accent; border-bottom: 1px solid $border; padding: 10px 0 4px 0; }
+QDialog#palette { background: $panel; border: 1px solid $border; }
+QDialog#palette QListView { border: none; }
 QLabel#error { color: $error; }
 QLabel#warning { color: $warning; }
 QLabel#ok { color: $ok; }
@@ -314,9 +346,15 @@ QTableView, QTreeView, QListView {
 }
 QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
-QMenu { background: $panel; border: 1px solid $border; }
-QMenu::item { padding: 5px 22px; }
+QMenuBar { background: $panel; border-bottom: 1px solid $border; padding: 2px 8px; }
+QMenuBar::item { background: transparent; padding: 4px 10px; border-radius: 4px; }
+QMenuBar::item:selected { background: $raised; }
+QMenu { background: $panel; border: 1px solid $border; padding: 4px 0; }
+QMenu::item { padding: 5px 24px 5px 12px; }
+QMenu::icon { padding-left: 10px; }
 QMenu::item:selected { background: $accent; color: $accent_text; }
+QMenu::item:disabled { color: $muted; }
+QMenu::separator { background: $border; height: 1px; margin: 4px 10px; }
 QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: 10px; margin: 0; }
 QScrollBar::handle { background: $border; border-radius: 4px; min-height: 24px; min-width: 24px; }

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QWheelEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -17,11 +17,13 @@ from PySide6.QtWidgets import (
     QSpinBox,
     QStyle,
     QStyleOptionComboBox,
+    QStyleOptionFrame,
     QToolButton,
     QWidget,
 )
 
 from engine.contract.job import Field
+from gui.style import icons
 from gui.widgets import file_dialogs
 
 SCROLL_BAR_WIDTH = 12
@@ -83,11 +85,28 @@ class _ComboBox(QComboBox):
             event.ignore()
 
 
+class PathLine(QLineEdit):
+    """A line that shows the beginning and the end of a text that is too long for it, but while it is being edited."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        option = QStyleOptionFrame()
+        self.initStyleOption(option)
+        room = self.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, self).adjusted(2, 0, -2, 0)
+        if self.hasFocus() or self.fontMetrics().horizontalAdvance(self.text()) <= room.width():
+            super().paintEvent(event)
+            return
+        painter = QPainter(self)
+        self.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelLineEdit, option, painter, self)
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideMiddle, room.width())
+        painter.setPen(self.palette().color(QPalette.ColorRole.Text))
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter, text)
+
+
 class TextEditor(Editor):
     """A line of text, completed from `known` where there is such."""
 
-    def __init__(self, placeholder: str = "", known: Sequence[str] = ()) -> None:
-        self.line = QLineEdit()
+    def __init__(self, placeholder: str = "", known: Sequence[str] = (), line: QLineEdit | None = None) -> None:
+        self.line = line or QLineEdit()
         self.line.setPlaceholderText(placeholder)
         self.line.setMinimumWidth(56)
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
@@ -128,11 +147,11 @@ class PathEditor(TextEditor):
     """A path, typed or browsed for."""
 
     def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
-        super().__init__(placeholder)
+        super().__init__(placeholder, line=PathLine())
         self._folder = folder
         self._what = what
         self.browse = QToolButton()
-        self.browse.setText("…")
+        self.browse.setIcon(icons.icon("folder" if folder else "file", "muted"))
         self.browse.setAccessibleName(f"Browse for {what}")
         self.browse.setToolTip(f"Browse for {what}")
         self.browse.clicked.connect(self.open_browser)

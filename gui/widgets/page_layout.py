@@ -5,6 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
+from gui.widgets.scroll_panel import scroll_panel
+
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
     """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the room."""
@@ -44,7 +46,7 @@ def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
     row.addWidget(fault, 100)
     row.addStretch(1)
     column.insertLayout(1, row)
-    return page
+    return scroll_panel(page)
 
 
 def _in_the_middle(*widgets: QWidget) -> QWidget:

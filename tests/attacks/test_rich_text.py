@@ -102,8 +102,8 @@ RICH = {
 """Names of Qt and pyqtgraph that draw rich text, or guess whether a text is rich."""
 TITLED = {"setLabel", "setTitle"}
 """pyqtgraph draws what these are given as HTML."""
-ALLOWED = {"gui/widgets/rich_label.py", "gui/help.py"}
-"""The label that escapes its parts, and Help, which draws the pages of `resources/docs` and nothing else."""
+ALLOWED = {"gui/widgets/rich_label.py", "gui/plots/themed.py", "gui/help.py"}
+"""The label and the plot that escape what they are given, and Help, which draws the pages of `resources/docs` and nothing else."""
 
 
 def found(tree: ast.AST, plots: bool) -> Iterator[str]:

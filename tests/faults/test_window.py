@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from engine.contract.job import save_job
+from engine.system import paths
 from tests.conftest import MARK
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make, Whole
@@ -58,6 +59,8 @@ class Window:
         self._process.kill()
         self._process.wait()
         self._reader.join()
+        for socket in paths.runtime_folder().glob("window-*.sock"):
+            socket.unlink()  # of the killed one, which the next start would clear
 
     def close(self) -> int:
         """Closes it in good order; the exit code."""

@@ -20,6 +20,8 @@ from tests.support.nvml_stub import NvmlStub
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Qt's offscreen platform says so of size hints and of raising a window; no screen says it."""
+NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChanged"
+"""Qt says so of an icon in the tray on the offscreen platform, which has none."""
 
 ROOT = Path(__file__).parents[2]
 _SSH = """#!/bin/sh
@@ -66,7 +68,7 @@ class FakeSsh:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/gui" in item.path.as_posix():
-            item.add_marker(pytest.mark.qt_log_ignore(OFFSCREEN_NOISE))
+            item.add_marker(pytest.mark.qt_log_ignore(OFFSCREEN_NOISE, NO_TRAY_NOISE))
 
 
 @pytest.fixture(scope="session")

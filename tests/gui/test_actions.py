@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Action, bind
+from gui.commands.keymap import overlap
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
 from tests.gui.sources.written_runs import a_run
@@ -39,17 +40,6 @@ def test_that_no_two_commands_share_a_key_where_both_could_act(open_window: Call
     assert shared == []
 
 
-def overlap(one: Action, other: Action) -> bool:
-    """Whether the keys of both act with the focus somewhere."""
-    everywhere = Qt.ShortcutContext.WindowShortcut
-    places = one.parent(), other.parent()
-    assert isinstance(places[0], QWidget)
-    assert isinstance(places[1], QWidget)
-    if everywhere in (one.shortcutContext(), other.shortcutContext()):
-        return True
-    return places[0] is places[1] or places[0].isAncestorOf(places[1]) or places[1].isAncestorOf(places[0])
-
-
 def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)
@@ -60,7 +50,7 @@ def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) ->
     action.allow("Nothing is running")
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
-    action.become("Resume", "Goes on (Ctrl+P)", "resume")
+    action.become("Resume", "Goes on", "resume")
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
     action.allow()
     assert button.toolTip() == "Goes on (Ctrl+P)"

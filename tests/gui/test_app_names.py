@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
@@ -12,14 +13,17 @@ from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
     QComboBox,
+    QDialog,
     QLabel,
     QLineEdit,
+    QMenu,
     QTabBar,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
+from gui.actions import Action
 from gui.main_window import MainWindow
 
 FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size", "Learning rate")
@@ -31,7 +35,7 @@ def spoken_name(widget: QWidget) -> str:
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
 
 
-def reachable(window: MainWindow) -> list[QWidget]:
+def reachable(window: QWidget) -> list[QWidget]:
     """All that Tab stops at, shown or not, but for the parts of spin boxes and drop-down lists."""
     return [
         widget
@@ -53,6 +57,46 @@ def test_that_every_control_has_a_name(open_window: Callable[[], MainWindow], qt
         if not spoken_name(widget).strip()
     ]
     assert nameless == []
+
+
+def test_that_every_control_of_the_dialogs_has_a_name_and_tab_reaches_it(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = open_window()
+    acts = window.acts
+    for action in (acts.preferences, acts.shortcuts, acts.about, acts.palette):
+        known = set(window.findChildren(QDialog))
+        action.trigger()
+        dialog = next(each for each in window.findChildren(QDialog) if each not in known)
+        controls = [each for each in reachable(dialog) if each.isVisible() and each.isEnabled()]
+        assert controls
+        assert [type(each).__name__ for each in controls if not spoken_name(each).strip()] == []
+        names = Counter(spoken_name(each) for each in controls)
+        assert [name for name, count in names.items() if count > 1] == []
+        seen = set()
+        for _ in range(2 * len(controls) + 2):
+            seen.add(dialog.focusWidget())
+            dialog.focusNextChild()
+        missed = [spoken_name(each) for each in controls if each not in seen]
+        assert missed == []
+        dialog.close()
+
+
+def test_that_the_menus_hold_every_command_of_the_window_and_say_why_one_is_off(
+    open_window: Callable[[], MainWindow],
+) -> None:
+    window = open_window()
+    held = {action for menu in window.findChildren(QMenu) for action in menu.actions()}
+    own = [action for action in window.acts.all() if action.parent() is window]
+    assert [action.objectName() for action in own if action not in held] == []
+    off = [action for action in held if isinstance(action, Action) and not action.isEnabled()]
+    assert window.acts.stop in off
+    told = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
+    assert told == {}
+    assert [action.objectName() for action in off if not action.disabled_reason] == []
+    menus = [menu for menu in window.menuBar().findChildren(QMenu) if menu.title()]  # not that of what finds no room
+    assert len(menus) >= 9
+    assert [menu.title() for menu in menus if not menu.toolTipsVisible()] == []
 
 
 def test_that_the_fixed_names_are_there_once_each(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
+import pytest
+from PySide6.QtCore import QLocale
+
+from engine.system import format as plain
+from gui import format as window_format
 from gui.format import clock, size_of
 
 NOON = 1_700_000_000.0
@@ -18,3 +24,29 @@ def test_that_what_is_used_and_what_there_is_have_one_unit() -> None:
 def test_that_a_time_of_another_day_has_its_date() -> None:
     assert len(clock(NOON, NOON)) == len("14:02:31")
     assert clock(NOON, NOON + 86_400) == time.strftime("%d %b ", time.localtime(NOON)) + clock(NOON, NOON)
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
+    yield
+    window_format.use_locale(QLocale.c())
+
+
+def test_that_numbers_and_dates_are_the_desktops_and_words_stay_english(german: None) -> None:
+    assert size_of(41 << 30, 141 << 30) == "41,0 of 141,0 GiB"
+    assert window_format.counted(3000, "run") == "3.000 runs"
+    assert window_format.throughput(1.2e12) == "1.200,00 GB/s"
+    assert window_format.moment(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
+    # What files and terminals are written with stays as it is.
+    assert plain.counted(3000, "run") == "3,000 runs"
+    assert plain.size(44 << 30) == "44.0 GiB"
+
+
+def test_that_sizes_are_decimal_where_that_is_chosen() -> None:
+    window_format.use_decimal_units(True)
+    try:
+        assert [window_format.size(count) for count in (812, 47_100_000, 2e12)] == ["812 B", "47.1 MB", "2.0 TB"]
+        assert size_of(41e9, 141e9) == "41.0 of 141.0 GB"
+    finally:
+        window_format.use_decimal_units(False)

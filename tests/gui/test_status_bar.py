@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.actions import Actions
+from engine.runs.folder import create_run
+from gui.actions import RUNS, TRAIN, Actions
 from gui.sources.run_status import RunStatus, StatusWord
 from gui.status_bar import StatusBar
+from tests.gui.sources.written_runs import job
 
 HALF = {"fraction": 0.5, "images_per_second": 1840.0, "seconds_left": 192.0}
 
@@ -85,3 +88,30 @@ def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Action
         bar.pause.click()
     with qtbot.assertNotEmitted(actions.stop.triggered):
         bar.stop.click()
+
+
+def test_that_a_click_or_enter_leads_to_the_run_and_others_that_go_on_are_named(bar: StatusBar, qtbot: QtBot) -> None:
+    assert not bar.run.isVisible()
+    bar.show_run(RunStatus(word="Running", text="Running", **HALF), "a night's work " * 5)
+    assert "…" in bar.run.text()
+    assert bar.run.accessibleName() == "a night's work " * 5
+    for press in (
+        lambda: qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton),
+        lambda: qtbot.keyClick(bar.run, Qt.Key.Key_Return),
+    ):
+        with qtbot.waitSignal(bar.page_wanted) as wanted:
+            press()
+        assert wanted.args == [TRAIN]
+    runs = [create_run(job(name=name)).summary() for name in ("one", "two")]
+    bar.show_others(runs[:1])
+    assert bar.others.text() == "one · starting"
+    with qtbot.waitSignal(bar.other_wanted) as wanted:
+        bar.others.click()
+    assert wanted.args == runs[:1]
+    bar.show_others(runs)
+    assert bar.others.text() == "2 more going on"
+    with qtbot.waitSignal(bar.page_wanted) as wanted:
+        bar.others.click()
+    assert wanted.args == [RUNS]
+    bar.show_idle("Idle · ready to train")
+    assert not bar.run.isVisible()

@@ -31,12 +31,12 @@ def test_that_a_host_that_is_removed_leaves_neither_curves_nor_alerts(workspace:
     workspace.hosts.snapshot.emit("box", snapshot(gpu(1)))
     own, others = UUIDS[0], f"box/{UUIDS[1]}"
     assert {own, others} <= set(workspace.alerts.devices)
-    assert {own, others} <= set(workspace._history.devices)
+    assert {own, others} <= set(workspace.history.devices)
     workspace.hosts.removed.emit("box")
     assert others not in workspace.alerts.devices
-    assert others not in workspace._history.devices
+    assert others not in workspace.history.devices
     assert own in workspace.alerts.devices
-    assert own in workspace._history.devices
+    assert own in workspace.history.devices
 
 
 def test_that_another_hosts_gpus_are_watched_and_not_offered_for_training(workspace: Workspace) -> None:
@@ -44,4 +44,4 @@ def test_that_another_hosts_gpus_are_watched_and_not_offered_for_training(worksp
     workspace.hosts.trouble.emit("box", "The connection was refused.")
     assert workspace.devices.selection() == ("cpu",)
     assert not any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
-    assert f"box/{UUIDS[1]}" in workspace._history.devices
+    assert f"box/{UUIDS[1]}" in workspace.history.devices

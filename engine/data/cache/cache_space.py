@@ -16,15 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from engine.system import paths
+from engine.system import cache_limit, paths
+from engine.system.cache_limit import GIB, images_folder, limit_file
 
 if sys.platform != "win32":
     import fcntl
-
-LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
-GIB = 1 << 30
-DEFAULT_LIMIT_BYTES = 64 * GIB
-"""Half of ImageNet at 256 px and three channels; on a small disk, a tenth of it."""
 
 INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
@@ -53,7 +49,7 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 def root() -> Path:
     """Where the sets are."""
-    return paths.cache_folder() / "pictures"
+    return images_folder()
 
 
 @contextmanager
@@ -114,23 +110,17 @@ def remove(folder: Path) -> bool:
 
 
 def limit_bytes() -> int:
-    """How much all sets together may hold: LIMIT_VARIABLE, or what `set_limit` left, or the default."""
-    text = os.environ.get(LIMIT_VARIABLE)
-    if text is not None:
-        try:
-            return int(float(text) * GIB)
-        except (ValueError, OverflowError):
-            raise CacheRefused(f"{LIMIT_VARIABLE} is “{text}”, not a number of GiB") from None
+    """How much all sets together may hold. Raises CacheRefused where LIMIT_VARIABLE is no number."""
     try:
-        return int(_limit_file().read_text())
-    except (OSError, ValueError):
-        return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(_there(root())).total // 10)
+        return cache_limit.limit_bytes()
+    except ValueError as error:
+        raise CacheRefused(str(error)) from None
 
 
 def set_limit(limit: int) -> None:
     """Keeps `limit` bytes as the limit, and makes room down to it where sets are not in use."""
     with locked():
-        _limit_file().write_text(f"{limit}\n")
+        limit_file().write_text(f"{limit}\n")
         make_room(0)
 
 
@@ -194,15 +184,6 @@ def _unused(folder: Path) -> Iterator[bool]:
         yield unused
     finally:
         os.close(index)
-
-
-def _limit_file() -> Path:
-    return root() / "limit"
-
-
-def _there(folder: Path) -> Path:
-    """The nearest folder above that exists."""
-    return next(existing for existing in (folder, *folder.parents) if existing.exists())
 
 
 def shown_bytes(count: int) -> str:

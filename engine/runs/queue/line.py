@@ -7,12 +7,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.devices import Snapshot, host_of, is_gpu
 from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, process_start
 from engine.runs.queue.others import Others, others_on
 from engine.runs.queue.tickets import Busy, CannotQueue, Table, Ticket, new_name, queue_folder, table, write_ticket
+from engine.runs.trials import trial_of
 from engine.system.file_locks import give_back, is_at
 
 UNSEEN_S = 10.0
@@ -35,6 +36,7 @@ class Line:
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.turn = False
         self.warning = ""
+        trial = trial_of(run)
         self._ticket = Ticket(
             run_id=run.run_id,
             folder=str(run.path.absolute()),
@@ -42,10 +44,11 @@ class Line:
             start_time=process_start(os.getpid()),
             devices=tuple(dict.fromkeys(job.devices)),
             since=time.time(),
+            search=trial.search if trial is not None else "",
         )
         self._name = new_name()
         self._at_once = job.start == "at_once"
-        self._looks_out = job.wait_for_others and any(map(is_gpu, job.devices))
+        self._looks_out = job.wait_for_others and any(is_gpu(device) and not host_of(device) for device in job.devices)
         self._descriptor: int | None = None
         self._path = Path()
         self._closed = False

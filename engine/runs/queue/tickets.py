@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.contract.devices import CPU
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.file_locks import NOT_OFFERED, locked, open_file, take
@@ -47,7 +48,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the epoch).
 
     `position` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids of the
-    runs that it waits for. While it is `held` the others go before it, and it keeps its place.
+    runs that it waits for. While it is `held` the others go before it, and it keeps its place. Runs of one `search` are on the CPU
+    together: as many as it was told to train at once.
     """
 
     run_id: str
@@ -56,6 +58,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_time: float
     devices: tuple[str, ...]
     since: float
+    search: str = ""
     position: int | None = None
     held: bool = False
     behind: tuple[str, ...] = ()
@@ -97,9 +100,8 @@ class Table:
         """The runs that a waiting one waits for: those that have one of its devices, and those before it that "
         "want one."""
         before = [other for other in self.order[: self.order.index(name)] if other not in self.held]
-        wanted = set(self.tickets[name].devices)
         found = (self.tickets[other] for other in (*self.running(), *before))
-        return tuple(dict.fromkeys(ticket.run_id for ticket in found if wanted.intersection(ticket.devices)))
+        return tuple(dict.fromkeys(ticket.run_id for ticket in found if _collide(ticket, self.tickets[name])))
 
     def shown(self, name: str) -> Ticket:
         """A waiting run's ticket as it stands in line."""
@@ -207,6 +209,12 @@ def _set_held(run_id: str, *, held: bool) -> bool:
         (line.held.add if held else line.held.discard)(name)
         line.save()
     return True
+
+
+def _collide(one: Ticket, other: Ticket) -> bool:
+    """Whether two runs can't train at the same time."""
+    both = set(one.devices) & set(other.devices)
+    return bool(both - {CPU} if one.search and one.search == other.search else both)
 
 
 def _names(folder: Path) -> list[str]:

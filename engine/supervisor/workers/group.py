@@ -6,6 +6,7 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import psutil
@@ -16,7 +17,7 @@ from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
 from engine.supervisor.workers import failures
 from engine.supervisor.workers.shutdown import FAILED_S, STOP_S, Shutdown
 from engine.supervisor.workers.watchdog import HangWatch, Limits
-from engine.supervisor.workers.worker_process import WorkerProcess
+from engine.supervisor.workers.worker_process import Worker, WorkerProcess
 
 SETTLE_S = 0.5
 """After a failure that may be the consequence of another, how long to wait for that one before naming the cause."""
@@ -30,18 +31,27 @@ _NOTHING_TO_SAVE = ("fault", "out_of_memory")
 class Group:
     """Starts the workers of a run once, hands on to `tell` what they say, and ends all of them when one fails.
 
-    `failure` is what the group failed of, None as long as it has not; it is told of once.
+    `failure` is what the group failed of, None as long as it has not; it is told of once. Where all failures may follow
+    from another, that is waited for `following_s`, and for as long as it is `in_doubt`.
     """
 
     def __init__(
-        self, tell: Callable[[AnyEvent], object], selector: selectors.BaseSelector, world_size: int, limits: Limits
+        self,
+        tell: Callable[[AnyEvent], object],
+        selector: selectors.BaseSelector,
+        world_size: int,
+        limits: Limits,
+        *,
+        following_s: float = SETTLE_S,
+        in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.workers: list[WorkerProcess] = []
+        self.workers: list[Worker] = []
         self.failure: Failed | None = None
         self._tell = tell
         self._selector = selector
         self._world_size = world_size
         self._limits = limits
+        self._following_s, self._in_doubt = following_s, in_doubt
         self._hangs: HangWatch | None = None
         self._ending: Shutdown | None = None
         self._failures: list[tuple[float, failures.Failure]] = []
@@ -50,11 +60,21 @@ class Group:
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
         """Starts a worker for each of `specs`, which runs `function` (see `WorkerProcess`)."""
         for spec in specs:
-            worker = WorkerProcess(spec, function, fork=fork)
-            self.workers.append(worker)
-            assert worker.channel is not None
-            self._selector.register(worker.channel, selectors.EVENT_READ, lambda _, w=worker: self._hear(w))
-        self._hangs = HangWatch(len(specs), time.monotonic(), self._limits, self._stopped)
+            self._add(WorkerProcess(spec, function, fork=fork))
+        self._watch_for_hangs()
+
+    def take_in(self, workers: Sequence[Worker]) -> None:
+        """Takes workers that have been started elsewhere, by rank."""
+        for worker in workers:
+            self._add(worker)
+        self._watch_for_hangs()
+
+    def _add(self, worker: Worker) -> None:
+        self.workers.append(worker)
+        worker.listen(self._selector, partial(self._hear, worker))
+
+    def _watch_for_hangs(self) -> None:
+        self._hangs = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped)
 
     # How it stands
 
@@ -145,17 +165,23 @@ class Group:
                 continue
             while worker.channel is not None:  # what it said before it died
                 self._hear(worker)
-            if worker.done is None or worker.exit_code != 0:
+            if (worker.done is None or worker.exit_code != 0) and not worker.because_of_another:
                 self._died(worker)
         self._judge()
         if self._failures and self.failure is None:
             certain = any(failure.weight == failures.CERTAIN for _, failure in self._failures)
-            settled = time.monotonic() - self._failures[0][0] > SETTLE_S
-            if certain or settled or all(worker.exit_code is not None for worker in self.workers):
+            if certain or self._settled() or all(worker.exit_code is not None for worker in self.workers):
                 self._name_the_cause()
         self._end_those_who_linger()
         if self._ending is not None:
             self._ending.step()
+
+    def _settled(self) -> bool:
+        """Whether no failure is awaited any more that may have been the cause of those that are known."""
+        seconds = time.monotonic() - self._failures[0][0]
+        if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
+            return seconds > SETTLE_S
+        return seconds > self._following_s and not self._in_doubt()
 
     def _judge(self) -> None:
         if self._hangs is None or self._failures:
@@ -169,12 +195,14 @@ class Group:
     def _stopped(self, rank: int) -> int | None:
         """The pid of a worker that a signal has stopped, None of one that was not; a debugger's does not count."""
         pid = self.workers[rank].pid
+        if not pid:
+            return None
         with suppress(psutil.Error):
             if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
                 return pid
         return None
 
-    def _died(self, worker: WorkerProcess) -> None:
+    def _died(self, worker: Worker) -> None:
         known = {failure.event.rank for _, failure in self._failures}
         if worker.rank not in known and worker.rank not in self.forced and self.failure is None:
             assert worker.exit_code is not None
@@ -206,9 +234,7 @@ class Group:
 
     # What they say
 
-    def _hear(self, worker: WorkerProcess) -> None:
-        channel = worker.channel
-        assert channel is not None
+    def _hear(self, worker: Worker) -> None:
         try:
             messages = worker.receive()
         except (FrameError, msgspec.DecodeError) as error:
@@ -220,12 +246,11 @@ class Group:
         if messages:
             self._hangs.heard(worker.rank, time.monotonic())
         if worker.channel is None:
-            self._selector.unregister(channel)
             self._hangs.left(worker.rank)
         for message in messages:
             self._take(worker, message)
 
-    def _take(self, worker: WorkerProcess, message: AnyEvent | Heartbeat | WorkerDone) -> None:
+    def _take(self, worker: Worker, message: AnyEvent | Heartbeat | WorkerDone) -> None:
         match message:
             case Heartbeat():
                 assert self._hangs is not None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from engine.contract.protocol import Pause, Stop
-from engine.supervisor.workers.worker_process import WorkerProcess
+from engine.supervisor.workers.worker_process import Worker
 
 STOP_S = 120.0
 """After the user's stop: finishing the current step and saving the last state may take this long."""
@@ -22,7 +22,7 @@ class Shutdown:
     written is then cut short, which leaves the one before it.
     """
 
-    def __init__(self, workers: Sequence[WorkerProcess], polite_s: float, message: Stop | Pause | None) -> None:
+    def __init__(self, workers: Sequence[Worker], polite_s: float, message: Stop | Pause | None) -> None:
         self._workers = workers
         self._stage = 0 if message is not None else 1
         self.began = time.monotonic()

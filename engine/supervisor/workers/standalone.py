@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import selectors
+import time
 from collections.abc import Callable, Sequence
 
 from engine.contract.events import AnyEvent, Failed
@@ -14,11 +16,15 @@ from engine.supervisor.workers.worker_process import can_fork
 _TICK_S = 0.05
 
 
-def run_workers(specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyEvent], object]) -> Failed | None:
+def run_workers(
+    specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
+) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) for each of `specs`, to the end; why they failed, if they did.
 
-    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once.
+    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once. Raises TimeoutError where
+    they take longer than `seconds`.
     """
+    deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         group = Group(emit, selector, len(specs), LIMITS)
         try:
@@ -27,6 +33,8 @@ def run_workers(specs: Sequence[WorkerSpec], function: str, emit: Callable[[AnyE
                 for key, mask in selector.select(_TICK_S):
                     key.data(mask)
                 group.watch()
+                if time.monotonic() > deadline:
+                    raise TimeoutError
         finally:
             group.kill()
             for worker in group.workers:

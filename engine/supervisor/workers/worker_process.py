@@ -6,6 +6,7 @@ import base64
 import faulthandler
 import importlib
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -13,7 +14,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -38,8 +41,33 @@ _CHUNK = 1 << 18
 FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
+class Worker(Protocol):
+    """A worker as its group sees it, wherever it runs. `pid` is 0 for one of another machine; `channel` is None once there is
+    nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything."""
+
+    rank: int
+    pid: int
+    log: Path
+    exit_code: int | None
+    done: WorkerDone | None
+    because_of_another: bool
+
+    @property
+    def channel(self) -> object | None: ...
+    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
+        """Has `hear` called whenever there is something to `receive`."""
+
+    def poll(self) -> int | None: ...
+    def receive(self) -> list[FromWorker]: ...
+    def send(self, message: Command) -> None: ...
+    def kill(self, *, hard: bool) -> None: ...
+    def close(self) -> None: ...
+
+
 class WorkerProcess:
     """A running worker. `channel` is this end of its socket pair, non-blocking, None once it has closed."""
+
+    because_of_another = False
 
     def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool) -> None:
         self.rank = spec.rank
@@ -57,6 +85,13 @@ class WorkerProcess:
                 self.pid = self._popen.pid
         ours.setblocking(False)
         self.channel: socket.socket | None = ours
+        self._selector: selectors.BaseSelector | None = None
+
+    def listen(self, selector: selectors.BaseSelector, hear: Callable[[], None]) -> None:
+        """Has `hear` called by `selector` whenever there is something to `receive`."""
+        assert self.channel is not None
+        self._selector = selector
+        selector.register(self.channel, selectors.EVENT_READ, lambda _mask: hear())
 
     def poll(self) -> int | None:
         """The exit code once the process has ended (minus the signal's number if by one), else None."""
@@ -81,8 +116,7 @@ class WorkerProcess:
         except OSError:
             data = b""
         if not data:
-            self.channel.close()
-            self.channel = None
+            self.close()
             return []
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
@@ -109,6 +143,8 @@ class WorkerProcess:
 
     def close(self) -> None:
         if self.channel is not None:
+            if self._selector is not None:
+                self._selector.unregister(self.channel)
             self.channel.close()
             self.channel = None
 
@@ -145,7 +181,7 @@ def can_fork() -> bool:
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:
     """What a worker's environment must say before torch touches a device."""
-    gpus = [device for device in spec.devices if is_gpu(device)]
+    gpus = [device for device in spec.own_devices if is_gpu(device)]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
         "OMP_NUM_THREADS": str(spec.threads),

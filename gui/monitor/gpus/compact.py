@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID
-from gui.format import size_of
+from gui.format import measured, size_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices.gpu_states import joined
 from gui.style import fills, theme
@@ -55,7 +55,7 @@ def _told(quantity: str) -> Callable[[Gpu], str]:
 
     def text(gpu: Gpu) -> str:
         value = kind.read(gpu)
-        return "" if value is None else kind.write(value)
+        return "" if value is None else measured(kind, value)
 
     return text
 

@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushBut
 
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.xid_words import xid_words
-from engine.system.format import size
-from gui.format import clock, percent, size_of, throughput
+from gui.format import clock, percent, size, size_of, throughput
 from gui.monitor.gpus.energy import EnergyMarks
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot

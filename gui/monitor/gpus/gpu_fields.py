@@ -9,8 +9,7 @@ import numpy as np
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
-from engine.system.format import size
-from gui.format import clock, energy, number
+from gui.format import clock, energy, measured, number, size
 from gui.monitor.gpus.energy import Used
 from gui.monitor.gpus.value_grid import LabelledValue
 from gui.monitor.gpus.watched_gpu import WatchedGpu
@@ -232,7 +231,7 @@ def _identity(each: WatchedGpu) -> Told:
 
 def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
     value = read(quantity)
-    return None if value is None else _figure(label, quantity, BY_ID[quantity].write(value), key=key)
+    return None if value is None else _figure(label, quantity, measured(BY_ID[quantity], value), key=key)
 
 
 def _of_highest(
@@ -243,9 +242,9 @@ def _of_highest(
     if value is None:
         return None
     highest = kind.highest(gpu)
-    text = kind.write(value)
+    text = measured(kind, value)
     if highest:
-        text = f"{text.removesuffix(f' {kind.unit}')} of {kind.write(highest)}"
+        text = f"{text.rpartition(' ')[0] or text} of {measured(kind, highest)}"
     return _figure(label, quantity, text, key=key, more=more)
 
 
@@ -256,7 +255,7 @@ def _temperature(
     if value is None:
         return None
     too_hot = highest is not None and value >= highest
-    return _figure(label, quantity, BY_ID[quantity].write(value), key=key, more=more, alarming=too_hot)
+    return _figure(label, quantity, measured(BY_ID[quantity], value), key=key, more=more, alarming=too_hot)
 
 
 def _figure(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QStackedWidget, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.monitor.gpus.compact import CompactView
 from gui.monitor.gpus.detail import GpuDetail
@@ -14,6 +14,7 @@ from gui.monitor.gpus.tiles import TilesView
 from gui.monitor.gpus.watched_gpu import LoadOrder, WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.history import DeviceHistory
+from gui.widgets.empty_state import EmptyState
 
 
 class GpusView(QStackedWidget):
@@ -31,9 +32,7 @@ class GpusView(QStackedWidget):
         self._looked_at: tuple[QWidget | None, bool] = (None, False)
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyMarks()
-        self.empty = QLabel(wordWrap=True)
-        self.empty.setObjectName("muted")
-        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty = EmptyState()
         self.tiles = TilesView(group, self.energy)
         self.lines = CompactView()
         self.detail = GpuDetail(group, self.energy)

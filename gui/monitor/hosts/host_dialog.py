@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
-from engine.system.format import counted
+from gui.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
 from gui.widgets.scroll_panel import scroll_panel

@@ -11,7 +11,8 @@ from typing import Any
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
-from engine.system.format import NOT_KNOWN, duration, size
+from engine.system.format import NOT_KNOWN, duration
+from gui.format import size
 from gui.monitor.processes.lines import Key, Line
 from gui.style import theme
 from gui.style.icons import icon

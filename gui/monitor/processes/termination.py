@@ -11,7 +11,8 @@ import psutil
 from PySide6.QtCore import QElapsedTimer, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from engine.system.format import duration, size
+from engine.system.format import duration
+from gui.format import size
 from gui.monitor.processes.lines import Line
 from gui.titles import gpu_names
 from gui.widgets.banner import Severity

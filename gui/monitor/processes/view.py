@@ -47,6 +47,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.empty_state import EmptyState
 
 ASKING_S = 5.0
 """Processes are asked for once they are in sight; until then a GPU that tells none says nothing of who is there."""
@@ -104,9 +105,7 @@ class ProcessesView(QWidget):
             "end": Action(self.tree, "end_process", "&End process …", "", "Delete", context=WITHIN),
         }
         self.copy, self.end = (bind(QPushButton(), self.acts[name]) for name in ("copy", "end"))
-        self._empty = QLabel(wordWrap=True)
-        self._empty.setObjectName("muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.tree)
@@ -316,9 +315,9 @@ class ProcessesView(QWidget):
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             why = "Select a single process to end it."
         if stops:
-            self.acts["end"].become("Stop the &run …", "Asks first (Delete)")
+            self.acts["end"].become("Stop the &run …", "Asks first")
         else:
-            self.acts["end"].become("&End process …", "Asks first; the process may then save its work (Delete)")
+            self.acts["end"].become("&End process …", "Asks first; the process may then save its work")
         self.acts["end"].allow(why)
         self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Select the processes to copy")
         self.acts["command"].allow(

@@ -25,6 +25,7 @@ from gui.monitor.topology.connections import Kind, Site
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.scroll_panel import scroll_panel
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -139,9 +140,7 @@ class TopologyView(QWidget):
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.table = _Table(self.model)
         self._legend = Legend()
-        self._empty = QLabel(wordWrap=True)
-        self._empty.setObjectName("muted")
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
         hosts.snapshot.connect(self._heard)

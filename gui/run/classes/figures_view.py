@@ -28,6 +28,7 @@ from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.menu_button import opens_menu
 from gui.widgets.scroll_panel import scroll_panel
 
 _FILTERED_FROM = 12
@@ -157,10 +158,10 @@ class ClassFiguresView(QWidget):
 
     def _save_button(self) -> QToolButton:
         button = QToolButton()
-        button.setText("Save ▾")
+        button.setText("Save")
         button.setAccessibleName("Save")
         button.setToolTip("Saves the displayed data as CSV")
-        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        opens_menu(button)
         menu = QMenu(button)
         measures = Action(self, f"save_{self._name}_measures", "Metrics per class as CSV …")
         measures.on_trigger(lambda: self._ask("classes", self.save_measures))

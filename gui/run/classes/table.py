@@ -7,39 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PySide6.QtCore import (
-    QAbstractTableModel,
-    QModelIndex,
-    QObject,
-    QPersistentModelIndex,
-    QRect,
-    QSortFilterProxyModel,
-    Qt,
-)
-from PySide6.QtGui import QColor, QPainter, QPen
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QHeaderView,
-    QStyle,
-    QStyledItemDelegate,
-    QStyleOptionViewItem,
-    QTableView,
-    QWidget,
-)
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
+from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
 from gui.sources.run_series import ClassFigures
-from gui.style import fills, theme
-
-Index = QModelIndex | QPersistentModelIndex
-
-VALUE = int(Qt.ItemDataRole.UserRole)
-"""The number behind a cell, or the class's index; what rows are sorted by."""
-INTERVAL = VALUE + 1
-"""The ends of the 95 % interval of a share, a pair; None where there is none."""
+from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
 _COUNT = "Count"
 _WIDEST_NAME = 240
-_BAR, _PAD = 4, 8
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
@@ -121,6 +96,7 @@ class ClassModel(QAbstractTableModel):
         )
         told: dict[int, object] = {
             VALUE: value,
+            BAR: value if self.is_share(column) else None,
             INTERVAL: interval,
             Qt.ItemDataRole.TextAlignmentRole: _alignment(column),
             Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else within,
@@ -134,44 +110,21 @@ class ClassModel(QAbstractTableModel):
         return f"{100 * value:.1f} %" if self.is_share(column) else f"{value:,.0f}"
 
 
-class ClassRows(QSortFilterProxyModel):
-    """Sorted by numbers; what has none comes last, whichever way it is sorted."""
-
-    def lessThan(self, left: Index, right: Index) -> bool:
-        a, b = float(left.data(VALUE)), float(right.data(VALUE))
-        if math.isnan(a) or math.isnan(b):
-            return math.isnan(b) == (self.sortOrder() == Qt.SortOrder.AscendingOrder) and math.isnan(a) != math.isnan(b)
-        return a < b
-
-
 class ClassTable(QTableView):
     """The table, with a bar under each share."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.model_ = ClassModel(self)
-        self.rows = ClassRows(self)
+        self.rows = NumberRows(self)
         self.rows.setSourceModel(self.model_)
         self.rows.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         self.rows.setDynamicSortFilter(True)
         self.setModel(self.rows)
-        self.setItemDelegate(_Bars(self))
+        prepare(self)
         self.setAccessibleName("Measures of each class")
-        self.setSortingEnabled(True)
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
-        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PAD}px; }}")
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
-        header = self.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
@@ -196,42 +149,11 @@ class ClassTable(QTableView):
     def _fit(self) -> None:
         header = self.horizontalHeader()
         advance = self.fontMetrics().horizontalAdvance
-        widest = max(map(advance, self.model_.names), default=0) + 2 * _PAD + 24
+        widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
         header.resizeSection(0, min(_WIDEST_NAME, max(110, widest)))
         for column in range(1, self.model_.columnCount()):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
-
-
-class _Bars(QStyledItemDelegate):
-    """Draws a share as its number over a thin bar of that length, with its interval as a line on it."""
-
-    def __init__(self, table: ClassTable) -> None:
-        super().__init__(table)
-        self._table = table
-
-    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        super().paint(painter, option, index)
-        value = index.data(VALUE)
-        if not self._table.model_.is_share(index.column()) or math.isnan(value):
-            return
-        scheme = theme.colors()
-        rect: QRect = option.rect
-        state: QStyle.StateFlag = option.state
-        chosen = bool(state & QStyle.StateFlag.State_Selected)
-        bar = QRect(rect.left() + _PAD, rect.bottom() - _BAR - 1, rect.width() - 2 * _PAD, _BAR)
-        painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if chosen else QColor(scheme.grid))
-        length = round(bar.width() * min(1.0, max(0.0, value)))
-        color = QColor(scheme.accent_text if chosen else scheme.accent)
-        painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
-        interval = index.data(INTERVAL)
-        if interval is not None:
-            low, high = (bar.left() + round(bar.width() * min(1.0, max(0.0, end))) for end in interval)
-            middle = bar.center().y()
-            painter.setPen(QPen(QColor(scheme.accent_text if chosen else scheme.text), 1))
-            painter.drawLine(low, middle, high, middle)
-            for end in (low, high):
-                painter.drawLine(end, bar.top() - 1, end, bar.bottom() + 1)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
 
 from gui.run.classes.figures_view import ClassFiguresView
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
+from gui.widgets.empty_state import EmptyState
 
 
 class ClassesView(QWidget):
@@ -28,9 +29,7 @@ class ClassesView(QWidget):
         self.validation_slider = ValidationSlider()
         self.shown = ClassFiguresView("class")
         self.shown.message.connect(self.message)
-        self._empty = QLabel(wordWrap=True)
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setObjectName("muted")
+        self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
         self.validation_slider.moved.connect(lambda _position: self._show_figures())

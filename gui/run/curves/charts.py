@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.gpus.quantities import GIB
-from engine.system.format import size
+from gui.format import size
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
+from gui.run.curves.plot_rows import PlotRows
 from gui.sources.columns import Column, Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_series import DeviceColumns, Steps, Validations
+from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import short_title
 
@@ -27,7 +28,7 @@ _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 class RunCharts(QWidget):
     """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over steps."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot("Loss", self.group)
@@ -39,7 +40,12 @@ class RunCharts(QWidget):
         self._cuts = 0
         self._smoothing = 0.0
         self._lines()
-        self._lay_out()
+        named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}
+        self.rows = PlotRows(named, settings or Settings())
+        self._without_power_and_heat(True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.rows)
 
     @property
     def plots(self) -> list[LinePlot]:
@@ -51,7 +57,7 @@ class RunCharts(QWidget):
             plot.remove_lines()
         self.accuracy.set_title("Accuracy")
         self._show_accuracy(True)
-        self._power_and_heat.hide()
+        self._without_power_and_heat(True)
         self._restart_plots()
         self.group.set_axis(self.group.axis)
 
@@ -102,9 +108,12 @@ class RunCharts(QWidget):
                 plot.set_data(name, x_values, column.values)
 
     def _show_accuracy(self, shown: bool) -> None:
-        """The loss has the numbers of the axis where no accuracy stands under it."""
-        self.accuracy.setVisible(shown)
-        self.loss.hide_x(shown)
+        self.rows.set_empty("accuracy", not shown)
+
+    def _without_power_and_heat(self, empty: bool) -> None:
+        """Most processors tell neither, and empty graphs would only take room."""
+        for quantity in ("power_w", "temperature_c"):
+            self.rows.set_empty(quantity, empty)
 
     def _restart_plots(self) -> None:
         self._cuts = 0
@@ -119,7 +128,7 @@ class RunCharts(QWidget):
                 column: Column = getattr(columns, quantity)
                 plot.set_data(device, self._x_of(columns), column.values)
         if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
-            self._power_and_heat.show()
+            self._without_power_and_heat(False)
 
     def _x_of(self, columns: Steps | Validations | DeviceColumns) -> Floats:
         return columns.step.values if self.group.axis == "count" else columns.seconds.values
@@ -137,27 +146,6 @@ class RunCharts(QWidget):
         for plot in (self.loss, self.accuracy, self.speed, self.times):
             plot.set_empty_text("Appears after the first steps")
         self.times.setToolTip("Time of each step spent waiting for data and computing")
-
-    def _lay_out(self) -> None:
-        for plot in (self.loss, *self.devices.values()):
-            plot.hide_x()
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.setChildrenCollapsible(False)
-        self.loss.setMinimumHeight(190)
-        self.accuracy.setMinimumHeight(110)
-        splitter.addWidget(self.loss)
-        splitter.addWidget(self.accuracy)
-        splitter.addWidget(_side_by_side(self.devices["utilization_percent"], self.devices["memory_used_bytes"]))
-        # Most processors tell neither, and empty graphs would only take room.
-        self._power_and_heat = _side_by_side(self.devices["power_w"], self.devices["temperature_c"])
-        self._power_and_heat.hide()
-        splitter.addWidget(self._power_and_heat)
-        splitter.addWidget(_side_by_side(self.speed, self.times))
-        for index, stretch in enumerate((7, 3, 2, 2, 2)):
-            splitter.setStretchFactor(index, stretch)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(splitter)
 
 
 def _shares(data: RunData) -> dict[str, str]:
@@ -208,14 +196,3 @@ def _milliseconds(value: float) -> str:
 
 def _color_of(device: str) -> Callable[[], str]:
     return lambda: theme.device_color(device)
-
-
-def _side_by_side(left: LinePlot, right: LinePlot) -> QWidget:
-    holder = QWidget()
-    row = QHBoxLayout(holder)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(12)
-    for plot in (left, right):
-        plot.setMinimumHeight(100)
-        row.addWidget(plot, 1)
-    return holder

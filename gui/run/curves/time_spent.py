@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.events import Advice
 from engine.contract.job import FIELDS
 from gui.run.curves.time_bar import TimeBar
 from gui.sources.run_data import RunData
+from gui.style import icons
+from gui.widgets.elided_label import ElidedLabel
 
 
 class TimeSpentView(QWidget):
@@ -27,13 +29,21 @@ class TimeSpentView(QWidget):
         self._live = False
         self._done: Advice | None = None
         self.bar = TimeBar()
-        self.sentence = QLabel(wordWrap=True)
-        self.sentence.setObjectName("heading")
+        self.fold = QToolButton()
+        self.fold.setObjectName("fold")
+        self.fold.setCheckable(True)
+        self.fold.setIcon(icons.icon("right", "muted", on="down"))
+        self.fold.setAccessibleName("Where the time goes")
+        self.fold.setToolTip("Shows where the time of each step goes")
+        self.fold.toggled.connect(self.bar.setVisible)
+        self.bar.hide()
+        self.sentence = ElidedLabel()
         self.sentence.setAccessibleName("What holds the run back")
         self.change = QPushButton("Change")
         self.change.clicked.connect(self._change)
         top = QHBoxLayout()
         top.setSpacing(8)
+        top.addWidget(self.fold)
         top.addWidget(self.sentence, 1)
         top.addWidget(self.change)
         layout = QVBoxLayout(self)
@@ -65,8 +75,9 @@ class TimeSpentView(QWidget):
         if advice is None or self._done is None or _change_of(advice) != _change_of(self._done) or live != self._live:
             self._done = None
         self._advice, self._live = advice, live
-        text = advice.sentence if advice is not None else ""
+        text = advice.sentence if advice is not None else "Where the time of each step goes"
         self.sentence.setText(text)
+        self.sentence.setToolTip(text)
         self.sentence.setAccessibleDescription(text)
         self._label_button()
 

@@ -21,6 +21,7 @@ from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.menu_button import opens_menu
 
 
 class EvaluationBar(QWidget):
@@ -119,10 +120,10 @@ class EvaluationBar(QWidget):
 
     def _save_button(self) -> QToolButton:
         button = QToolButton()
-        button.setText("Save ▾")
+        button.setText("Save")
         button.setAccessibleName("Save the evaluation")
         button.setToolTip("Saves the evaluation as CSV or JSON")
-        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        opens_menu(button)
         self.menu = QMenu(button)
         self._tables: dict[str, Action] = {}
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (

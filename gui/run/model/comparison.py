@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
 from engine.runs.comparison import compare
-from engine.system.format import counted, listed
+from engine.system.format import listed
+from gui.format import counted
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
@@ -19,6 +20,7 @@ from gui.sources.background import in_background, why
 from gui.sources.evaluations import OpenedEvaluation, Rival, rivals_of
 from gui.titles import short_title
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -142,8 +144,7 @@ class ComparisonPage(QWidget):
         self.samples_wanted.emit(frozenset(paths or ()), f"{counted(len(paths or ()), 'sample')} {told}")
 
     def _lay_out(self) -> None:
-        empty = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
-        empty.setObjectName("muted")
+        empty = EmptyState(EMPTY)
         label = QLabel("Compare with")
         label.setObjectName("muted")
         label.setBuddy(self.rival.control)

@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import ClassCurves
-from engine.system.format import NOT_KNOWN, counted
+from engine.system.format import NOT_KNOWN
+from gui.format import counted
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import SharePlot, caption
 from gui.run.model.threshold import ThresholdRow

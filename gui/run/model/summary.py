@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
-from engine.system.format import counted
 from engine.system.plain_text import shortened
+from gui.format import counted
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import interval_words, measures_of, sample_count, value_words

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Evaluation, Interval
-from engine.system.format import NOT_KNOWN, counted
+from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
-from gui.format import lately
+from gui.format import counted, lately
 
 SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all samples"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path, PurePosixPath
+from uuid import uuid4
 
-from PySide6.QtCore import QObject, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QMimeData, QObject, QPointF, QRectF, QSize, Qt, QTemporaryDir, QUrl, Signal
 from PySide6.QtGui import (
     QColor,
+    QDrag,
     QImage,
     QImageReader,
     QKeyEvent,
@@ -14,12 +17,13 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPen,
+    QPixmap,
     QTextOption,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 
-from engine.system.format import size
+from gui.format import size
 from gui.style import theme
 
 MOST = 32.0
@@ -47,6 +51,12 @@ def read_image(folder: Path, name: str) -> QImage | str:
     if not why and image.isNull():
         why = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
     return f"{name} can't be shown: {why}." if why else image
+
+
+@cache
+def _dragged_files() -> QTemporaryDir:
+    """Where the files of dragged images lie; it goes with the program."""
+    return QTemporaryDir()
 
 
 def _damage(content: bytes) -> str:
@@ -94,8 +104,8 @@ class Zoom(QObject):
 class ImagePane(QWidget):
     """One image, as large as there is room, or in words why there is none.
 
-    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image. Other
-    keys are left to the owner.
+    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image, which can
+    be dragged to other programs. Other keys are left to the owner.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
@@ -105,7 +115,9 @@ class ImagePane(QWidget):
         self._trouble = ""
         self._dragged: QPointF | None = None
         self.setAccessibleName(name)
-        self.setToolTip("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole image")
+        self.setToolTip(
+            "Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the whole image; drag that to another program"
+        )
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(120, 120)
@@ -133,6 +145,25 @@ class ImagePane(QWidget):
 
     def sizeHint(self) -> QSize:
         return QSize(260, 260)
+
+    def dragged(self) -> QMimeData:
+        """The image for other programs: as an image, and as a PNG file that lasts as long as this program."""
+        data = QMimeData()
+        if self._image is not None:
+            data.setImageData(self._image)
+            file = Path(_dragged_files().filePath(f"{uuid4().hex[:8]}-{self.accessibleName().lower()}.png"))
+            if self._image.save(str(file)):
+                data.setUrls([QUrl.fromLocalFile(str(file))])
+        return data
+
+    def _drag_out(self) -> None:
+        if self._image is None:
+            return
+        drag = QDrag(self)
+        drag.setMimeData(self.dragged())
+        side = Qt.AspectRatioMode.KeepAspectRatio
+        drag.setPixmap(QPixmap.fromImage(self._image.scaled(96, 96, side)))
+        drag.exec(Qt.DropAction.CopyAction)
 
     def _room(self) -> QRectF:
         return QRectF(self.rect()).adjusted(2, 2, -2, -2)
@@ -173,6 +204,11 @@ class ImagePane(QWidget):
         if self._dragged is None or rect.isEmpty():
             return
         moved = event.position() - self._dragged
+        if self._zoom.factor == 1.0:  # there is nothing to pan to
+            if moved.manhattanLength() >= QApplication.startDragDistance():
+                self._dragged = None
+                self._drag_out()
+            return
         self._dragged = event.position()
         self._zoom.pan(QPointF(-moved.x() / rect.width(), -moved.y() / rect.height()))
 

@@ -15,6 +15,7 @@ from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.widgets.elided_label import ElidedLabel
+from gui.widgets.empty_state import EmptyState
 from gui.widgets.legend import Legend
 
 _WAYS = (
@@ -47,9 +48,7 @@ class PredictionsView(QWidget):
         self.whole.setToolTip("Zooms out to the whole image (0)")
         self.whole.clicked.connect(self.zoom.reset)
         self.strip = SampleStrip()
-        self._empty = QLabel(wordWrap=True)
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setObjectName("muted")
+        self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
         self.validation_slider.moved.connect(lambda _position: self._show_moment())

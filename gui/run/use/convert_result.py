@@ -13,9 +13,10 @@ from engine.contract.inference.conversion import ComparedFile, Converted, NextCo
 from engine.contract.problems import Problem
 from engine.runs.metrics import measure_words
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import duration, size
+from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
+from gui.format import size
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.sources.background import in_background, why

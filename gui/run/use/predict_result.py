@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPushButton, QSp
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import counted, duration
+from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
+from gui.format import counted
 from gui.run.model.plot import caption
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, why

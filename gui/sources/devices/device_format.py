@@ -6,8 +6,7 @@ import getpass
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from engine.system.format import size
-from gui.format import celsius, clock, percent, size_of, watts
+from gui.format import celsius, clock, percent, size, size_of, watts
 from gui.titles import short_uuid
 
 

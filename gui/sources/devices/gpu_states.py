@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
-from engine.system.format import counted
-from gui.format import clock
+from gui.format import clock, counted
 from gui.sources.devices import device_format
 
 XID_SHOWN_S = 3600.0

@@ -10,7 +10,7 @@ from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, gpu_title
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.columns import Floats
 from gui.sources.devices.device_format import card_order
-from gui.sources.devices.timeline import Timeline, Values
+from gui.sources.devices.timeline import KEPT_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
 """What all numbers together may take: a day at one a second for eight GPUs that tell every quantity."""
@@ -43,7 +43,14 @@ class DeviceHistory:
         self._cpus: dict[str, Cpu] = {}
         self.titles: dict[str, str] = {}
         self.additions = 0
+        self._kept_s = KEPT_S
         self.origin = 0.0
+
+    def keep(self, seconds: float) -> None:
+        """Keeps what is so long past, from the next snapshot on."""
+        self._kept_s = seconds
+        for timeline in self._timelines.values():
+            timeline.kept_s = seconds
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -60,6 +67,7 @@ class DeviceHistory:
         if host not in self._timelines:
             self.origin = self.origin or snapshot.time
             self._timelines[host] = Timeline()
+            self._timelines[host].kept_s = self._kept_s
             self._titles[host] = {}
         timeline = self._timelines[host]
         row_bytes = timeline.row_bytes

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
 from engine.contract.devices import Snapshot, SnapshotRequest
+from engine.contract.hosts import Host, hosts, put_host, remove_host
+from engine.system.ssh import problem_with, ssh_command, why_it_ended
 from gui.sources.devices.sampler import SamplerProcess
-from gui.sources.devices.ssh_errors import problem_with, why_it_ended
 from gui.sources.settings import Settings
 
-SSH = (
-    "-o", "BatchMode=yes",
-    "-o", "ConnectTimeout=10",
-    "-o", "ServerAliveInterval=5",
-    "-o", "ServerAliveCountMax=2",
-)  # fmt: skip
-"""Never asks for a password; gives up on a host that does not answer, or no longer, after ten seconds."""
-
-COMMAND = ("footplate", "gpus", "--json", "--watch")
-"""What is run on another host: the one format for devices, a snapshot a line."""
+COMMAND = ("gpus", "--json", "--watch")
+"""What `footplate` does on another host: the one format for devices, a snapshot a line."""
 
 SILENCE_S = 40.0
 """A host may take so long until its first snapshot: to connect, and to wake its GPUs without persistence mode."""
@@ -48,18 +42,19 @@ class Hosts(QObject):
     removed = Signal(str)
 
     def __init__(self, settings: Settings, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
-        """`settings` remember the names. `local` watches this machine; None for the usual one."""
+        """`settings` may remember names of hosts from before there was a list. `local` watches this machine; None for the usual
+        one."""
         super().__init__(parent)
-        self._settings = settings
         self._started = False
         self.latest: dict[str, Snapshot] = {}
         self.troubles: dict[str, str] = {}
         self.local = local or SamplerProcess(self)
         self._samplers: dict[str, SamplerProcess] = {}
         self._take_in(_THIS_MACHINE, self.local)
-        for name in settings.text(_KEPT_UNDER).split():
-            if not problem_with(name):
-                self._watch(name)
+        _take_over(settings)
+        for host in hosts():
+            if host.name:
+                self._watch(host)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,12 +66,15 @@ class Hosts(QObject):
         return f"{name} is already being watched." if name in self.names else problem_with(name)
 
     def add(self, name: str) -> None:
-        """Watches another host from now on, and remembers it. Raises ValueError where `problem` says why not."""
+        """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where `problem` says
+        why not."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)
-        self._watch(name)
-        self._remember()
+        host = Host(name=name)
+        self._watch(host)
+        with suppress(OSError):
+            put_host(host)
         if self._started:
             self._samplers[name].start()
         self.changed.emit()
@@ -90,7 +88,8 @@ class Hosts(QObject):
         sampler.deleteLater()
         self.latest.pop(name, None)
         self.troubles.pop(name, None)
-        self._remember()
+        with suppress(OSError):
+            remove_host(name)
         self.removed.emit(name)
         self.changed.emit()
 
@@ -109,11 +108,13 @@ class Hosts(QObject):
         for sampler in self._samplers.values():
             sampler.stop()
 
-    def _watch(self, name: str) -> None:
+    def _watch(self, host: Host) -> None:
+        name = host.name
+        program, *arguments = ssh_command(host.reached_by, host.command(*COMMAND))
         sampler = SamplerProcess(
             self,
-            program="ssh",
-            arguments=[*SSH, name, *COMMAND],
+            program=program,
+            arguments=arguments,
             who=f"The sampler on {name}",
             silence_s=SILENCE_S,
             explain=partial(why_it_ended, name),
@@ -136,5 +137,14 @@ class Hosts(QObject):
             self.troubles.pop(name, None)
         self.trouble.emit(name, words)
 
-    def _remember(self) -> None:
-        self._settings.set(_KEPT_UNDER, " ".join(self.names))
+
+def _take_over(settings: Settings) -> None:
+    """Moves the names that earlier versions kept among the window's settings to the list."""
+    names = [name for name in settings.text(_KEPT_UNDER).split() if not problem_with(name)]
+    if names:
+        known = {host.name for host in hosts()}
+        with suppress(OSError):
+            for name in names:
+                if name not in known:
+                    put_host(Host(name=name))
+            settings.set(_KEPT_UNDER, "")

@@ -72,9 +72,24 @@ class SamplerProcess(QObject):
         self._troubled = False
         self._again = QTimer(self, singleShot=True)
         self._again.timeout.connect(self._launch)
-        patience_s = max(SILENCE_S, 3 * interval_s) if silence_s is None else silence_s
-        self._silence = QTimer(self, singleShot=True, interval=int(1000 * patience_s))
+        self._silence = QTimer(self, singleShot=True)
+        self._silence_s = silence_s
+        self._be_patient(interval_s)
         self._silence.timeout.connect(self._fell_silent)
+
+    def set_interval(self, interval_s: float) -> None:
+        """Has this machine's sampler look so often from now on."""
+        at = self._arguments.index("--interval") + 1
+        if self._arguments[at] != f"{interval_s:g}":
+            self._arguments[at] = f"{interval_s:g}"
+            self._be_patient(interval_s)
+            if self._process is not None:
+                self.stop()
+                self.start()
+
+    def _be_patient(self, interval_s: float) -> None:
+        patience_s = max(SILENCE_S, 3 * interval_s) if self._silence_s is None else self._silence_s
+        self._silence.setInterval(int(1000 * patience_s))
 
     @property
     def running(self) -> bool:

@@ -33,7 +33,7 @@ _VALUE_BYTES = 4
 class Timeline:
     """Rows that share their places in time: seconds as float64, and any number of columns of float32.
 
-    A day is kept. Where that does not fit into the rows allowed, the older half is thinned to the lowest and highest of
+    A day is kept, or `kept_s`. Where that does not fit into the rows allowed, the older half is thinned to the lowest and highest of
     every four rows, again and again, so that what is long past grows coarse and no peak is lost. A column takes room from
     its first number on, until it has told nothing for a day; what it lacks is NaN. There is an eighth more room than
     needed, so that everything is moved but once in hours. Moving and thinning fill new arrays: a view that was handed
@@ -47,6 +47,7 @@ class Timeline:
         self._start = 0
         self._end = 0
         self._step_s = 1.0
+        self.kept_s = KEPT_S
 
     def __len__(self) -> int:
         return self._end - self._start
@@ -107,7 +108,7 @@ class Timeline:
             value = values.get(key)
             column[at] = np.nan if value is None else value
         self._end += 1
-        oldest = x - KEPT_S
+        oldest = x - self.kept_s
         while self._x[self._start] < oldest:
             self._start += 1
 

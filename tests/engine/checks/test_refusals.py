@@ -87,7 +87,7 @@ def test_that_doctor_ends_badly_where_torch_is_built_for_the_cpu(stubbed: NvmlSt
     assert "PyTorch: computes on the CPU" in answer.out
     (line,) = of_training(answer)
     assert "torch 2.15.0+cpu is built without CUDA" in line
-    assert 'pip install --force-reinstall "torch<2.16" torchvision --index-url https://download.pytorch' in line
+    assert "'torch<2.16' torchvision --torch-backend=cu" in line
     assert answer.code == 3
 
 
@@ -95,7 +95,7 @@ def test_that_doctor_ends_badly_where_torch_is_built_for_the_cpu(stubbed: NvmlSt
 def test_that_doctor_ends_badly_where_the_driver_and_its_library_differ(stubbed: NvmlStub) -> None:
     MACHINES["mismatch"].write(stubbed)
     answer = footplate("doctor")
-    assert "BAD   NVML: The NVIDIA driver in use and its library have different versions" in answer.out
+    assert "BAD   Driver: The NVIDIA driver in use and its library have different versions" in answer.out
     assert "restart the computer" in answer.out
     assert answer.code == 3
 

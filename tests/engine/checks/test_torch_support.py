@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,7 +17,10 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from tests.engine.checks.machines import CU132, NEWEST, PASCAL, driver, gpu, instance, machine
 
-INSTALL = 'pip install --force-reinstall "torch<2.16" torchvision --index-url https://download.pytorch.org/whl/'
+INSTALL = (
+    f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
+    "'torch<2.16' torchvision --torch-backend="
+)
 CPU_BUILD = TorchBuild("2.15.0+cpu")
 
 

@@ -89,7 +89,7 @@ def test_that_an_unknown_command_is_a_bad_request() -> None:
 def test_that_doctor_finds_that_training_works_here() -> None:
     answer = footplate("doctor")
     assert answer.code == 0, answer.out
-    for topic in ("Python", "torch", "PyTorch: computes on the CPU", "NVML", "Display", "Runs", "Loopback"):
+    for topic in ("Python", "torch", "PyTorch: computes on the CPU", "Driver", "Display", "Disk", "Loopback"):
         assert topic in answer.out
 
 
@@ -97,8 +97,8 @@ def test_that_doctor_finds_a_home_that_cannot_be_written(tmp_path: Path, monkeyp
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "taken"))
     found = {finding.topic: finding for finding in doctor.folders()}
-    assert found["Runs"].grade == "broken"
-    assert "set FOOTPLATE_HOME" in found["Runs"].text
+    assert found["Disk"].grade == "broken"
+    assert "Set FOOTPLATE_HOME" in found["Disk"].remedy
     assert found["Sockets"].grade == "fine"
 
 
@@ -106,7 +106,7 @@ def test_that_doctor_tells_what_is_wrong_with_a_gpu_and_what_is_not() -> None:
     broken = busy_gpu(0, ecc=Ecc(uncorrected=2), throttled=("hardware_thermal",))
     limited = busy_gpu(1, throttled=("power_cap",))
     found = {finding.topic: finding for finding in doctor.gpus(machine(broken, limited))}
-    assert "for CUDA up to 12.8" in found["NVML"].text
+    assert "for CUDA up to 12.8" in found["Driver"].text
     assert found["GPU 0"].grade == "limited"
     assert "2 uncorrected memory errors" in found["GPU 0"].text
     assert "too hot" in found["GPU 0"].text

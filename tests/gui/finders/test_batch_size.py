@@ -58,7 +58,7 @@ def test_that_all_sizes_are_shown_and_the_fastest_of_few_is_chosen(page: BatchPa
     assert page.use.text() == "Use 256"
     with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
         page.use.click()
-    assert used.args == [256]
+    assert used.args == [{"batch_size": 256}]
 
 
 def test_that_a_click_takes_another_size_and_tells_what_is_usual_for_the_rate(page: BatchPage, qtbot: QtBot) -> None:
@@ -115,7 +115,7 @@ def test_that_the_form_leads_to_the_page_and_its_size_back_into_the_form(
 
 
 def test_that_a_long_fault_is_told_in_full(page: BatchPage, qtbot: QtBot) -> None:
-    page.child.refused.emit(Problem("devices", "This is in the way. " * 20, "Do something about it."))
+    page.child.refused.emit((Problem("devices", "This is in the way. " * 20, "Do something about it."),))
     text = next(label for label in page.fault.findChildren(QLabel) if label.text())
     qtbot.waitUntil(lambda: text.isVisible() and text.width() > 300)
     assert text.height() >= text.heightForWidth(text.width())

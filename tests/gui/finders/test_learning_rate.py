@@ -84,7 +84,7 @@ def test_that_problems_of_the_job_are_told_and_nothing_is_tried(page: RatePage) 
 def test_that_a_refusal_is_shown_and_can_be_tried_again(page: RatePage) -> None:
     page.show_job(JOB, [])
     page.child.cancel()
-    page.child.refused.emit(Problem("batch_size", "Out of memory.", "Set a smaller batch."))
+    page.child.refused.emit((Problem("batch_size", "Out of memory.", "Set a smaller batch."),))
     assert page.fault.text() == "Out of memory. Set a smaller batch."
     page.wanted.connect(lambda: page.show_job(JOB, []))
     page.again.click()
@@ -96,7 +96,7 @@ def test_that_the_suggestion_is_told_with_its_reason_and_taken_by_the_button(fou
     assert found.use.text() == "Use 0.0025"
     with qtbot.waitSignal(found.closed), qtbot.waitSignal(found.used) as used:
         found.use.click()
-    assert used.args == [2.5e-3]
+    assert used.args == [{"learning_rate": 2.5e-3}]
 
 
 def test_that_a_click_in_the_plot_takes_the_rate_below_it(found: RatePage, qtbot: QtBot) -> None:

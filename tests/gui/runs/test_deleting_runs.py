@@ -39,24 +39,28 @@ def test_that_deleting_asks_with_the_size_and_moves_several_runs_at_once(
         page.deleting.yes.click()
     assert column(page, "Name") == ["run 2"]
     assert not any(run.path.exists() for run in runs[:2])
-    assert "2 runs are now in the desktop's trash" in page.deleting.text()
+    assert page.deleting.text().startswith("Deleted 2 runs, now in the desktop's trash")
 
 
 def test_that_deleted_runs_are_put_back(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = a_run(8, name="one")
+    a_run(8, name="two")
     before = run.events_file.read_bytes()
     refresh()
     select(page, run)
     asked(page, qtbot)
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
         page.deleting.yes.click()
-    assert column(page, "Name") == []
-    assert page.deleting.yes.text() == "Put back"
+    assert column(page, "Name") == ["two"]
+    assert page.deleting.yes.text() == "Undo"
+    page.deleting.no.click()
+    assert page.acts.undo.ready, "also after the bar has been closed"
     with qtbot.waitSignals([page.deleting.changed, page._summaries.complete]):
-        page.deleting.yes.click()
-    assert column(page, "Name") == ["one"]
+        qtbot.keyClick(page.table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert sorted(column(page, "Name")) == ["one", "two"]
     assert run.events_file.read_bytes() == before
     assert "1 run put back" in page.deleting.text()
+    assert not page.acts.undo.ready
 
 
 def test_that_escape_and_cancel_leave_everything_as_it_was(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -17,7 +17,7 @@ AGAIN = ONE | {"resume", "change", "delete"}
 def acts(styled: QApplication, qtbot: QtBot) -> RunActions:
     place = QWidget()
     qtbot.addWidget(place)
-    return RunActions(place)
+    return RunActions(place, place)
 
 
 def runs(*states: State) -> list[RunSummary]:

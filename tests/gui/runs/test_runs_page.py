@@ -146,7 +146,9 @@ def test_that_several_runs_are_handed_to_be_compared(page: RunsPage, refresh: Re
     assert not page.acts.compare.isEnabled()
     select(page, runs[0], runs[2])
     with qtbot.waitSignal(page.compare_wanted) as wanted:
-        qtbot.keyClick(page.table, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+        qtbot.keyClick(
+            page.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+        )
     assert sorted(wanted.args[0]) == sorted([runs[0].run_id, runs[2].run_id])
 
 
@@ -165,14 +167,18 @@ def test_that_the_list_follows_what_becomes_of_runs(page: RunsPage, refresh: Ref
 
 
 def test_that_columns_widen_with_what_is_written_in_them_until_the_user_sets_a_width(
-    page: RunsPage, refresh: Refresh
+    page: RunsPage, refresh: Refresh, qtbot: QtBot
 ) -> None:
     a_run(8, name="short")
     refresh()
     narrow = page.table.columnWidth(NAME)
     a_run(8, name="a name that takes far more room than the first")
     refresh()
-    assert page.table.columnWidth(NAME) >= page.table.sizeHintForColumn(NAME) > narrow
+    page.resize(2400, 800)
+    qtbot.waitUntil(lambda: page.table.columnWidth(NAME) >= page.table.sizeHintForColumn(NAME) > narrow)
+    page.resize(1440, 800)
+    qtbot.waitUntil(lambda: page.table.horizontalScrollBar().maximum() == 0)
+    assert page.table.columnWidth(NAME) < page.table.sizeHintForColumn(NAME)
     page.table.setColumnWidth(NAME, narrow)
     refresh()
     assert page.table.columnWidth(NAME) == narrow

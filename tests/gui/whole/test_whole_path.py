@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder, list_runs
 from engine.system import paths
+from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
 
@@ -219,15 +220,32 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
 
 
-def test_that_sizes_and_hidden_panels_are_remembered(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_that_each_page_remembers_its_own_panels(open_window: OpenWindow, qtbot: QtBot) -> None:
+    def panels(window: MainWindow) -> tuple[bool, bool]:
+        return window.devices_holder.isVisible(), window.form.isVisible()
+
     first = open_window()
+    first.splitter.setSizes([330, 500, 450])
+    sizes = first.splitter.sizes()
+    for page in (MONITOR, RUNS):
+        first.header.show_page(page)
+        assert panels(first) == (False, False)
+        qtbot.waitUntil(lambda: first.pages.width() > 0.98 * first.width())
     first.header.devices.click()
-    assert first.devices_holder.isHidden()
+    assert panels(first) == (True, False)
+    first.header.show_page(TRAIN)
+    qtbot.waitUntil(lambda: first.splitter.sizes() == sizes)
+    first.header.job.click()
+    qtbot.waitUntil(lambda: first.pages.width() > sizes[1] + sizes[2])
+    first.header.show_page(MONITOR)
+    qtbot.waitUntil(lambda: first.pages.width() > 0.98 * first.width())
     first.close()
     second = open_window()
-    assert second.devices_holder.isHidden()
-    second.header.devices.click()
-    assert second.devices_holder.isVisible()
+    assert panels(second) == (True, False)
+    second.header.show_page(RUNS)
+    assert panels(second) == (True, False)
+    second.show_form()
+    assert panels(second) == (True, True)
 
 
 def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:

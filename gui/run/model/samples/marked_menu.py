@@ -13,14 +13,15 @@ from PySide6.QtWidgets import QMenu, QToolButton
 from engine.contract.inference.review import Mark, Marked, MarkOrder, decode_marked
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
-from engine.system.format import counted
 from gui.actions import Action
+from gui.format import counted
 from gui.run.model.samples.marks import MarkedCsv, marks_of
 from gui.sources.background import in_background, why
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import write_csv
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.file_dialogs import choose, choose_target
+from gui.widgets.menu_button import opens_menu
 
 NONE = "Mark samples first, with Space"
 
@@ -40,7 +41,7 @@ class MarkedMenu(QToolButton):
         self.leave_out = Action(self, "copy_without_marked", "Copy the dataset without them …")
         self.correct = Action(self, "copy_corrected", "Copy the dataset with their labels corrected …")
         self.setAccessibleName("Marked samples")
-        self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        opens_menu(self)
         menu = QMenu(self)
         menu.addActions([self.save, self.leave_out, self.correct])
         self.setMenu(menu)
@@ -54,7 +55,7 @@ class MarkedMenu(QToolButton):
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggested: Mapping[int, str]) -> None:
         """The rows that are marked, and the labels that are `suggested` for rows."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggested
-        self.setText(f"{len(rows):,} marked ▾" if rows else "Marked ▾")
+        self.setText(f"{len(rows):,} marked" if rows else "Marked")
         self.setEnabled(bool(rows))
         self.setToolTip("Saves the marked samples, or copies the dataset without them" if rows else NONE)
         corrected = any(row in suggested for row in rows)

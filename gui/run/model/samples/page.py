@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.system.format import counted
+from gui.format import counted
 from gui.run.model.plot import caption
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail

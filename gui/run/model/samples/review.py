@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.contract.inference.review import Review, ReviewedSample, ReviewOrder, decode_review
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import counted
 from gui.actions import Action, bind
+from gui.format import counted
 from gui.run.model.plot import caption
 from gui.run.model.samples.work_line import WorkLine
 from gui.sources.background import expected_of_a_disk, in_background

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from engine.data.cache import cache_space
-from engine.data.cache.cache_space import LIMIT_VARIABLE, CacheRefused
+from engine.data.cache.cache_space import CacheRefused
 from engine.data.cache.cached_images import RECORD, CachedImages
+from engine.system.cache_limit import LIMIT_VARIABLE
 
 ROOT = Path(__file__).parents[4]
 SIZE, CHANNELS, COUNT = 8, 3, 12

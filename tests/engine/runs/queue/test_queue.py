@@ -19,8 +19,12 @@ from pathlib import Path
 import pytest
 
 from engine.contract.events import Waiting
-from engine.runs.queue import CannotQueue, hold, holders, move, release, waiting
+from engine.contract.job import Job
+from engine.contract.search import Trial
+from engine.runs.folder import RunFolder
+from engine.runs.queue import CannotQueue, Line, hold, holders, move, release, waiting
 from engine.runs.queue.tickets import queue_folder, table
+from engine.runs.trials import save_trial
 from engine.system import file_locks, paths
 from tests.engine.runs.queue.lines import a_line, standing, ticket
 
@@ -58,6 +62,29 @@ class Standing:
 
 
 # Who goes when
+
+
+def test_that_trials_of_one_search_are_on_the_cpu_together_and_never_on_one_gpu(tmp_path: Path) -> None:
+    def trial_line(name: str, search: str, *devices: str) -> Line:
+        run = RunFolder(tmp_path / name)
+        run.path.mkdir()
+        save_trial(run, Trial(search=search, number=0, params={}, seed=0))
+        return Line(run, Job(devices=devices))
+
+    lines = [
+        trial_line("a", "one", "cpu"),
+        trial_line("b", "one", "cpu"),
+        trial_line("c", "other", "cpu"),
+        a_line("d", "cpu"),
+        trial_line("e", "one", "GPU-1"),
+        trial_line("f", "one", "GPU-1"),
+    ]
+    for line in lines:
+        line.step()
+    assert [line.turn for line in lines] == [True, True, False, False, True, False]
+    assert standing() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
+    for line in lines:
+        line.close()
 
 
 def test_that_a_run_whose_devices_are_free_has_its_turn_at_its_first_step() -> None:

@@ -189,3 +189,10 @@ def test_that_keys_change_the_view_which_stays_for_the_next_run(page: RunPage, q
     qtbot.waitUntil(lambda: page.classes.shown.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.controls.axis.isVisible()
+
+
+def test_that_an_image_is_dragged_out_as_a_png_file(view: PredictionsView, folder: Path) -> None:
+    data = view.prediction.dragged()
+    (url,) = data.urls()
+    assert url.fileName().endswith("prediction.png")
+    assert QImage(url.toLocalFile()) == QImage(data.imageData()).convertToFormat(QImage(url.toLocalFile()).format())

@@ -58,6 +58,7 @@ def test_that_cut_and_schedule_stand_between_the_curves_and_the_log(page: RunPag
 
 
 def test_that_what_a_lower_part_leaves_free_goes_to_the_curves(page: RunPage, qtbot: QtBot) -> None:
+    page.resize(1000, 2600)
     show(page, run_with(trace(), cut=a_cut(devices=UUIDS[:2])), qtbot)
     before = page._splitter.sizes()
     show(page, run_with(timed()), qtbot)

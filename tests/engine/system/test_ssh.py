@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.sources.devices.ssh_errors import problem_with, why_it_ended
+from engine.system.ssh import problem_with, why_it_ended
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,20 @@
-"""What ssh says when it fails, in plain words and with what to do."""
+"""The user's own ssh: which names it is given, how it is called, and what it says when it fails, in plain words."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+import shlex
+from collections.abc import Sequence
+
+SSH = (
+    "-o", "BatchMode=yes",
+    "-o", "ConnectTimeout=10",
+    "-o", "ServerAliveInterval=5",
+    "-o", "ServerAliveCountMax=2",
+)  # fmt: skip
+"""Never asks for a password; gives up on a host that does not answer, or no longer, after ten seconds."""
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
@@ -28,6 +39,16 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
 """A part of ssh's last words, and how the sentence after the host's name goes on."""
+
+
+def in_english() -> dict[str, str]:
+    """The environment in which ssh says what `why_it_ended` knows."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
+def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
+    """What runs `command` on another machine, each word of it as it stands, whatever a shell would make of it."""
+    return ["ssh", *SSH, destination, *map(shlex.quote, command)]
 
 
 def problem_with(name: str) -> str:

@@ -1,0 +1,64 @@
+"""``python -m engine.advisor.search FOLDER``: drives the search in that folder, unless another process does.
+
+SIGTERM and Ctrl+C pause the trials in hand and end it; a second one leaves them to end by themselves.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from engine.contract.search import DriverFile
+from engine.runs.folder import process_start
+from engine.runs.launch import Preloader
+from engine.runs.searches import SearchFolder
+from engine.system import linux, stdio
+from engine.system.file_locks import open_file, take
+
+_REFUSED = 2
+
+
+def main() -> int:
+    stdio.make_forgiving()
+    faulthandler.enable(all_threads=False)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that is closed is none of our business
+    folder = SearchFolder(Path(sys.argv[1]))
+    lock = open_file(folder.path / "driver.lock", os.O_CREAT)
+    if not take(lock):
+        print(f"{folder.name} is already driven by another process.", file=sys.stderr)
+        return _REFUSED
+    linux.name_process("footplate-sea")
+    folder.save_driver(DriverFile(pid=os.getpid(), start_time=process_start(os.getpid())))
+    return _drive(folder)
+
+
+def _drive(folder: SearchFolder) -> int:
+    search = folder.search()
+    if search is None:
+        print(f"{folder.path} holds no search that can be read.", file=sys.stderr)
+        return _REFUSED
+    preloader = Preloader()
+    preloader.start()  # PyTorch is imported beside Optuna
+    from engine.advisor.search.driver import Driver
+
+    driver = Driver(folder, search, preloader)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: driver.end())
+    driver.run()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,155 @@
+"""What a machine offers a training, and what is wrong with it: the one truth of the first start and `footplate doctor`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from engine.checks.gpu_support import obstacles
+from engine.checks.obstacle import titles
+from engine.checks.torch_build import TorchBuild
+from engine.contract.devices import Cpu, Gpu, Nvml, NvmlStatus, Snapshot, is_gpu
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.system import paths
+from engine.system.format import size
+
+DRIVER_TROUBLE: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
+"""What NVML says of GPUs that are there."""
+LITTLE_DISK_BYTES = 2 << 30
+LITTLE_MEMORY_BYTES = 2 << 30
+LITTLE_SHARED_BYTES = 256 << 20
+Grade = Literal["fine", "limited", "cpu_only", "broken"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`broken` means that training will not work at all; `cpu_only`, not on the GPUs that are there; `limited`, that
+    something else will not. `remedy` is what to do about it, where that is not in `text`."""
+
+    grade: Grade
+    topic: str
+    text: str
+    remedy: str = ""
+
+    @property
+    def command(self) -> str:
+        """What the remedy has the user type, at its end after a colon; "" for none."""
+        last = self.remedy.rpartition(": ")[2]
+        return last if last.startswith(("uv ", "sudo ")) else ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text} {self.remedy}".rstrip()
+
+
+def driver_findings(nvml: Nvml) -> Iterator[Finding]:
+    """Whether NVML answers, and what this user may not open."""
+    if nvml.status == "ok":
+        cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
+        yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
+    else:
+        yield Finding("cpu_only" if nvml.status in DRIVER_TROUBLE else "limited", "Driver", nvml.message)
+    for file in (file for file in nvml.denied_files if file[-1].isdigit()):
+        yield Finding("limited", "Driver", f"this user has no permission to open {file}, so its GPU is not listed")
+
+
+def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
+    """The GPUs in one line, and those that are lost in another."""
+    there = _whole_gpus(machine)
+    counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in there if not gpu.lost)
+    named = [
+        (name if count == 1 else f"{count} × {name}")
+        + (f", {size(memory)}" + (" each" if count > 1 else "") if memory else "")
+        for (name, memory), count in counts.items()
+    ]
+    if named:
+        yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(named))
+    elif machine.nvml.status == "ok":
+        yield Finding("limited", "GPU", machine.nvml.message or "no NVIDIA GPU is installed in this machine")
+    lost = [gpu for gpu in there if gpu.lost]
+    if lost:
+        yield Finding("limited", "GPU", f"{titles(lost)} can't be reached any more.", "Restart the computer.")
+
+
+def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Which GPUs a training can use, and what keeps it off the others; nothing where there are none."""
+    parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
+    there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
+    found = list(obstacles(Job(devices=tuple(gpu.uuid for gpu in there)), machine, torch, environment))
+    kept_off = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
+    usable = [gpu for gpu in there if gpu.uuid not in kept_off]
+    for obstacle in found:
+        yield Finding("limited" if usable else "cpu_only", "Training", obstacle.message, obstacle.remedy)
+    if usable:
+        yield Finding("fine", "Training", f"PyTorch can use {titles(usable)}")
+
+
+def cpu_warnings(
+    job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str], *, chosen: bool
+) -> list[Problem]:
+    """What is to be known before `job` trains on the CPU of a machine with GPUs: why it can't use them, and where it
+    could, that it does not, unless the user has `chosen` that."""
+    if any(map(is_gpu, job.devices)):
+        return []
+    found = [*driver_findings(machine.nvml), *training_findings(machine, torch, environment)]
+    warnings = [
+        Problem("devices", f"The run is on the CPU. {finding.text}", finding.remedy, "warning")
+        for finding in found
+        if finding.grade == "cpu_only"
+    ]
+    if not chosen:
+        usable = (finding for finding in found if finding.topic == "Training" and finding.grade == "fine")
+        remedy = "Train on GPUs with --devices, as in --devices 0; --devices cpu keeps to the CPU."
+        warnings += [Problem("devices", f"The run is on the CPU. {f.text}.", remedy, "warning") for f in usable]
+    return warnings
+
+
+def memory_findings(cpu: Cpu) -> Iterator[Finding]:
+    """The processor and the memory that other programs leave."""
+    free = cpu.memory_total_bytes - cpu.memory_used_bytes
+    text = f"{size(free)} of {size(cpu.memory_total_bytes)} free"
+    if free < LITTLE_MEMORY_BYTES:
+        yield Finding("limited", "Memory", f"{text}.", "Close other programs before training.")
+    else:
+        yield Finding("fine", "Memory", text)
+    yield Finding("fine", "CPU", f"{cpu.name}, {len(cpu.core_load_percent)} cores")
+
+
+def disk_findings() -> Iterator[Finding]:
+    """Whether runs can be written, and how much room there is for them."""
+    home = paths.home()
+    try:
+        paths.make_home()
+        with tempfile.TemporaryFile(dir=home):
+            free = shutil.disk_usage(home).free
+    except OSError as error:
+        yield Finding("broken", "Disk", f"{home} can't be written ({error}).", "Set FOOTPLATE_HOME to another folder.")
+        return
+    if free < LITTLE_DISK_BYTES:
+        remedy = "Make room, or set FOOTPLATE_HOME to a folder on another disk."
+        yield Finding("limited", "Disk", f"{size(free)} free for runs in {home}.", remedy)
+    else:
+        yield Finding("fine", "Disk", f"{size(free)} free for runs in {home}")
+
+
+def shared_memory_findings() -> Iterator[Finding]:
+    """How much room there is for what processes share."""
+    if sys.platform == "linux":
+        folder = Path("/dev/shm")
+        free = shutil.disk_usage(folder).free if folder.is_dir() else 0
+        if free < LITTLE_SHARED_BYTES:
+            remedy = "Give it more, in a container by --shm-size or --ipc=host."
+            yield Finding("limited", "Shared memory", f"{size(free)} free; NCCL between GPUs may need more.", remedy)
+        else:
+            yield Finding("fine", "Shared memory", f"{size(free)} free in {folder}")
+
+
+def _whole_gpus(machine: Snapshot) -> list[Gpu]:
+    """The GPUs without their MIG instances."""
+    return [gpu for gpu in machine.gpus if gpu.mig is None]

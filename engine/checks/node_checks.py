@@ -1,0 +1,180 @@
+"""Whether a job can run on several machines: how its devices are named, and whether all have the same to train with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+
+from engine.checks.torch_build import installed_torch
+from engine.contract.catalogue import StrategyEntry
+from engine.contract.devices import elsewhere, host_of
+from engine.contract.hosts import THIS, host
+from engine.contract.job import Job
+from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
+from engine.contract.problems import Problem
+from engine.parallel.layout import layout
+from engine.system.format import counted
+
+_INPUTS = ("dataset", "model", "weights_file")
+"""Fields of a job that may name a file or a folder."""
+_TITLES = {
+    "footplate": "Footplate",
+    "python": "Python",
+    "torch": "PyTorch",
+    "torchvision": "torchvision",
+    "nccl": "NCCL",
+}
+
+
+def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
+    """What is wrong with the machines that the job's devices name."""
+    if not elsewhere(job.devices):
+        return []
+    names = list(dict.fromkeys(map(host_of, job.devices)))
+    found = [
+        Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.")
+        for name in names
+        if name and host(name) is None
+    ]
+    runs = [name for number, name in enumerate(map(host_of, job.devices)) if _begins(job, number, name)]
+    if len(runs) > len(names):
+        message = "The devices of a machine must stand together."
+        found.append(Problem("devices", message, "Name all devices of one machine, then those of the next."))
+    if strategy is not None and not strategy.process_per_device and len(names) > 1:
+        message = f"{strategy.title} runs in one process, which has the devices of one machine."
+        found.append(Problem("strategy", message, "Choose another strategy, or devices of one machine."))
+    elif strategy is not None and not found and len(names) > 1:
+        found += _crossing(job, strategy)
+    return found
+
+
+def _begins(job: Job, number: int, name: str) -> bool:
+    return number == 0 or host_of(job.devices[number - 1]) != name
+
+
+def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
+    """A warning where ranks that talk at every layer, or hand on every microbatch, are on different machines though there are
+    several groups of them."""
+    laid = layout(job, strategy)
+    if laid.replicas < 2:
+        return
+    groups = [job.devices[first : first + laid.group] for first in range(0, len(job.devices), laid.group)]
+    crossing = sum(len(set(map(host_of, group))) > 1 for group in groups)
+    if crossing:
+        message = f"{counted(crossing, 'replica')} of the model would be spread over several machines."
+        remedy = "Set as many replicas that each fits on one machine; the network between machines is slow."
+        yield Problem("replicas", message, remedy, "warning")
+
+
+def here_only(devices: Iterable[str]) -> list[Problem]:
+    """What is wrong with devices of other machines for work that runs on this one."""
+    if not elsewhere(devices):
+        return []
+    return [Problem("devices", "Only a training run uses devices of other machines.", "Name devices of this machine.")]
+
+
+def versions() -> dict[str, str]:
+    """The versions of this machine that must be alike on all machines of a run."""
+    build = installed_torch()
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
+    for package in ("footplate", "torchvision"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "none"
+    if build is not None and build.cuda:
+        nccl = [each for each in distributions() if (each.name or "").startswith("nvidia-nccl-cu")]
+        found["nccl"] = nccl[0].version if nccl else "none"
+    return found
+
+
+def inputs_of(job: Job) -> dict[str, DatasetDigest]:
+    """Digests of what `job` reads on this machine, by field; of a dataset by names and sizes, of a file by its contents."""
+    found = {}
+    for name in _INPUTS:
+        value = str(getattr(job, name) or "")
+        path = Path(value).expanduser()
+        if not value or (name != "dataset" and not path.is_absolute()):
+            continue  # a name, not a path
+        found[name] = _folder_digest(path) if name == "dataset" else _file_digest(path)
+    return found
+
+
+def _file_digest(path: Path) -> DatasetDigest:
+    try:
+        return DatasetDigest(files=1, size_bytes=path.stat().st_size, names=file_sha256(path))
+    except OSError:
+        return DatasetDigest()
+
+
+def _folder_digest(path: Path) -> DatasetDigest:
+    """By the sorted paths and sizes of all files below it; links to folders are followed once each."""
+    if not path.exists():
+        return DatasetDigest()
+    digest, files, size_bytes = hashlib.sha256(), 0, 0
+    for name, size in sorted(_files(path)):
+        digest.update(os.fsencode(f"{name}\0{size}\0"))
+        files += 1
+        size_bytes += size
+    return DatasetDigest(files=files, size_bytes=size_bytes, names=digest.hexdigest())
+
+
+def _files(root: Path) -> Iterator[tuple[str, int]]:
+    """Each file below `root`, by its relative path, and its size."""
+    if root.is_file():
+        yield "", root.stat().st_size
+        return
+    waiting, seen = [str(root)], set()
+    while waiting:
+        folder = waiting.pop()
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue  # the reader of datasets says so
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    waiting.append(entry.path)
+                else:
+                    yield os.path.relpath(entry.path, root), entry.stat().st_size
+            except OSError:
+                continue
+
+
+def differences(
+    facts: NodeFacts, title: str, ours: Mapping[str, DatasetDigest], like: NodeFacts, like_title: str
+) -> list[Problem]:
+    """What of a machine's `facts` speaks against training there: `ours` are the digests here, `like` another machine's facts."""
+    found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
+    for name, here in like.versions.items():
+        other = facts.versions.get(name, "none")
+        if other != here:
+            message = f"{title} has {_TITLES.get(name, name)} {other}, and {like_title} {here}."
+            found.append(Problem("hosts", message, "Install the same version on both."))
+    for field, wanted in ours.items():
+        given = facts.inputs.get(field, DatasetDigest())
+        what = "dataset" if field == "dataset" else f"file of the job's {field}"
+        if not given.names:
+            message = f"{title} has no {what} at the path that the job names."
+            found.append(Problem(field, message, "Copy it there, for example with rsync, or use a shared folder."))
+        elif given != wanted:
+            message = f"{title} has another {what}: {_in_words(given)}, here {_in_words(wanted)}."
+            found.append(Problem(field, message, "Copy it again, for example with rsync -a --delete."))
+    return found
+
+
+def _in_words(digest: DatasetDigest) -> str:
+    return f"{counted(digest.files, 'file')} of {digest.size_bytes:,} bytes, digest {digest.names[:8]}"
+
+
+def named(typed: str) -> str:
+    """A machine's name, as the terminal is given it."""
+    return "" if typed == THIS else typed

@@ -1,0 +1,287 @@
+"""Whether a search over settings can be made: every reason why not, each at its field, with what to do."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from engine.checks.disk import Disk
+from engine.checks.job_checks import REAL_DISK, problems
+from engine.checks.space_checks import field_of, grid_problems, grid_values, space_of
+from engine.contract.catalogue import Catalogue, did_you_mean
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.job import Job, job_from_values
+from engine.contract.problems import Problem, errors
+from engine.contract.search import (
+    PARAMETERS,
+    SECONDS,
+    Budget,
+    Choices,
+    Dimension,
+    Goal,
+    Pruner,
+    Sampler,
+    Search,
+)
+from engine.runs.searches import SearchFolder, job_with, searches_folder
+from engine.system.format import size
+
+INSTALL = 'pip install "footplate[search]"'
+USUAL_TRIALS = 20
+"""The budget where none is given."""
+
+LEAST_FREE_BYTES = 1 << 30
+"""With less room on the disk no trial is started."""
+
+_BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
+_OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
+_BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
+"""The fields of a `Budget` by what they are called among the values."""
+_CHANGEABLE = ("budget", "pruner", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
+"""What may change when a search is continued."""
+_KEYS = (
+    *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "seed", "devices"),
+    *("devices_per_trial", "best_epochs", "keep_checkpoints"),
+)
+
+
+def judge_search(
+    values: Mapping[str, Any],
+    job: Job,
+    catalogue: Catalogue,
+    *,
+    machine: Snapshot | None = None,
+    report: DatasetReport | None = None,
+    disk: Disk = REAL_DISK,
+) -> tuple[Search | None, list[Problem]]:
+    """The search that plain `values` ask for (as they stand in a SPACE.toml, but for the job), and all that is wrong with them; it is
+    None if anything is. `job` is what all trials have in common, which is judged by `job_checks.problems`: here only what the space
+    makes wrong with it. Other arguments are as there.
+
+    A dimension is a list of values, or a table with low, high, log and step. Problems are told of "space.FIELD" and of the names of the
+    values.
+    """
+    found = [Problem("search", "A search needs the package Optuna, which is not installed.", f"Run: {INSTALL}")]
+    found = [] if find_spec("optuna") is not None else found
+    found += [
+        Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))
+        for name in values
+        if name not in _KEYS
+    ]
+    name = _name(values, found)
+    space = space_of(values.get("space"), job, catalogue, found)
+    goals = _goals(values.get("goals", ()), job, catalogue, disk, found)
+    sampler = _one_of("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
+    pruner = _one_of("pruner", values, Pruner, "hyperband" if _can_prune(goals) else "none", found)
+    found += _pruning(pruner, goals)
+    combinations = math.prod(len(grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items())
+    if sampler == "grid":
+        found += grid_problems(space, combinations, job, catalogue)
+    devices, per_trial = _devices(values, job, machine, found)
+    budget = _budget(values, combinations if sampler == "grid" else USUAL_TRIALS, found)
+    seed = _number(values, "seed", "seed", 0, found)
+    best_epochs = _number(values, "best_epochs", "epochs", None, found)
+    keep = values.get("keep_checkpoints", False)
+    if not isinstance(keep, bool):
+        found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
+    if not found:
+        base = msgspec.structs.replace(job, devices=devices[:per_trial])
+        found += _impossible(space, base, catalogue, machine=machine, report=report, disk=disk)
+    if found:
+        return None, found
+    return (
+        Search(
+            name=name,
+            job=_judged_by(goals[0], base),
+            space=space,
+            goals=goals,
+            budget=budget,
+            sampler=sampler,
+            pruner=pruner,
+            seed=seed,
+            devices=devices,
+            devices_per_trial=per_trial,
+            best_epochs=best_epochs,
+            keep_checkpoints=keep,
+        ),
+        [],
+    )
+
+
+def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
+    name = values.get("name", "")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = f"{name!r} can't be the name of a search." if name else "The search has no name."
+        found.append(Problem("name", message, "Use up to 80 letters, digits, spaces, dots, dashes and underscores."))
+    return str(name)
+
+
+def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
+    told = (told,) if isinstance(told, str) else told
+    task = catalogue.task(job.task)
+    file = disk.model_file(job.model) if task is not None and task.file else None
+    measures = [*(file.measures if file is not None else ()), *(task.measures if task is not None else ())]
+    known = {
+        m.id: Goal(measure=m.id, title=m.title, higher_is_better=m.higher_is_better, percent=m.percent)
+        for m in measures
+    }
+    known |= {name: Goal(measure=name, title=title, higher_is_better=False) for name, title in _OTHER_GOALS.items()}
+    if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
+        found.append(Problem("goals", "The goals are a list of names.", f"Choose from {', '.join(known)}."))
+        return ()
+    names = tuple(told) or ((job.best_by,) if job.best_by in known else tuple(islice(known, 1)))
+    for name in names:
+        if name not in known:
+            message = f"“{name}” is not a metric of this task."
+            found.append(Problem("goals", message, did_you_mean(name, list(known))))
+    if len(set(names)) < len(names):
+        found.append(Problem("goals", "A goal is named twice.", "Name each once."))
+    return tuple(known[name] for name in names if name in known)
+
+
+def _can_prune(goals: tuple[Goal, ...]) -> bool:
+    return len(goals) == 1 and goals[0].measure not in _OTHER_GOALS
+
+
+def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
+    if pruner == "none" or not goals or _can_prune(goals):
+        return []
+    if len(goals) > 1:
+        message = "Trials can't be stopped early with several goals: none of them alone says which are worse."
+        return [Problem("pruner", message, "Set the pruner to none, or choose one goal.")]
+    message = f"Trials can't be stopped early by {goals[0].title.lower()}: validations do not measure it."
+    return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
+
+
+def _devices(
+    values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
+) -> tuple[tuple[str, ...], int]:
+    told = values.get("devices", job.devices)
+    per_trial = values.get("devices_per_trial", 1)
+    if not isinstance(told, list | tuple) or not all(isinstance(device, str) for device in told):
+        found.append(Problem("devices", "The devices are a list of names.", "Give GPUs by UUID, or cpu."))
+        return (), 1
+    devices = tuple(told)
+    if not devices:
+        found.append(Problem("devices", "No device is chosen.", "Choose at least one GPU or the CPU."))
+    gpus = [device for device in devices if is_gpu(device)]
+    if len(set(gpus)) < len(gpus):
+        message = "A GPU is named twice: two trials never share one."
+        found.append(Problem("devices", message, "Name each GPU once."))
+    if not isinstance(per_trial, int) or isinstance(per_trial, bool) or per_trial < 1:
+        found.append(Problem("devices_per_trial", f"{per_trial!r} is not a number of devices.", "Give 1 or more."))
+        return devices, 1
+    if devices and len(devices) % per_trial:
+        message = f"{len(devices)} devices can't be divided into groups of {per_trial}."
+        found.append(Problem("devices_per_trial", message, "Choose another number, or other devices."))
+    if machine is not None:
+        known = {gpu.uuid: gpu for gpu in machine.gpus}
+        missing = [gpu for gpu in gpus[per_trial:] if gpu not in known or known[gpu].lost]
+        remedy = machine.nvml.message or "Choose those that `footplate gpus` lists."
+        found += [Problem("devices", f"There is no GPU {gpu} on this machine.", remedy) for gpu in missing]
+    return devices, per_trial
+
+
+def _budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) -> Budget:
+    given = {field: values[name] for name, field in _BUDGET.items() if values.get(name) is not None}
+    right: dict[str, Any] = {}
+    for name, field in _BUDGET.items():
+        if field not in given:
+            continue
+        try:
+            right[field] = getattr(msgspec.convert({field: given[field]}, Budget), field)
+        except msgspec.ValidationError:
+            found.append(Problem(name, f"{given[field]!r} can't be a number of {field}.", "Give a number above 0."))
+    return Budget(**right) if given else Budget(trials=max(1, usual_trials))
+
+
+def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
+    """A value that is judged as the job's field `like`."""
+    value = values.get(name)
+    if value is None:
+        return usual
+    _job, wrong = job_from_values({like: value})
+    found += [Problem(name, problem.message, problem.remedy) for problem in wrong]
+    return value
+
+
+def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: list[Problem]) -> Any:
+    value = values.get(name, usual)
+    if value not in get_args(kind):
+        known = list(get_args(kind))
+        found.append(Problem(name, f"There is no {name} “{value}”.", did_you_mean(str(value), known)))
+    return value
+
+
+def _judged_by(goal: Goal, job: Job) -> Job:
+    """The job, whose best checkpoint is the best by the goal."""
+    return job if job.best_by or goal.measure in _OTHER_GOALS else msgspec.structs.replace(job, best_by=goal.measure)
+
+
+def _impossible(
+    space: Mapping[str, Dimension],
+    base: Job,
+    catalogue: Catalogue,
+    *,
+    machine: Snapshot | None,
+    report: DatasetReport | None,
+    disk: Disk,
+) -> list[Problem]:
+    """What is wrong with the job where one field has one of its values, and not without it."""
+    before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
+    found: dict[tuple[str, str], Problem] = {}
+    for name, dimension in space.items():
+        values: Iterable[Any] = dimension.values if isinstance(dimension, Choices) else (dimension.low, dimension.high)
+        for value in values:
+            job, wrong = job_with(base, {name: value})
+            wrong = [*wrong, *(errors(problems(job, catalogue, machine, report, disk)) if job is not None else ())]
+            for problem in wrong:
+                if problem.field not in before:
+                    told = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
+                    found.setdefault((name, problem.message), told)
+    return list(found.values())
+
+
+def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
+    """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that there is; nothing is said
+    of models whose size is not known. A trial keeps its best weights, and the last two states with the optimizer's, which is twice the
+    weights' at most."""
+    models = {search.job.model}
+    if isinstance(search.space.get("model"), Choices):
+        models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
+    sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
+    at_once = len(search.devices) // search.devices_per_trial
+    kept = search.budget.trials if search.keep_checkpoints and search.budget.trials is not None else 1
+    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + kept) + LEAST_FREE_BYTES
+    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    free = shutil.disk_usage(there).free
+    if free >= needed:
+        return []
+    message = f"The trials need about {size(needed)} on the disk of {there}, which has {size(free)} free."
+    keep = ", keep fewer checkpoints" if search.keep_checkpoints else ""
+    return [Problem("disk", message, f"Make room{keep}, or set FOOTPLATE_HOME to a folder on another disk.")]
+
+
+def name_problems(search: Search) -> list[Problem]:
+    """Whether a search of that name is one of something else, which can't be continued as this one."""
+    before = SearchFolder(searches_folder() / search.name).search()
+    if before is None:
+        return []
+    same = {name: getattr(search, name) for name in _CHANGEABLE}
+    job = msgspec.structs.replace(before.job, devices=search.job.devices)
+    before = msgspec.structs.replace(before, job=job, **same)
+    changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
+    if not changed:
+        return []
+    message = f"There is a search “{search.name}” already, with another {changed[0]}."
+    return [Problem("name", message, "Give this one another name, or continue that one as it is.")]

@@ -1,0 +1,158 @@
+"""Whether a search's space can be searched: each dimension by what the job's field takes, with what to do where it can't."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from engine.contract.catalogue import Catalogue
+from engine.contract.job import FIELDS, Field, Job, job_from_values, wrong_value
+from engine.contract.options import option_problems
+from engine.contract.problems import Problem
+from engine.contract.search import FIXED, OPTION, SEARCHABLE, Choices, Dimension, Range
+
+MOST_COMBINATIONS = 100_000
+"""Of a grid."""
+
+_RANGE_KEYS = ("low", "high", "log", "step")
+
+
+def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
+    """The field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
+    if not name.startswith(OPTION):
+        return FIELDS.get(name)
+    options = catalogue.options_of(job.task, job.model, job.strategy)
+    return next((field for field in options if field.name == name.removeprefix(OPTION)), None)
+
+
+def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
+    """All values of a dimension; None of a range that has no steps, or more than `MOST_COMBINATIONS`."""
+    if isinstance(dimension, Choices):
+        return dimension.values
+    step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
+    if step is None:
+        return None
+    count = math.floor((dimension.high - dimension.low) / step * (1 + 1e-9)) + 1
+    return tuple(dimension.low + step * i for i in range(count)) if count <= MOST_COMBINATIONS else None
+
+
+def space_of(told: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
+    """The dimensions that are as they should be."""
+    if not isinstance(told, Mapping) or not told:
+        remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
+        found.append(Problem("space", "The search has nothing to vary.", remedy))
+        return {}
+    space: dict[str, Dimension] = {}
+    for name, what in told.items():
+        field = field_of(job, name, catalogue)
+        if field is None or name in FIXED:
+            found.append(_unknown_field(name, job, catalogue))
+            continue
+        wrong: list[Problem] = []
+        dimension = (
+            _range(name, field, what, wrong) if isinstance(what, Mapping) else _choices(name, field, what, wrong)
+        )
+        found += wrong
+        if dimension is not None and not wrong:
+            space[name] = dimension
+    return space
+
+
+def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
+    where = f"space.{name}"
+    if name in FIXED:
+        message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
+        return Problem(where, message, "Set it in the job.")
+    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model, job.strategy)]
+    near = difflib.get_close_matches(name, [*SEARCHABLE, *options], n=1)
+    hint = f"Did you mean “{near[0]}”?" if near else "`footplate train --help` lists the fields."
+    return Problem(where, f"“{name}” is not a field of this job.", hint)
+
+
+def _range(name: str, field: Field, told: Mapping[str, Any], found: list[Problem]) -> Range | None:
+    where = f"space.{name}"
+    if field.kind not in ("int", "float"):
+        found.append(Problem(where, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}]."))
+        return None
+    unknown = [key for key in told if key not in _RANGE_KEYS]
+    missing = [key for key in ("low", "high") if key not in told]
+    if unknown or missing:
+        what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
+        found.append(
+            Problem(where, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
+        )
+        return None
+    low, high = (_value(where, name, field, told[key], found) for key in ("low", "high"))
+    log, step = told.get("log", False), told.get("step")
+    if found:
+        return None
+    if not isinstance(log, bool):
+        found.append(Problem(where, f"log = {log!r} is neither true nor false.", "Give true or false."))
+    elif low is None or high is None or low >= high:
+        found.append(Problem(where, f"The range from {low} to {high} is empty.", "Give a low that is below high."))
+    elif log and low <= 0:
+        found.append(Problem(where, "A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away."))
+    elif step is not None and not _is_step(step, field, low, high):
+        found.append(
+            Problem(where, f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}.")
+        )
+    elif log and step is not None and step != 1:
+        found.append(Problem(where, "A logarithmic range has no steps.", "Leave out log or step."))
+    return None if found else Range(low=low, high=high, log=log, step=step)
+
+
+def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
+    kinds = int if field.kind == "int" else int | float
+    return isinstance(step, kinds) and not isinstance(step, bool) and 0 < step <= high - low
+
+
+def _choices(name: str, field: Field, told: Any, found: list[Problem]) -> Choices | None:
+    where = f"space.{name}"
+    if not isinstance(told, list | tuple):
+        remedy = "Give a list of values, or of numbers a table with low and high."
+        found.append(Problem(where, f"{field.label}: {told!r} is neither a list nor a range.", remedy))
+        return None
+    values = tuple(_value(where, name, field, each, found) for each in told)
+    if not found and len(set(map(repr, values))) < max(2, len(values)):
+        found.append(Problem(where, f"{field.label} needs at least two different values.", "Or set it in the job."))
+    return None if found else Choices(values=values)
+
+
+def _value(where: str, name: str, field: Field, told: Any, found: list[Problem]) -> Any:
+    """A value as the job has it; "none" leaves an optional field empty."""
+    told = None if field.optional and told in ("none", "") else told
+    if name.startswith(OPTION):
+        wrong = [*option_problems({field.name: told}, (field,))]
+        value = told
+    else:
+        job, wrong = job_from_values({name: told})
+        value = getattr(job, name) if job is not None else None
+    if isinstance(value, float) and not math.isfinite(value):
+        wrong = [wrong_value(field, name, value)]
+    found += [Problem(where, problem.message, problem.remedy) for problem in wrong]
+    return value
+
+
+def _examples(field: Field) -> str:
+    if field.kind == "bool":
+        return "false, true"
+    return ", ".join(f'"{choice}"' for choice in islice(field.choices, 3)) or "…"
+
+
+def grid_problems(space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue) -> list[Problem]:
+    found = []
+    for name, each in space.items():
+        if grid_values(each, field_of(job, name, catalogue)) is None:
+            remedy = (
+                f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
+                if isinstance(each, Range)
+                else ""
+            )
+            found.append(Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy))
+    if combinations > MOST_COMBINATIONS:
+        message = f"The grid has {combinations:,} combinations."
+        found.append(Problem("sampler", message, f"Use at most {MOST_COMBINATIONS:,}, or the sampler tpe."))
+    return found

@@ -1,0 +1,29 @@
+"""``footplate node``: a machine's part in a run; started by the run's supervisor and by ``footplate hosts``, not by people."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_node(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--look", action="store_true", help="print what this machine has")
+    parser.add_argument("--dataset", default="", help="with --look: a dataset to compare")
+    parser.add_argument("--address", default="", help="the address that other machines reach this one by")
+    parser.add_argument("--listen", type=int, metavar="PORT", help="answer others for some seconds")
+    parser.add_argument("--reach", type=int, metavar="PORT", help="see whether another machine answers")
+    parser.set_defaults(command=node)
+
+
+def node(options: argparse.Namespace) -> int:
+    """Does one of these, or serves a run over its standard input and output."""
+    from engine.nodes import look
+
+    if options.look:
+        return look.look(options.dataset, options.address)
+    if options.listen is not None:
+        return look.listen(options.address, options.listen)
+    if options.reach is not None:
+        return look.reach(options.address, options.reach)
+    from engine.nodes.node import serve
+
+    return serve()

@@ -1,0 +1,108 @@
+"""How searches are written in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from shlex import quote
+from typing import Any
+
+from engine.cli.table import table
+from engine.contract.search import Goal, Search, SearchState, Status, TrialRow
+from engine.system.format import NOT_KNOWN, counted, duration
+
+_Listed = tuple[Search, SearchState, Status]
+
+
+def listed(searches: Sequence[_Listed]) -> list[str]:
+    """The table of all searches."""
+    head = ("SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT")
+    return table(head, [_listed_row(*each) for each in searches])
+
+
+def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
+    left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
+    counts = (str(state.count("pruned")), str(state.count("failed")))
+    return (search.name, status, _done(state), *counts, _best(search, state), duration(state.worked_s), left)
+
+
+def progress(search: Search, state: SearchState) -> str:
+    """One line on a search that goes on."""
+    active = [f"trial {row.number}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
+    left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
+    return f"{_done(state)} trials, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
+
+
+def ended(search: Search, row: TrialRow) -> str:
+    """One line on a trial that has ended."""
+    values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
+    why = f": {row.cause}" if row.state == "failed" and row.cause else ""
+    return f"Trial {row.number} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
+
+
+def settings(row: TrialRow) -> str:
+    """ "learning_rate=0.003, optimizer=adamw"."""
+    return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
+
+
+def shown(search: Search, state: SearchState, status: Status) -> list[str]:
+    """All that there is to say of a search."""
+    goals = [goal.title for goal in search.goals]
+    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *search.space)
+    rows = [_row(search, state, row) for row in state.trials]
+    left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
+    counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
+    lines = [
+        f"{search.name}: {status}, {_done(state)} trials{''.join(f', {each}' for each in counts)}, "
+        f"{duration(state.worked_s)} worked{left}",
+        *([state.cause] if state.cause else []),
+        *(table(head, rows) if rows else []),
+    ]
+    best = state.row(state.best)
+    if best is not None:
+        lines.append(f"Best: trial {best.number}, {_best(search, state)}, with {settings(best)}")
+    elif len(search.goals) > 1 and state.front:
+        lines.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
+    if state.importance:
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in state.importance.items())
+        lines.append(f"What matters for {goals[0].lower()}: {shares}")
+    if state.front and status != "running":
+        which = "" if best is not None else " NUMBER"
+        lines.append(f"To train it in full: footplate search {quote(search.name)} --train-best{which}")
+    return lines
+
+
+def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
+    mark = " ★" if row.number in state.front else ""
+    values = (_value(goal, value) for goal, value in _pairs(search, row))
+    params = (_setting(row.params.get(name)) for name in search.space)
+    return (f"{row.number}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
+
+
+def _done(state: SearchState) -> str:
+    ended = sum(state.count(kind) for kind in ("completed", "pruned", "stopped", "failed"))
+    return f"{ended}/{state.total}" if state.total is not None else str(ended)
+
+
+def _best(search: Search, state: SearchState) -> str:
+    row = state.row(state.best)
+    if row is None:
+        return f"{len(state.front)} on the front" if state.front else NOT_KNOWN
+    return _value(search.goals[0], row.values[0])
+
+
+def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
+    return list(zip(search.goals, row.values, strict=True))
+
+
+def _value(goal: Goal, value: float | None) -> str:
+    if value is None:
+        return NOT_KNOWN
+    if goal.percent:
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return NOT_KNOWN if value is None else str(value)

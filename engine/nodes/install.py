@@ -1,0 +1,51 @@
+"""Installing Footplate on another machine, through ssh: the given wheel, into a virtual environment of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from engine.contract.hosts import Host
+from engine.system.ssh import in_english, ssh_command, why_it_ended
+
+FOLDER = ".local/share/footplate/venv"
+"""Where, in the home folder there."""
+_INSTALL = """set -e
+mkdir -p "$HOME/{parent}"
+cat > "$HOME/{parent}/{wheel}"
+python3 -m venv "$HOME/{folder}"
+"$HOME/{folder}/bin/python" -m pip install --quiet --upgrade "$HOME/{parent}/{wheel}"
+rm "$HOME/{parent}/{wheel}"
+"""
+
+
+class InstallFailed(Exception):  # noqa: N818  (it says what happened)
+    """The text is why."""
+
+
+def install(host: Host, wheel: Path) -> None:
+    """Copies `wheel` and installs it with what it needs. Raises InstallFailed."""
+    name = wheel.name
+    if (
+        not name.startswith("footplate-")
+        or not name.endswith(".whl")
+        or not name.replace("+", "").replace("-", "").replace(".", "").replace("_", "").isalnum()
+    ):
+        raise InstallFailed(f"{wheel} is not a wheel of Footplate.")
+    script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
+    try:
+        with wheel.open("rb") as content:
+            done = subprocess.run(
+                ssh_command(host.reached_by, ["sh", "-c", script]),
+                stdin=content,
+                capture_output=True,
+                check=False,
+                env=in_english(),
+            )
+    except OSError as error:
+        raise InstallFailed(f"{wheel} can't be read: {error.strerror}.") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace")
+        last = said.strip().splitlines()[-1:] or ["no reason given"]
+        why = why_it_ended(host.title, done.returncode, said) if done.returncode == 255 else f"{last[0]}."
+        raise InstallFailed(f"Footplate could not be installed on {host.title}: {why}")

@@ -1,0 +1,86 @@
+"""The workers of one machine, as its node hears them and hands on what they are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.nodes import FromWorker
+from engine.contract.protocol import ENCODE, Command, Frames
+from engine.contract.worker import WorkerSpec
+from engine.nodes.worker import WorkerHello
+from engine.system import paths
+
+_CHUNK = 1 << 18
+_LAST_WORDS_S = 5.0
+_HELLO = msgspec.json.Decoder(WorkerHello)
+
+
+class Workers:
+    """Listens on a socket of this user's alone, where each worker connects, takes its orders, and says what it has to say."""
+
+    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None]) -> None:
+        self._specs = {spec.rank: spec for spec in specs}
+        self._say = say
+        self._channels: dict[int, socket.socket] = {}
+        self._pids: dict[int, int] = {}
+        self._threads: list[threading.Thread] = []
+        self.socket_path: Path = paths.runtime_folder() / f"node-{os.getpid()}.sock"
+        self.socket_path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.socket_path))
+        self._listener.listen(len(specs))
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+
+    def send(self, rank: int, command: Command) -> None:
+        if channel := self._channels.get(rank):
+            with suppress(OSError):
+                channel.sendall(ENCODE.encode(command) + b"\n")
+
+    def kill(self, rank: int, *, hard: bool) -> None:
+        if pid := self._pids.get(rank):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)
+
+    def finish(self) -> None:
+        """Returns once all that the workers have said, which have ended, is handed on."""
+        for thread in self._threads:
+            thread.join(_LAST_WORDS_S)
+        self.close()
+
+    def close(self) -> None:
+        self.socket_path.unlink(missing_ok=True)
+        for rank in self._pids:
+            self.kill(rank, hard=True)  # what a worker has started and left
+
+    def _accept(self) -> None:
+        for _ in self._specs:
+            channel, _ = self._listener.accept()
+            thread = threading.Thread(target=self._hear, args=(channel,), name="worker", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._listener.close()
+
+    def _hear(self, channel: socket.socket) -> None:
+        pid, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        frames = Frames()
+        rank = None
+        with channel, suppress(ConnectionError):
+            if uid != os.getuid():
+                return
+            while data := channel.recv(_CHUNK):
+                for line in frames.feed(data):
+                    if rank is None:
+                        rank = _HELLO.decode(line).rank
+                        self._pids[rank], self._channels[rank] = pid, channel
+                        channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n")
+                    else:
+                        self._say(FromWorker(rank=rank, message=msgspec.Raw(line)))

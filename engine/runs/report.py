@@ -1,0 +1,109 @@
+"""A report of a problem: what doctor finds, and the ends of the logs, without names and paths, in one zip file.
+
+It holds `doctor.txt`, the window's log, and of the newest runs what their supervisors and workers printed and the warnings
+and errors of their logs. Runs are called run-1, run-2 … in it. Neither images nor jobs, models or settings are in it.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.events import ENCODE, EVENT, Failed, RunFinished, RunStarted, Warned
+from engine.runs.export import ExportRefused
+from engine.runs.folder import RunFolder, run_names
+from engine.runs.notes import read_notes
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.redaction import Redactor
+
+MOST_RUNS = 3
+MOST_BYTES = 256 << 10
+"""How much of the end of each log is in a report."""
+_TOLD = (Warned, Failed, RunFinished)
+
+
+def problem_report(doctor: str) -> dict[str, str]:
+    """The texts of a report, by the names of their files, with `doctor` as what doctor says of this machine."""
+    runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
+    redactor = Redactor(_secrets(runs))
+    texts = {"doctor.txt": doctor}
+    for file in sorted(paths.home().glob("logs/*.log*")):
+        texts[f"logs/{file.name}"] = _end(file)
+    for alias, run in runs.items():
+        for file in (run.path / "supervisor.log", *sorted(run.path.glob("worker-*.log"))):
+            texts[f"{alias}/{file.name}"] = _end(file)
+        texts[f"{alias}/events.jsonl"] = _told(run)
+    return {name: redactor.text(text) for name, text in texts.items() if text}
+
+
+def write_report(texts: dict[str, str], target: Path) -> None:
+    """Writes a report as a zip file, whole or not at all. Raises ExportRefused."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(f"footplate-report/{name}", text)
+    try:
+        paths.put_into_place(target.absolute(), packed.getvalue())
+    except OSError as error:
+        raise ExportRefused(f"{target} was not written: {error.strerror or error}. Choose another folder.") from error
+
+
+def _newest() -> list[str]:
+    with suppress(OSError):
+        return run_names()[:MOST_RUNS]
+    return []
+
+
+def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
+    """What all of the user's runs are called, and where their datasets and models are."""
+    aliases = {run.run_id: alias for alias, run in runs.items()}
+    with suppress(OSError):
+        for run_id in run_names():
+            run, alias = RunFolder(paths.runs_folder() / run_id), aliases.get(run_id, "<run>")
+            yield run_id, alias
+            notes = read_notes(run.path)
+            yield notes.name or "", alias
+            yield from ((tag, "<tag>") for tag in notes.tags)
+            job = run.job()
+            planned = run.planned() if run_id in aliases else None
+            yield from ((name, "<class>") for name in (planned.classes if planned is not None else ()) if len(name) > 2)
+            if job is None:
+                continue
+            yield job.name, alias
+            yield job.dataset, "<dataset>"
+            yield Path(job.dataset).name, "<dataset>"
+            if job.model_is_file:
+                yield from ((job.model, "<model>"), (Path(job.model).name, "<model>"))
+
+
+def _told(run: RunFolder) -> str:
+    """The warnings and errors at the end of a run's log, and what it started with, without its job."""
+    lines = []
+    for line in _end(run.events_file).splitlines():
+        with suppress(*NOT_DECODED):
+            event = EVENT.decode(line)
+            if isinstance(event, RunStarted):
+                lines.append(msgspec.json.encode({"type": "started", "environment": event.environment}).decode())
+            elif isinstance(event, _TOLD):
+                lines.append(ENCODE.encode(event).decode())
+    return "\n".join(lines)
+
+
+def _end(file: Path) -> str:
+    """The last whole lines of a log; "" where there is none, or it is a link."""
+    try:
+        if file.is_symlink():
+            return ""
+        with file.open("rb") as stream:
+            size = stream.seek(0, io.SEEK_END)
+            stream.seek(max(0, size - MOST_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return text if size <= MOST_BYTES else text.partition("\n")[2]

@@ -1,0 +1,192 @@
+"""The searches over settings there are: their folders, what can be said of one from its folder alone, and its driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from engine.contract.job import Job, job_from_values
+from engine.contract.problems import Problem
+from engine.contract.search import (
+    DRIVER_FILE,
+    DRIVER_LOG,
+    OPTION,
+    SEARCH_FILE,
+    STATE_FILE,
+    DriverFile,
+    Search,
+    SearchState,
+    Status,
+    TrialRow,
+)
+from engine.runs.folder import RunFolder, create_run, process_alive
+from engine.runs.launch import start_supervisor
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+
+_START_S = 30.0
+"""How long a driver may take from its start to its saying who it is."""
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def searches_folder() -> Path:
+    """Where the folders of the searches are."""
+    return paths.home() / "searches"
+
+
+class SearchFolder:
+    """One search's folder. Nothing is cached: everything is read from the disk."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def state_file(self) -> Path:
+        """Its time of change tells whether there is anything new."""
+        return self.path / STATE_FILE
+
+    def search(self) -> Search | None:
+        """What is asked for; None where it cannot be read."""
+        return _read(self.path / SEARCH_FILE, Search)
+
+    def state(self) -> SearchState:
+        """How it stands, as its driver wrote it last; empty where it never did."""
+        return _read(self.state_file, SearchState) or SearchState(time=0.0)
+
+    def driver(self) -> DriverFile | None:
+        """The process that drives it; None where none does."""
+        found = _read(self.path / DRIVER_FILE, DriverFile)
+        return found if found is not None and process_alive(found.pid, found.start_time) else None
+
+    def status(self) -> Status:
+        """What is true of it now: by the process table first, then by what its driver said at its end."""
+        if self.driver() is not None:
+            return "running"
+        with suppress(OSError):
+            started = (self.path / DRIVER_LOG).stat().st_mtime
+            if not (self.path / DRIVER_FILE).exists() and time.time() - started < _START_S:
+                return "running"
+        return self.state().ended or "interrupted"
+
+    def save(self, search: Search) -> None:
+        """Replaces what is asked for. Raises OSError."""
+        _write(self.path / SEARCH_FILE, search)
+
+    def save_state(self, state: SearchState) -> None:
+        """Replaces how it stands. Raises OSError."""
+        _write(self.state_file, state)
+
+    def save_driver(self, driver: DriverFile) -> None:
+        """Says who drives it. Raises OSError."""
+        _write(self.path / DRIVER_FILE, driver)
+
+
+def list_searches() -> list[SearchFolder]:
+    """All searches there are, by their names."""
+    try:
+        names = sorted(os.listdir(searches_folder()))
+    except OSError:
+        return []
+    return [
+        SearchFolder(searches_folder() / name) for name in names if (searches_folder() / name / SEARCH_FILE).is_file()
+    ]
+
+
+def create_search(search: Search) -> SearchFolder:
+    """Makes the folder of a search, or takes the one of its name, and writes what is asked for. Raises OSError."""
+    paths.make_home()
+    folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
+    folder.save(search)
+    return folder
+
+
+def start_driver(folder: SearchFolder) -> int:
+    """Starts the driver of a search in a session of its own, so that it outlives whoever started it, and returns its pid; where another
+    drives it already, this one ends at once. Raises OSError."""
+    windows = sys.platform == "win32"
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    with open(folder.path / DRIVER_LOG, "ab", opener=paths.for_the_user_alone) as log:
+        os.utime(log.name)
+        if folder.driver() is None:
+            (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
+        process = subprocess.Popen(
+            [sys.executable, "-m", "engine.advisor.search", str(folder.path.absolute())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=paths.PACKAGES,
+            start_new_session=not windows,
+            creationflags=flags,
+        )
+    # Waited for aside, so that no zombie stays while the starter lives.
+    threading.Thread(target=process.wait, name=f"search-{process.pid}", daemon=True).start()
+    return process.pid
+
+
+def stop_driver(folder: SearchFolder) -> bool:
+    """Asks the driver of a search to pause the trials in hand and to end, which takes as long as their steps in hand and their last
+    checkpoints; `status` tells. False where there is no driver."""
+    driver = folder.driver()
+    if driver is None:
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(driver.pid, signal.SIGTERM)
+    return True
+
+
+def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
+    """The job with some fields, and options ("options.NAME"), set otherwise; see `job_from_values`."""
+    values = msgspec.to_builtins(job)
+    values["options"] = dict(job.options)
+    for name, value in params.items():
+        if name.startswith(OPTION):
+            values["options"][name.removeprefix(OPTION)] = value
+        else:
+            values[name] = value
+    return job_from_values(values)
+
+
+def best_job(search: Search, row: TrialRow) -> Job:
+    """The job that trains a trial's settings in full."""
+    full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
+    if search.best_epochs is not None:
+        full["epochs"] = search.best_epochs
+    job, problems = job_with(search.job, row.params | full)
+    if job is None:
+        raise ValueError(f"the settings of trial {row.number} are not those of a job: {problems[0]}")
+    return job
+
+
+def train_best(search: Search, row: TrialRow) -> RunFolder:
+    """Starts an ordinary run with a trial's settings, in full. Raises OSError."""
+    run = create_run(best_job(search, row))
+    start_supervisor(run)
+    return run
+
+
+def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, *NOT_DECODED):
+        return None
+
+
+def _write(file: Path, content: msgspec.Struct) -> None:
+    paths.put_into_place(file, msgspec.json.encode(content), sync=True)

@@ -1,0 +1,113 @@
+"""Text without what tells of its user: names, paths, hosts and addresses, so that it can be shown to others."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from engine.system import paths
+
+_SYSTEM = ("/dev", "/proc", "/sys")
+"""Paths below these tell of the system alone."""
+_MARK = r"<(?!python>|source>)[\w-]+>"
+"""What stands in the place of a secret; what comes after a folder's belongs to its path."""
+_QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
+_PATH = re.compile(
+    rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # to the first space
+    rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
+)
+"""A path that stands bare in a sentence, with the spaces of its folders, and of a file's name that has an ending."""
+_ENDINGS = (
+    r"\.(?:png|jpe?g|gif|bmp|webp|tiff?|npy|npz|mat|csv|tsv|xml|las|laz|ply|pcd|mp4|mkv|avi|mov|pt|pth|safetensors|onnx|"
+    r"toml|ya?ml|zip)\b"
+)
+_FILE = re.compile(
+    r"(?:(?:[^\s\"'<>|:,;()/]+ ){0,2}[^\s\"'<>|:,;()/]+/[^\"'<>|:,;()\n]*?|[^\s\"'<>|:,;()/]+)" + _ENDINGS,
+    re.IGNORECASE,
+)
+_PATTERNS = (
+    (re.compile(r"[\w.+-]+@[\w.-]+"), "<address>"),
+    (re.compile(r"(?<![\d.])(?!127\.)\d{1,3}(?:\.\d{1,3}){3}(?![\d.])"), "<address>"),
+    (
+        re.compile(
+            r"(?<![\w:>])(?=[0-9A-Fa-f:]*::[0-9A-Fa-f]|(?:[0-9A-Fa-f]{1,4}:){7})[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}"
+        ),
+        "<address>",
+    ),
+    (re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE), "<uuid>"),
+)
+
+
+class Redactor:
+    """Takes names, paths and addresses out of text. Paths of Footplate's and Python's own files stay, from their
+    packages on, since tracebacks are worth nothing without them."""
+
+    def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
+        """`secrets` are further texts with what is written in their place; the longest are looked for first."""
+        pairs = [*_of_the_machine(), *secrets]
+        spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
+        self._marks = {form.lower(): mark for form, mark in spelt.items()}
+        longest_first = sorted(self._marks, key=len, reverse=True)
+        # Between letters or digits it is another word.
+        self._secret = re.compile(
+            r"(?<![^\W_])(?:" + "|".join(map(re.escape, longest_first)) + r")(?![^\W_])", re.IGNORECASE
+        )
+        self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
+
+    def text(self, text: str) -> str:
+        """`text`, fit to be shown to others."""
+        for pattern, mark in self._code:
+            text = pattern.sub(mark, text)
+        text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)
+        text = _QUOTED.sub(lambda found: found[1] + _path_mark(found[2]) + found[3], text)
+        text = _PATH.sub(lambda found: _path_mark(found[0]), text)
+        text = _FILE.sub("<file>", text)
+        for pattern, mark in _PATTERNS:
+            text = pattern.sub(mark, text)
+        return text
+
+
+def _path_mark(path: str) -> str:
+    return path if path.startswith(_SYSTEM) else "<path>"
+
+
+def _of_the_machine() -> Iterable[tuple[str, str]]:
+    """What its user and itself are called, and where they keep things."""
+    for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
+        yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
+    home = str(Path.home())
+    yield from ((home, "<home>"), (os.path.realpath(home), "<home>"), (Path(home).name, "<user>"))
+    with suppress(OSError, KeyError, ImportError):
+        yield getpass.getuser(), "<user>"
+    with suppress(ImportError, KeyError, AttributeError):
+        import pwd
+
+        account = pwd.getpwuid(os.getuid())
+        yield account.pw_name, "<user>"
+        for part in account.pw_gecos.split(","):
+            yield part, "<user>"
+            yield from ((word, "<user>") for word in part.split() if len(word) > 3)
+    for name in (socket.gethostname(), os.uname().nodename if hasattr(os, "uname") else ""):
+        yield from ((name, "<host>"), (name.partition(".")[0], "<host>"))
+
+
+def _code_folders() -> list[tuple[str, str]]:
+    import sysconfig
+
+    folders = {sysconfig.get_path(name): "<python>" for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    folders |= {str(Path(path).resolve()): mark for path, mark in folders.items()}
+    folders |= {sys.prefix: "<python>", sys.base_prefix: "<python>", str(paths.PACKAGES): "<source>"}
+    return sorted(((path, mark) for path, mark in folders.items() if len(path) > 1), key=lambda pair: -len(pair[0]))
+
+
+def _forms(text: str) -> set[str]:
+    """The ways in which a log may spell a text: as it is, escaped as JSON or Python do, and as in a link."""
+    return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

@@ -1,0 +1,1 @@
+"""The page that advises on strategy, devices and settings."""

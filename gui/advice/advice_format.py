@@ -1,0 +1,170 @@
+"""What the advisor found, in words and numbers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
+from engine.system.csv_writer import CsvWriter
+from engine.system.format import NOT_KNOWN, counted, duration, listed
+from gui.format import energy, lately, size_of
+from gui.titles import CHOICES, changes_words, devices_words, strategy_title
+
+STATES: dict[State, str] = {
+    "waiting": "not tried yet",
+    "trying": "being tried …",
+    "measured": "",
+    "slower": "slower",
+    "too_large": "does not fit",
+    "failed": "failed",
+}
+ENDED = {
+    "settled": "The order of the fastest is settled at {confidence:.0f} % confidence.",
+    "time": "The time was up before the order was settled: a longer time may change it.",
+    "stopped": "It was stopped before the order was settled: this is what was known by then.",
+}
+MEMORY_BY = {
+    "one_device": "Memory that was not measured is estimated from what one device used.",
+    "fake_tensors": "Memory that was not measured is estimated from the shapes of the tensors.",
+    "none": "",
+}
+_NAMES = 8
+"""The most names that are told of those that were left out for one reason."""
+
+
+def number(value: float) -> str:
+    """ "1,234" and "8.4"."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def speed(of: Candidate) -> str:
+    """ "1,234 ± 20": with half of the interval's width."""
+    if of.images_per_second is None:
+        return NOT_KNOWN
+    if of.low is None or of.high is None:
+        return number(of.images_per_second)
+    return f"{number(of.images_per_second)} ± {number((of.high - of.low) / 2)}"
+
+
+def speed_help(of: Candidate) -> str:
+    """ "Between 1,214 and 1,254 images/s, from 40 steps"."""
+    if of.low is None or of.high is None:
+        return ""
+    return f"Between {number(of.low)} and {number(of.high)} images/s, from {counted(of.timed_steps, 'step')}"
+
+
+def memory(of: Candidate) -> str:
+    """ "12.3 of 79.2 GiB", and "≈ 12.3 of 79.2 GiB" where it is estimated."""
+    if of.memory_bytes is not None:
+        return size_of(of.memory_bytes, of.limit_bytes)
+    return f"≈ {size_of(of.estimated_bytes, of.limit_bytes)}" if of.estimated_bytes is not None else NOT_KNOWN
+
+
+def memory_help(of: Candidate) -> str:
+    if of.memory_bytes is None:
+        return "Estimated, per device" if of.estimated_bytes is not None else ""
+    before = f"; the estimate was {size_of(of.estimated_bytes, None)}" if of.estimated_bytes is not None else ""
+    return f"Measured on the device that used the most{before}"
+
+
+def whole_job(of: Candidate) -> str:
+    return duration(of.time.total_s) if of.time is not None else NOT_KNOWN
+
+
+def whole_job_help(of: Candidate) -> str:
+    """ "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated: start."."""
+    time = of.time
+    if time is None:
+        return ""
+    parts = (
+        f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
+        f"{1000 * time.step_s:,.1f} ms and {duration(time.validation_s)} of validation."
+    )
+    known = ((word, names) for word, names in (("Measured", time.measured), ("Estimated", time.estimated)) if names)
+    return " ".join([parts, *(f"{word}: {listed(names)}." for word, names in known)])
+
+
+def efficiency(of: Candidate) -> str:
+    return f"{100 * of.efficiency:.0f} %" if of.efficiency is not None else NOT_KNOWN
+
+
+def joules(of: Candidate) -> str:
+    """ "644 J", "12.4 kJ"."""
+    told = of.joules_per_thousand_images
+    if told is None:
+        return NOT_KNOWN
+    return f"{told:,.0f} J" if told < 10_000 else energy(told)
+
+
+def name(of: Candidate) -> str:
+    return f"{of.name} (your job)" if of.own else of.name
+
+
+def note(of: Candidate) -> str:
+    """What became of it, in short or with the reason."""
+    return of.why or STATES[of.state]
+
+
+def changes(of: Candidate) -> str:
+    """ "strategy DistributedDataParallel, devices 2 GPUs"."""
+    words: dict[str, object] = {}
+    for field, value in of.changes.items():
+        if isinstance(value, tuple):
+            words[field] = devices_words(value) if field == "devices" else listed(value) if value else "none"
+        elif isinstance(value, str):
+            words[field] = strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
+        else:
+            words[field] = "automatic" if value is None else value
+    return changes_words(words)
+
+
+def details(of: Candidate) -> Iterator[str]:
+    """Sentences on one candidate, for below the table."""
+    yield f"Sets {changes(of)}." if of.changes else "This is your job as it is."
+    if of.why:
+        yield of.why
+    waits = round(100 * (of.data_wait_share or 0.0))
+    if waits:
+        yield f"{waits} % of a step waits for images."
+    if of.time is not None:
+        yield f"The whole job takes {whole_job(of)}: {whole_job_help(of)}"
+    if of.memory_bytes is not None or of.estimated_bytes is not None:
+        yield f"Memory: {memory(of)}. {memory_help(of)}."
+
+
+def progress(message: AdviceProgress) -> str:
+    """ "34 s left · 5 more to try in this round · 41 considered"."""
+    words = [f"{duration(message.seconds_left)} left"]
+    words += [f"{message.left:,} more to try in this round"] if message.left else []
+    words += [f"{message.considered:,} considered"] if message.considered else []
+    return " · ".join(words)
+
+
+def how(of: Advice) -> Iterator[str]:
+    """Sentences on how the answer came about, for below it."""
+    if of.fits:
+        yield ENDED[of.ended_by].format(confidence=100 * of.confidence)
+    versions = ", ".join(f"{name} {version}" for name, version in of.versions.items())
+    on = f" on {listed(of.hardware)}" if of.hardware else ""
+    yield f"Measured {lately(of.measured_at)} in {duration(of.took_s)}{on}{f', with {versions}' if versions else ''}."
+    if MEMORY_BY[of.memory_by]:
+        yield MEMORY_BY[of.memory_by]
+
+
+def left_out(reason: LeftOut) -> str:
+    """ "12 ways: By the estimate they need more memory than a device has. (Pipeline, 2 GPUs; …)"."""
+    more = len(reason.names) - _NAMES
+    names = "; ".join([*reason.names[:_NAMES], *([f"and {more:,} more"] if more > 0 else [])])
+    return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
+
+
+def as_text(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The whole answer as plain text; `titles` and `rows` are the table's, with tabs between cells."""
+    table = io.StringIO()
+    writer = CsvWriter(table, delimiter="\t", line_end="\n")
+    for row in (titles, *rows):
+        writer.row(row)
+    more = [*answer.remedies, *answer.what_would_change, *(each.sentence for each in answer.machines), *how(answer)]
+    more += map(left_out, answer.left_out)
+    return "\n".join([answer.sentence, "", table.getvalue(), *more])

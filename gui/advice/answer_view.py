@@ -1,0 +1,148 @@
+"""The answer of the advisor: its sentence, the table, and what else is known, from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from engine.contract.advice import Advice
+from engine.contract.problems import Problem
+from gui.actions import HERE, Action, bind
+from gui.advice import advice_format as words
+from gui.advice.table import AdviceTable
+from gui.format import lately
+from gui.widgets.banner import Banner
+from gui.widgets.fold import FoldButton
+from gui.widgets.problem_label import ProblemLabel
+
+LARGER = 1.25
+NO_PREDICTION = "This kept answer says nothing of several machines. Measure again to have them predicted."
+
+
+class AnswerView(QWidget):
+    """Shows one `Advice`; `table` holds its candidates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: Advice | None = None
+        self.kept = Banner(name="A kept answer")
+        self.sentence = _text("heading")
+        font = self.sentence.font()
+        font.setPointSizeF(font.pointSizeF() * LARGER)
+        self.sentence.setFont(font)
+        self.sentence.setAccessibleName("The advice")
+        self.more = _text()
+        self.remarks = ProblemLabel()
+        self.count = _text("muted")
+        self.table = AdviceTable("Ways to train that were tried")
+        copying = Action(
+            self.table, "copy_advice", "Copy as text", "Copies the whole answer", "Ctrl+C", icon="copy", context=HERE
+        )
+        copying.on_trigger(self.copy_answer)
+        self.copy = bind(QPushButton(), copying, "Copy the advice as text")
+        self.details = _Section("")
+        self.change = _Section("What would change this")
+        self.fitting = _Section("To make it fit")
+        self.machines = _Section("On several machines")
+        self.how = _Section("How it was measured")
+        self.left_out = _text("muted")
+        self.fold = FoldButton("Left out", self.left_out)
+        self._lay_out()
+
+    def show_answer(self, answer: Advice, machines: int) -> None:
+        """`machines` is how many were asked for."""
+        self.answer = answer
+        kept = f"Measured {lately(answer.measured_at)} and kept. Measure again for a fresh answer."
+        self.kept.say(kept if answer.kept else "", "info")
+        first, _, rest = answer.sentence.partition(". ")
+        self.sentence.setText(f"{first}." if rest else first)
+        self.more.setText(rest)
+        self.more.setVisible(bool(rest))
+        nothing = not answer.fits and bool(answer.remedies)
+        self.remarks.show_problems(tuple(_remarks(answer)))
+        tried = f"{len(answer.table):,} of {answer.considered:,} ways were tried"
+        self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
+        self.table.setVisible(bool(answer.table))
+        self.table.show_candidates(answer.table, answer.fits)
+        self.fitting.say(() if nothing else answer.remedies)
+        self.change.say(answer.what_would_change)
+        lacking = (NO_PREDICTION,) if machines > 1 and answer.kept and not answer.machines else ()
+        self.machines.say([each.sentence for each in answer.machines] or lacking)
+        self.how.say(words.how(answer))
+        left = sum(len(reason.names) for reason in answer.left_out)
+        self.fold.setText(f"Left out: {left:,} that were not tried, and why")
+        self.fold.setVisible(bool(left))
+        self.fold.setChecked(False)
+        self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))
+
+    def show_details(self) -> None:
+        """Says more of the row that is chosen."""
+        chosen = self.table.chosen()
+        self.details.heading.setText(words.name(chosen) if chosen is not None else "")
+        self.details.say(words.details(chosen) if chosen is not None else ())
+
+    def copy_answer(self) -> None:
+        """Puts all of it on the clipboard."""
+        if self.answer is not None:
+            titles, *rows = self.table.texts()
+            QGuiApplication.clipboard().setText(words.as_text(self.answer, titles, rows))
+
+    def _lay_out(self) -> None:
+        above = QHBoxLayout()
+        above.addWidget(self.count, 1)
+        above.addWidget(self.copy)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 8, 0)
+        layout.setSpacing(8)
+        head: tuple[QWidget, ...] = (self.kept, self.sentence, self.more, self.remarks)
+        below: tuple[QWidget, ...] = (self.table, self.details, self.fitting, self.change, self.machines, self.how)
+        for widget in head:
+            layout.addWidget(widget)
+        layout.addLayout(above)
+        for widget in below:
+            layout.addWidget(widget)
+        layout.addWidget(self.fold)
+        layout.addWidget(self.left_out)
+        layout.addStretch(1)
+
+
+class _Section(QWidget):
+    """A title over sentences; hidden where there are none."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.heading = QLabel(title, wordWrap=True)
+        self.heading.setObjectName("heading")
+        self.body = _text()
+        self.body.setAccessibleName(title or "The chosen row")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 6, 0, 0)
+        layout.setSpacing(2)
+        layout.addWidget(self.heading)
+        layout.addWidget(self.body)
+
+    def say(self, sentences: Iterable[str]) -> None:
+        self.body.setText("\n".join(sentences))
+        self.setVisible(bool(self.body.text()))
+
+
+def _text(kind: str = "") -> QLabel:
+    label = QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse)
+    label.setObjectName(kind)
+    return label
+
+
+def _remarks(answer: Advice) -> Iterable[Problem]:
+    """What is to be known before the table is believed: that nothing fits, with what helps, or where it comes from."""
+    if not answer.fits:
+        for remedy in answer.remedies:
+            yield Problem("", remedy, "", "warning")
+        if answer.ended_by == "time" and not answer.remedies:
+            yield Problem(
+                "", "The time was up before anything was measured.", "Choose more time for trials.", "warning"
+            )
+    elif answer.ended_by != "settled":
+        yield Problem("", words.ENDED[answer.ended_by], "", "warning")

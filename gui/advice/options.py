@@ -1,0 +1,78 @@
+"""How long the advisor may try, and of how many machines it is to tell."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QPushButton, QSpinBox, QWidget
+
+from engine.contract.advice import BUDGET_S, AdviceOrder, Network
+from engine.contract.job import Job
+from gui.widgets.flow_layout import FlowLayout
+
+TIMES = {30: "30 seconds", 60: "1 minute", 120: "2 minutes", 300: "5 minutes", 900: "15 minutes"}
+GIGABIT = 1e9
+
+
+class AdviceOptions(QWidget):
+    """A line of fields, and a button to ask again with what they say.
+
+    Signals: changed() - one of them says something else.
+    """
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = QComboBox()
+        for seconds, title in TIMES.items():
+            self.time.addItem(title, seconds)
+        self.time.setCurrentIndex(self.time.findData(int(BUDGET_S)))
+        self.time.setToolTip("The time for all trials. More time settles more.")
+        self.machines = QSpinBox(minimum=1, maximum=1024)
+        self.machines.setToolTip(
+            "With more than one, the answer also predicts what so many machines like this one bring"
+        )
+        self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
+        self.network.setToolTip("The speed of the network between the machines, in each direction")
+        self.ask = QPushButton("Ask again")
+        self.ask.setToolTip("Asks with these settings")
+        layout = FlowLayout(self, spacing=14, line_spacing=6)
+        layout.addWidget(_labelled("&Time for trials", self.time))
+        layout.addWidget(_labelled("&Machines", self.machines))
+        self._network = _labelled("&Network", self.network)
+        layout.addWidget(self._network)
+        layout.addWidget(self.ask)
+        self._network.hide()
+        self.time.currentIndexChanged.connect(lambda _index: self.changed.emit())
+        self.network.valueChanged.connect(lambda _value: self.changed.emit())
+        self.machines.valueChanged.connect(self._count)
+
+    def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
+        """What is asked for `job`; `again` measures what has been measured before."""
+        machines = self.machines.value()
+        network = Network(self.network.value() * GIGABIT) if machines > 1 else None
+        return AdviceOrder(
+            job=job, seconds=float(self.time.currentData()), again=again, machines=machines, network=network
+        )
+
+    def differs(self, order: AdviceOrder) -> bool:
+        """Whether they say something else than was asked."""
+        now = self.order(order.job)
+        return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
+
+    def _count(self, machines: int) -> None:
+        self._network.setVisible(machines > 1)
+        self.changed.emit()
+
+
+def _labelled(title: str, field: QWidget) -> QWidget:
+    pair = QWidget()
+    label = QLabel(title)
+    label.setBuddy(field)
+    field.setAccessibleName(title.replace("&", ""))
+    row = QHBoxLayout(pair)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(6)
+    row.addWidget(label)
+    row.addWidget(field)
+    return pair

@@ -1,0 +1,172 @@
+"""The page of the advisor: what it tries, what it advises, and the row to take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
+
+from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, Candidate, changed
+from engine.contract.finders import FinderProgress
+from engine.contract.job import FIELDS, Job
+from engine.contract.problems import Problem
+from gui.actions import HERE, Action
+from gui.advice import advice_format as words
+from gui.advice.answer_view import AnswerView
+from gui.advice.options import AdviceOptions
+from gui.advice.table import AdviceTable
+from gui.finders.child import FinderChild
+from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderPage, alike
+from gui.titles import devices_words, model_title
+from gui.widgets.scroll_panel import scroll_panel
+
+NOTHING_YET = (
+    "No advice yet.\n\n"
+    "Press Advise … beside Strategy in the form: short trials on the ticked devices show which\nstrategy, how many "
+    "devices and which settings train this job fastest. Nothing is saved."
+)
+
+
+class AdvicePage(FinderPage):
+    """Tries ways to train the job, and lets one of them be taken."""
+
+    varied = frozenset({"strategy", "devices", "accumulation"}) | {
+        name for name, field in FIELDS.items() if field.group == "strategy"
+    }
+    stale = Problem(
+        "", "The job has changed since this was measured; the advice may be out of date.", "Measure again.", "warning"
+    )
+
+    def __init__(self, child: FinderChild | None = None) -> None:
+        super().__init__("strategy", "Advice on how to train", NOTHING_YET, child or FinderChild(advises=True))
+        self._order: AdviceOrder | None = None
+        self._again = self._stopping = False
+        self.try_again.setText("Measure again")
+        self.try_again.clicked.disconnect()
+        self.try_again.clicked.connect(lambda: self._ask(again=True))
+        self.options.ask.clicked.connect(self._ask_otherwise)
+        self.options.changed.connect(self._offer_asking)
+        self._stack.currentChanged.connect(lambda _index: self._offer_asking())
+        self._offer_asking()
+
+    def order(self, job: Job) -> AdviceOrder:
+        self._order, self._again = self.options.order(job, again=self._again), False
+        return self._order
+
+    def covers(self, job: Job) -> bool:
+        """The job that was tried, or one that follows the advice."""
+        if self._tried is None:
+            return False
+        same = WITHOUT_EFFECT - {"epochs"}
+        ways = [changed(self._tried, each) for each in self.found.table] if self.found is not None else []
+        return any(alike(job, each, same) for each in (self._tried, *ways))
+
+    def above(self) -> tuple[QWidget, ...]:
+        self.options = AdviceOptions()
+        return (self.options,)
+
+    def trying_page(self) -> QWidget:
+        self.cancel.setText("Stop")
+        self.cancel.setToolTip("Ends the trials and answers with what is known by then")
+        self.cancel.setAccessibleName("Stop trying")
+        self.progress.setRange(0, 100)
+        self.progress.setTextVisible(False)
+        self.progress.setFixedHeight(10)
+        self.progress.setAccessibleName("Time used for trials")
+        self.what.setObjectName("heading")
+        self.what.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self.left = QLabel(wordWrap=True)
+        self.left.setObjectName("muted")
+        self.so_far = AdviceTable("Ways to train, as far as tried")
+        self.so_far.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
+        line = QHBoxLayout()
+        line.addWidget(self.what, 1)
+        line.addWidget(self.cancel)
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addLayout(line)
+        for widget in (self.progress, self.left, self.so_far):
+            layout.addWidget(widget)
+        layout.addStretch(1)
+        return page
+
+    def results(self) -> QWidget:
+        self.view = AnswerView()
+        table = self.view.table
+        table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
+        table.doubleClicked.connect(lambda _index: self.use.click())
+        take = Action(table, "use_advice", "Use this way to train", "", "Return", "Enter", context=HERE)
+        take.on_trigger(self.use.click)
+        return scroll_panel(self.view)
+
+    def show_found(self, found: Advice) -> None:
+        self.view.show_answer(found, self._order.machines if self._order is not None else 1)
+
+    def chosen(self) -> Candidate | None:
+        """The row to take; None where it could not train."""
+        row = self.view.table.chosen() if self.found is not None else None
+        return row if row is not None and row.images_per_second is not None else None
+
+    def values(self) -> dict[str, Any]:
+        """All that any row sets, as the chosen one has it, so that it may follow upon another."""
+        row = self.chosen()
+        if row is None or self._tried is None:
+            return {}
+        names = {name for each in self.found.table for name in each.changes}
+        job = changed(self._tried, row)
+        return {name: getattr(job, name) for name in FIELDS if name in names}
+
+    def show_choice(self) -> None:
+        row = self.chosen()
+        self.view.show_details()
+        self.use.setText("Use this")
+        self.use.setEnabled(row is not None)
+        about = "Choose a row that was measured." if row is None else "This is your job as it is."
+        self.use.setToolTip(f"Sets {words.changes(row)} in the form" if row is not None and row.changes else about)
+
+    # What happens
+
+    def _ask(self, *, again: bool = False) -> None:
+        self._again = again
+        super()._ask()
+
+    def _ask_otherwise(self) -> None:
+        """Another time is for new trials; of other machines a kept answer tells as well."""
+        before = self._order.seconds if self._order is not None else None
+        self._ask(again=before is not None and self.options.time.currentData() != before)
+
+    def _offer_asking(self) -> None:
+        idle = self._stack.currentIndex() == EMPTY and self._job is not None
+        self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
+
+    def _try(self, job: Job) -> None:
+        self._stopping = False
+        self.cancel.setText("Stop")
+        self.cancel.setEnabled(True)
+        self.left.setText("")
+        self.so_far.hide()
+        super()._try(job)
+        self.subtitle.setText(f"{model_title(job.model)}, batch size {job.batch_size:,}, {devices_words(job.devices)}")
+        self._offer_asking()
+
+    def _progress(self, message: FinderProgress | AdviceProgress) -> None:
+        super()._progress(message)
+        if isinstance(message, AdviceProgress):
+            self.what.setText(f"{message.what} …")
+            self.left.setText(words.progress(message))
+            self.so_far.setVisible(bool(message.table))
+            self.so_far.show_candidates(message.table)
+
+    def end(self) -> None:
+        self._stopping = True
+        self.cancel.setText("Stopping …")
+        self.cancel.setEnabled(False)
+        self.child.stop()
+
+    def _failed(self, why: str) -> None:
+        if self._stopping:  # before it had begun
+            self._stack.setCurrentIndex(EMPTY)
+        else:
+            super()._failed(why)

@@ -1,0 +1,1 @@
+"""The commands of the whole window: its menus, the palette, the shortcuts, and what each command opens."""

@@ -1,0 +1,130 @@
+"""About Footplate: its version, and the version and licence of each package that it stands on."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from typing import NamedTuple
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QDialog,
+    QHeaderView,
+    QLabel,
+    QPlainTextEdit,
+    QSplitter,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+_NAME = re.compile(r"[\w.-]+")
+_LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
+_LONGEST_LICENCE = 60
+"""Characters of the field License beyond which it holds the licence's text, as older packages have it."""
+
+
+class Package(NamedTuple):
+    """An installed package: its name, version and licence in a few words."""
+
+    name: str
+    version: str
+    licence: str
+
+
+def packages(root: str = "footplate") -> list[Package]:
+    """What is installed of everything that `root` needs, itself first, then by name."""
+    found: dict[str, Package] = {}
+    waiting = [root]
+    while waiting:
+        name = waiting.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            dist = distribution(name)
+        except PackageNotFoundError:
+            continue
+        found[key] = Package(dist.metadata["Name"], dist.version, licence(dist))
+        needed = [line for line in dist.requires or () if "extra ==" not in line]
+        waiting += [match[0] for line in needed if (match := _NAME.match(line))]
+    first = re.sub(r"[-_.]+", "-", root).lower()
+    return [found[key] for key in sorted(found, key=lambda key: (key != first, key))]
+
+
+def licence(dist: Distribution) -> str:
+    """A distribution's licence: its SPDX expression, or its short field, or its classifiers; "" where it names none."""
+    given = dist.metadata.json
+    short = str(given.get("license", ""))
+    if expression := given.get("license_expression", ""):
+        return str(expression)
+    if short and "\n" not in short and len(short) <= _LONGEST_LICENCE:
+        return short
+    classifiers = [line for line in given.get("classifier", ()) if line.startswith("License ::")]
+    return ", ".join(line.rpartition(":: ")[2] for line in classifiers)
+
+
+def licence_text(name: str) -> str:
+    """The text of a package's licence files, one after the other; where it ships none, a sentence that says so."""
+    dist = distribution(name)
+    files = [
+        file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
+    ]
+    texts = [text for file in files if (text := file.read_text())]
+    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or "This package ships no text of its licence.")
+
+
+class AboutDialog(QDialog):
+    """Not modal; reads the packages when it is made."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("About Footplate")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.resize(680, 560)
+        self._packages = packages()
+        version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
+        heading = QLabel(f"Footplate {version}")
+        heading.setObjectName("heading")
+        about = QLabel(
+            "Watches the GPUs of a workstation and trains vision models on them. It stands on these packages:",
+            wordWrap=True,
+        )
+        self.table = QTableWidget(len(self._packages), 3)
+        self.table.setAccessibleName("Packages and their licences")
+        self.table.setHorizontalHeaderLabels(["Package", "Version", "Licence"])
+        self.table.verticalHeader().hide()
+        self.table.setShowGrid(False)
+        self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
+        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
+        self.table.setTabKeyNavigation(False)
+        self.table.setWordWrap(False)
+        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        for row, package in enumerate(self._packages):
+            for column, text in enumerate(package):
+                item = QTableWidgetItem(text or "not named")
+                item.setToolTip(text)
+                self.table.setItem(row, column, item)
+        self.text = QPlainTextEdit(readOnly=True)
+        self.text.setAccessibleName("Text of the licence")
+        self.text.setTabChangesFocus(True)
+        self.table.currentCellChanged.connect(lambda row, *_rest: self._show(row))
+        parts = QSplitter(Qt.Orientation.Vertical)
+        parts.addWidget(self.table)
+        parts.addWidget(self.text)
+        parts.setSizes([300, 180])
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 14, 14)
+        layout.setSpacing(10)
+        for widget in (heading, about):
+            layout.addWidget(widget)
+        layout.addWidget(parts, 1)
+        self.table.setCurrentCell(0, 0)
+
+    def _show(self, row: int) -> None:
+        if 0 <= row < len(self._packages):
+            self.text.setPlainText(licence_text(self._packages[row].name))

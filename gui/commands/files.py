@@ -1,0 +1,99 @@
+"""Jobs as files, and runs whose folders lie elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QWidget
+
+from engine.contract.job import Job, load_job, save_job
+from engine.contract.problems import Problem
+from engine.runs.folder import RunFolder
+from gui.actions import Actions
+from gui.form.form import JobForm
+from gui.sources.background import in_background, raise_again, why
+from gui.widgets.file_dialogs import choose, choose_target
+
+_ERRORS = "Fix the errors in the form first"
+
+
+class JobFiles(QObject):
+    """Empties the form, fills it from a file and saves it as one; opens a run's folder.
+
+    Signals: run_opened(RunFolder) - it is to be shown; devices_wanted(tuple) - these are to be chosen; form_wanted() - the
+    form is to be seen; emptied() - it holds a new job; message(str) - in plain words, what was done or why not.
+    """
+
+    run_opened = Signal(object)
+    devices_wanted = Signal(object)
+    form_wanted = Signal()
+    emptied = Signal()
+    message = Signal(str)
+
+    def __init__(self, window: QWidget, acts: Actions, form: JobForm) -> None:
+        super().__init__(window)
+        self._window, self._acts, self._form = window, acts, form
+        acts.new_job.on_trigger(self.empty)
+        acts.open_job.on_trigger(lambda: choose(window, "Open a job", "", False, self.open_job))
+        acts.save_job.on_trigger(lambda: choose_target(window, "Save the job", "job.toml", self.save_job))
+        acts.open_run.on_trigger(lambda: choose(window, "Open the folder of a run", "", True, self.open_run))
+        form.changed.connect(self._offer)
+        self._offer()
+
+    def empty(self) -> None:
+        """A new job: nothing chosen but the devices."""
+        self._form.prefill_mode.end()
+        self._form.set_job(Job())
+        self._form.recipes.begin()
+        self._form.judge()
+        self.form_wanted.emit()
+        self.emptied.emit()
+        self._form.rows["dataset"].editor.control.setFocus()
+
+    def open_job(self, path: str) -> None:
+        """Puts the job of a file into the form; says what is wrong with it where that can't be."""
+        in_background(lambda: load_job(Path(path)), self, self._take, raise_again)
+
+    def save_job(self, path: Path) -> None:
+        job = self._form.job
+        if job is None:
+            self.message.emit(f"{_ERRORS}.")
+            return
+        try:
+            save_job(job, path)
+        except OSError as error:
+            self.message.emit(f"Could not save the job: {why(error)}.")
+        else:
+            self.message.emit(f"Saved the job as {path}.")
+
+    def open_run(self, path: str) -> None:
+        """Shows the run of a folder, wherever it lies."""
+        run = RunFolder(path)
+        in_background(lambda: run.job_file.is_file() and run.events_file.is_file(), self, self._show, raise_again)
+        self._opening = run
+
+    def _show(self, is_run: bool) -> None:
+        if is_run:
+            self.run_opened.emit(self._opening)
+        else:
+            self.message.emit(
+                f"{self._opening.path} is not the folder of a run. Choose one that holds job.toml and events.jsonl."
+            )
+
+    def _take(self, read: tuple[Job | None, list[Problem]]) -> None:
+        job, problems = read
+        if job is None:
+            self.message.emit("The job can't be opened. " + " ".join(map(str, problems)))
+            return
+        self._form.prefill_mode.end()
+        self._form.set_job(job)
+        self._form.judge()
+        self.form_wanted.emit()
+        self.devices_wanted.emit(job.devices)
+        if problems:
+            self.message.emit(" ".join(map(str, problems)))
+
+    def _offer(self) -> None:
+        self._acts.save_job.allow("" if self._form.job is not None else _ERRORS)
+        self._acts.copy_command.allow("" if self._form.job is not None else _ERRORS)

@@ -1,0 +1,238 @@
+"""The command palette: one field that finds everything by any part of its words."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QAbstractListModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt
+from PySide6.QtGui import QKeyEvent, QPainter, QPalette
+from PySide6.QtWidgets import (
+    QDialog,
+    QLabel,
+    QLineEdit,
+    QListView,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from gui import format as window_format
+from gui.style import theme
+
+MOST_SHOWN = 100
+"""The most entries that are listed; further words find the rest."""
+KINDS = ("Command", "Setting", "GPU", "Dataset", "Run", "Model")
+"""What is found, in the order in which equally good matches are listed."""
+_ORDER = {kind: number for number, kind in enumerate(KINDS)}
+_KIND_WIDTH, _PADDING = 84, 10
+
+
+@dataclass(slots=True)
+class Entry:
+    """Something that can be found and done. `detail` is told in small, and searched, too; `why` says why it can't be done
+    now, "" where it can."""
+
+    kind: str
+    title: str
+    act: Callable[[], object]
+    detail: str = ""
+    key: str = ""
+    why: str = ""
+    hay: str = field(init=False)
+    """All that is searched, in small letters, with a space before the title, which ends at `head`."""
+    head: int = field(init=False)
+    order: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        title = f" {self.title.lower()}"
+        self.hay, self.head = f"{title} {self.kind.lower()} {self.detail.lower()}", len(title)
+        self.order = _ORDER[self.kind] + (8 if self.why else 0)
+
+
+def find(entries: Sequence[Entry], text: str) -> list[Entry]:
+    """The entries that have all words of `text` somewhere, the best first: those whose title begins with a word, then those
+    one of whose words does, then those that have it within the title, then within the rest; what can be done before what
+    cannot; then by kind, and as they stand."""
+    words = [(f" {word}", word) for word in text.lower().split()]
+    if not words:
+        return list(entries)
+    found: list[tuple[int, int]] = []
+    for number, entry in enumerate(entries):
+        hay, head, rank = entry.hay, entry.head, entry.order
+        for begun, word in words:
+            at = hay.find(begun)
+            if at == 0:
+                continue
+            if 0 < at < head:
+                rank += 16
+                continue
+            within = hay.find(word)
+            if within < 0:
+                break
+            rank += 32 if within < head else 64
+        else:
+            found.append((rank, number))
+    return [entries[number] for _rank, number in heapq.nsmallest(MOST_SHOWN, found)]
+
+
+class EntryModel(QAbstractListModel):
+    """The entries that match what is typed. `count` says how many there are, listed or not."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._all: Sequence[Entry] = ()
+        self.shown: list[Entry] = []
+
+    def offer(self, entries: Sequence[Entry]) -> None:
+        """Searches these from now on."""
+        self._all = entries
+        self.search("")
+
+    def search(self, text: str) -> None:
+        self.beginResetModel()
+        self.shown = find(self._all, text)[:MOST_SHOWN]
+        self.endResetModel()
+
+    def rowCount(self, parent: QModelIndex | QPersistentModelIndex | None = None) -> int:
+        return 0 if parent is not None and parent.isValid() else len(self.shown)
+
+    def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        if not index.isValid():
+            return None
+        entry = self.shown[index.row()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return entry.title
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return entry.why or entry.detail or None
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return ", ".join(filter(None, (entry.title, entry.kind, entry.key, entry.why or entry.detail)))
+        return entry if role == Qt.ItemDataRole.UserRole else None
+
+
+class _Row(QStyledItemDelegate):
+    """Draws an entry: its kind, its title, what it is about or why it can't be done, and its key."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
+        return QSize(100, 2 * option.fontMetrics.height() + 12)
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        # Through the model itself, since Qt would turn the entry into a variant and back.
+        model = index.model()
+        assert isinstance(model, EntryModel)
+        entry, colors, metrics = model.shown[index.row()], theme.colors(), option.fontMetrics
+        chosen = bool(option.state & option.state.State_Selected)
+        if chosen:
+            painter.fillRect(option.rect, option.palette.color(QPalette.ColorRole.Highlight))
+        muted = colors.accent_text if chosen else colors.muted
+        area = option.rect.adjusted(_PADDING, 5, -_PADDING, -5)
+        line = metrics.height() + 1
+        kind_width = max(_KIND_WIDTH, metrics.horizontalAdvance("Command") + _PADDING)
+        key_width = metrics.horizontalAdvance(entry.key) + _PADDING if entry.key else 0
+        top = QRect(area.left() + kind_width, area.top(), area.width() - kind_width - key_width, line)
+        below = QRect(area.left() + kind_width, area.top() + line, area.width() - kind_width, line)
+        painter.setPen(muted)
+        painter.drawText(QRect(area.left(), area.top(), kind_width, line), Qt.AlignmentFlag.AlignLeft, entry.kind)
+        painter.drawText(
+            QRect(area.right() - key_width, area.top(), key_width, line), Qt.AlignmentFlag.AlignRight, entry.key
+        )
+        second = f"Not now: {entry.why}" if entry.why else entry.detail
+        painter.drawText(
+            below,
+            Qt.AlignmentFlag.AlignLeft,
+            metrics.elidedText(" ".join(second.split()), Qt.TextElideMode.ElideMiddle, below.width()),
+        )
+        painter.setPen(muted if entry.why else colors.accent_text if chosen else colors.text)
+        painter.drawText(
+            top, Qt.AlignmentFlag.AlignLeft, metrics.elidedText(entry.title, Qt.TextElideMode.ElideMiddle, top.width())
+        )
+
+
+class Palette(QDialog):
+    """Made once and shown again, over the top of the window. Escape closes it, and so does a click elsewhere."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setWindowTitle("Command palette")
+        self.setObjectName("palette")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.field = QLineEdit()
+        self.field.setPlaceholderText("Commands, settings, models, runs, datasets, GPUs …")
+        self.field.setAccessibleName("Find anything")
+        self.field.installEventFilter(self)
+        self.field.textChanged.connect(self._search)
+        self.model = EntryModel(self)
+        self.list = QListView()
+        self.list.setAccessibleName("What is found")
+        self.list.setModel(self.model)
+        self.list.setItemDelegate(_Row(self.list))
+        self.list.setUniformItemSizes(True)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.clicked.connect(self._do)
+        self.said = QLabel()
+        self.said.setObjectName("muted")
+        self.said.setAccessibleName("Result of the search")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(10, 10, 10, 8)
+        layout.setSpacing(8)
+        for widget in (self.field, self.list, self.said):
+            layout.addWidget(widget)
+
+    def offer(self, entries: Sequence[Entry]) -> None:
+        """Comes forward with `entries`, nothing typed yet."""
+        self.model.offer(entries)
+        self.field.clear()
+        self._search("")
+        window = self.parentWidget()
+        assert window is not None
+        width, height = min(760, window.width() - 40), min(520, window.height() - 60)
+        self.setFixedSize(width, height)
+        self.move(window.mapToGlobal(window.rect().topLeft()).x() + (window.width() - width) // 2, window.y() + 60)
+        self.show()
+        self.field.setFocus()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Keys that move the choice act while the field keeps the keyboard."""
+        if watched is not self.field or not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
+            return super().eventFilter(watched, event)
+        page = max(1, self.list.viewport().height() // max(1, self.list.sizeHintForRow(0)))
+        steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
+        key = Qt.Key(event.key())
+        if key in steps:
+            self._choose(self.list.currentIndex().row() + steps[key], around=abs(steps[key]) == 1)
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self._do(self.list.currentIndex())
+        else:
+            return super().eventFilter(watched, event)
+        return True
+
+    def _search(self, text: str) -> None:
+        self.model.search(text)
+        self._choose(0)
+        if not self.model.shown:
+            self.said.setText(f"Nothing matches “{text.strip()}”.")
+        elif len(self.model.shown) == MOST_SHOWN:
+            self.said.setText(f"The best {window_format.count(MOST_SHOWN)} are listed. Type more words for fewer.")
+        else:
+            self.said.setText("↑ ↓ choose · Enter does it · Esc closes")
+
+    def _choose(self, row: int, *, around: bool = False) -> None:
+        count = len(self.model.shown)
+        if count:
+            row = row % count if around else min(max(0, row), count - 1)
+            self.list.setCurrentIndex(self.model.index(row))
+
+    def _do(self, index: QModelIndex) -> None:
+        """Does what is chosen; says why where that can't be done."""
+        if not index.isValid():
+            return
+        entry = self.model.shown[index.row()]
+        if entry.why:
+            self.said.setText(entry.why)
+            return
+        self.hide()
+        entry.act()

@@ -1,0 +1,207 @@
+"""The dialog of keyboard shortcuts: every command, its keys, and a field that changes them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QKeyEvent, QKeySequence, QShowEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QKeySequenceEdit,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.problems import Problem
+from gui.actions import Action
+from gui.commands.keymap import Keymap
+from gui.widgets.problem_label import ProblemLabel
+
+_NATIVE = QKeySequence.SequenceFormat.NativeText
+_STANDARD = "Alt+arrows, Tab and what is typed into a field keep their meaning."
+
+
+class ShortcutsDialog(QDialog):
+    """Not modal; made once and shown again."""
+
+    def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Keyboard shortcuts")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.resize(720, 560)
+        self._keymap = keymap
+        self._commands: list[Action] = []
+        self.search = QLineEdit(clearButtonEnabled=True)
+        self.search.setPlaceholderText("Search commands and keys …")
+        self.search.setAccessibleName("Search shortcuts")
+        self.search.textChanged.connect(self._list)
+        self.table = QTableWidget(0, 3)
+        self.table.setAccessibleName("Shortcuts")
+        self.table.setHorizontalHeaderLabels(["Command", "What it does", "Keys"])
+        self.table.verticalHeader().hide()
+        self.table.setShowGrid(False)
+        self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
+        self.table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
+        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
+        self.table.setTabKeyNavigation(False)
+        self.table.setWordWrap(False)
+        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
+        for column, mode in enumerate(("ResizeToContents", "Stretch", "ResizeToContents")):
+            self.table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode[mode])
+        self.table.horizontalHeader().setHighlightSections(False)
+        self.table.currentCellChanged.connect(lambda *_cells: self._show())
+        self.keys = _KeysEdit()
+        self.keys.setMaximumSequenceLength(1)
+        self.keys.setClearButtonEnabled(True)
+        self.keys.setAccessibleName("New keys")
+        line = self.keys.findChild(QLineEdit)
+        assert line is not None
+        line.setAccessibleName("New keys")
+        line.setPlaceholderText("Press the new keys")
+        self.keys.keySequenceChanged.connect(lambda _keys: self._check())
+        self.assign = _button("&Assign", "Gives the command these keys", self._assign)
+        self.none = _button("&Remove", "Leaves the command without keys", self._remove)
+        self.reset = _button("&Default", "Gives the command its default keys back", self._reset)
+        self.reset_all = _button("Reset a&ll", "Gives every command its default keys back", self._reset_all)
+        self.problem = ProblemLabel()
+        self._lay_out()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._list()
+        self.search.setFocus()
+
+    @property
+    def chosen(self) -> Action | None:
+        """The command of the chosen row."""
+        row = self.table.currentRow()
+        return self._commands[row] if 0 <= row < len(self._commands) else None
+
+    def choose(self, action_id: str) -> None:
+        """Chooses the row of the command of that id."""
+        for row, action in enumerate(self._commands):
+            if action.objectName() == action_id:
+                self.table.setCurrentCell(row, 0)
+
+    def _lay_out(self) -> None:
+        label = QLabel("&Keys")
+        label.setBuddy(self.keys)
+        row = QHBoxLayout()
+        row.addWidget(label)
+        row.addWidget(self.keys, 1)
+        for button in (self.assign, self.none, self.reset):
+            row.addWidget(button)
+        foot = QHBoxLayout()
+        hint = QLabel(_STANDARD, wordWrap=True)
+        hint.setObjectName("muted")
+        foot.addWidget(hint, 1)
+        foot.addWidget(self.reset_all)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 14, 14)
+        layout.setSpacing(10)
+        layout.addWidget(self.search)
+        layout.addWidget(self.table, 1)
+        layout.addLayout(row)
+        layout.addWidget(self.problem)
+        layout.addLayout(foot)
+
+    def _list(self) -> None:
+        """Lists the commands that have all words of the search."""
+        words = self.search.text().lower().split()
+        chosen = self.chosen
+        self._commands = [
+            action
+            for action in self._keymap.commands()
+            if all(word in f"{action.title} {action.tip} {_shown(action)}".lower() for word in words)
+        ]
+        self.table.setRowCount(len(self._commands))
+        for row, action in enumerate(self._commands):
+            changed = action.keys != tuple(QKeySequence(key).toString() for key in action.standard_keys)
+            for column, text in enumerate((action.title, action.tip, _shown(action))):
+                item = QTableWidgetItem(text)
+                item.setToolTip(text)
+                font = item.font()
+                font.setBold(changed)
+                item.setFont(font)
+                self.table.setItem(row, column, item)
+        row = self._commands.index(chosen) if chosen in self._commands else 0
+        self.table.setCurrentCell(row if self._commands else -1, 0)
+        self._show()
+
+    def _show(self) -> None:
+        self.keys.clear()
+        self.problem.show_problems(())
+        self._check()
+
+    def _check(self) -> None:
+        """Says at once whose keys are typed."""
+        action, keys = self.chosen, self.keys.keySequence().toString()
+        other = self._keymap.holder(action, keys) if action is not None and keys else None
+        self.problem.show_problems(_taken(other, keys))
+        self.assign.setEnabled(action is not None and bool(keys) and other is None)
+        self.none.setEnabled(action is not None and bool(action.keys))
+        self.reset.setEnabled(action is not None)
+
+    def _assign(self) -> None:
+        if self.chosen is not None:
+            self._keymap.give(self.chosen, self.keys.keySequence().toString())
+            self._list()
+
+    def _remove(self) -> None:
+        if self.chosen is not None:
+            self._keymap.give(self.chosen, "")
+            self._list()
+
+    def _reset(self) -> None:
+        if self.chosen is not None:
+            other = self._keymap.reset(self.chosen)
+            self._list()
+            self.problem.show_problems(_taken(other, ", ".join(self.chosen.standard_keys)))
+
+    def _reset_all(self) -> None:
+        self._keymap.reset_all()
+        self._list()
+
+
+class _KeysEdit(QKeySequenceEdit):
+    """Takes any keys but Tab, which goes on to the next control, and Escape, which closes the dialog."""
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            forward = event.key() == Qt.Key.Key_Tab
+            if forward or event.key() == Qt.Key.Key_Backtab:
+                return self.focusNextPrevChild(forward)
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and not event.modifiers():
+            event.ignore()
+        else:
+            super().keyPressEvent(event)
+
+
+def _taken(other: Action | None, keys: str) -> tuple[Problem, ...]:
+    if other is None:
+        return ()
+    native = QKeySequence(keys).toString(_NATIVE)
+    return (Problem("keys", f"{native} belongs to “{other.title}”.", "Press other keys, or remove it there first."),)
+
+
+def _shown(action: Action) -> str:
+    return ", ".join(key.toString(_NATIVE) for key in action.shortcuts())
+
+
+def _button(text: str, tip: str, act: object) -> QPushButton:
+    button = QPushButton(text)
+    button.setToolTip(tip)
+    button.setAccessibleDescription(tip)
+    button.setAutoDefault(False)
+    button.clicked.connect(act)
+    return button

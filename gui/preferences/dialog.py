@@ -1,0 +1,87 @@
+"""The dialog of settings: a search at the top, and every setting below it, by section."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
+
+from gui.preferences.declared import SETTINGS, sections
+from gui.preferences.rows import SettingRow
+from gui.preferences.store import Preferences
+from gui.widgets.scroll_panel import scroll_panel
+
+
+class PreferencesDialog(QDialog):
+    """Not modal; made once and shown again. Every change acts at once, so that there is nothing to apply."""
+
+    def __init__(self, preferences: Preferences, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Settings")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.resize(700, 640)
+        self.search = QLineEdit(clearButtonEnabled=True)
+        self.search.setPlaceholderText("Search settings …")
+        self.search.setAccessibleName("Search settings")
+        self.search.textChanged.connect(self._search)
+        self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
+        self._headings = {title: QLabel(title) for title in sections()}
+        self._none = QLabel()
+        self._none.setObjectName("muted")
+        self._none.hide()
+        self._lay_out()
+        QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
+        preferences.changed.connect(lambda key: self.rows[key].show_value())
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Other parts of the window, another window and the terminal may have changed something."""
+        super().showEvent(event)
+        for row in self.rows.values():
+            row.show_value()
+        self._go_to_search()
+
+    def choose(self, key: str) -> None:
+        """Brings one setting into view, with the keyboard on it."""
+        self.search.clear()
+        row = self.rows[key]
+        self._scroll.ensureWidgetVisible(row, 0, 60)
+        row.editor.control.setFocus()
+
+    def _lay_out(self) -> None:
+        inside = QWidget()
+        column = QVBoxLayout(inside)
+        column.setContentsMargins(14, 4, 14, 14)
+        column.setSpacing(14)
+        for title, heading in self._headings.items():
+            heading.setObjectName("section")
+            heading.setIndent(0)
+            column.addWidget(heading)
+            for row in self.rows.values():
+                if row.setting.section == title:
+                    column.addWidget(row)
+        column.addWidget(self._none)
+        column.addStretch(1)
+        self._scroll = scroll_panel(inside)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 12, 0, 0)
+        layout.setSpacing(8)
+        top = QVBoxLayout()
+        top.setContentsMargins(14, 0, 14, 0)
+        top.addWidget(self.search)
+        layout.addLayout(top)
+        layout.addWidget(self._scroll, 1)
+
+    def _search(self, text: str) -> None:
+        words = text.lower().split()
+        for row in self.rows.values():
+            row.setVisible(row.matches(words))
+        for title, heading in self._headings.items():
+            heading.setVisible(any(row.matches(words) for row in self.rows.values() if row.setting.section == title))
+        found = any(row.matches(words) for row in self.rows.values())
+        self._none.setText(f"No setting matches “{text.strip()}”.")
+        self._none.setVisible(not found)
+
+    def _go_to_search(self) -> None:
+        self.search.setFocus()
+        self.search.selectAll()

@@ -1,0 +1,160 @@
+"""One row of the settings: its title, an editor, the way back to the default, what it does, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QWidget
+
+from engine.contract.problems import Problem
+from gui.preferences.declared import Setting, Value
+from gui.preferences.store import Preferences
+from gui.style import icons
+from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
+from gui.widgets.problem_label import ProblemLabel
+
+TITLE_WIDTH = 210
+_NUMBER_WIDTH = 110
+
+
+class SettingRow(QWidget):
+    """Keeps what is chosen at once; what is typed, once it is entered or left. A bad value is not kept, and says so."""
+
+    def __init__(self, setting: Setting, preferences: Preferences) -> None:
+        super().__init__()
+        self.setting, self._preferences = setting, preferences
+        self.editor = _editor(setting)
+        control = self.editor.control
+        control.setAccessibleName(setting.title)
+        self.label = QLabel(setting.title)
+        self.label.setWordWrap(True)
+        self.label.setFixedWidth(TITLE_WIDTH)
+        self.label.setContentsMargins(0, 6, 0, 0)
+        self.label.setBuddy(control)
+        self.reset = QToolButton()
+        self.reset.setObjectName("flat")
+        self.reset.setIcon(icons.icon("reset", "accent"))
+        self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.reset.setAccessibleName(f"{setting.title}: back to the default")
+        self.reset.clicked.connect(self._reset)
+        policy = self.reset.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(policy)
+        self.help = QLabel(setting.help)
+        self.help.setWordWrap(True)
+        self.help.setObjectName("muted")
+        self.help.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self.problem = ProblemLabel()
+        self._lay_out()
+        self.show_value()
+        if isinstance(self.editor, TextEditor):
+            self.editor.line.editingFinished.connect(self.commit)
+            self.editor.edited.connect(self._check)
+            if isinstance(self.editor, PathEditor):
+                self.editor.edited.connect(self._chosen_in_dialog)
+        else:
+            self.editor.edited.connect(self.commit)
+
+    def matches(self, words: list[str]) -> bool:
+        """Whether all of these words, in small letters, are somewhere in it."""
+        hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
+        hay += " ".join(self.setting.offered().values()).lower()
+        return all(word in hay for word in words)
+
+    def show_value(self) -> None:
+        """Shows what is set now, unless something that cannot be kept is being typed."""
+        value = self._preferences.value(self.setting.key)
+        with QSignalBlocker(self.editor):
+            if self.editor.value() != value:
+                self.editor.set_value(value)
+        overridden = self.setting.overridden()
+        self.editor.setEnabled(not overridden)
+        self.editor.control.setAccessibleDescription(overridden or self.setting.help)
+        self._say(overridden, "warning")
+        standard = self._preferences.is_standard(self.setting.key)
+        self.label.setObjectName("" if standard else "heading")
+        self.label.style().polish(self.label)
+        self.reset.setVisible(not standard and not overridden)
+        self.reset.setToolTip(f"Back to the default ({self._written(self.setting.standard)})")
+
+    def commit(self) -> None:
+        """Keeps what the editor has; says why where that can't be."""
+        problem = self._preferences.set(self.setting.key, self._typed())
+        if problem:
+            self._say(problem, "error")
+        else:
+            self.show_value()
+
+    def _typed(self) -> Value:
+        value: Any = self.editor.value()
+        if self.setting.kind == "whole" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value
+
+    def _check(self) -> None:
+        """Says what is wrong while it is being typed."""
+        self._say(self.setting.problem(self._typed()), "error")
+
+    def _chosen_in_dialog(self) -> None:
+        if not self.editor.control.hasFocus():
+            self.commit()
+
+    def _reset(self) -> None:
+        self.editor.set_value(self.setting.standard)
+        self.commit()
+        self.editor.control.setFocus()
+
+    def _say(self, text: str, severity: str) -> None:
+        message, _, remedy = text.partition(". ")
+        found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
+        self.problem.show_problems(found)
+        control = self.editor.control
+        if control.property("severity") != (severity if text else ""):
+            control.setProperty("severity", severity if text else "")
+            control.style().unpolish(control)
+            control.style().polish(control)
+
+    def _written(self, value: Value) -> str:
+        """A value in words."""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, str):
+            return self.setting.offered().get(value, value) or "empty"
+        return f"{value:g} {self.setting.unit}".strip()
+
+    def _lay_out(self) -> None:
+        line = QHBoxLayout()
+        line.setSpacing(6)
+        if self.setting.kind in ("number", "whole"):
+            self.editor.setFixedWidth(_NUMBER_WIDTH)
+            line.addWidget(self.editor)
+            line.addWidget(QLabel(self.setting.unit))
+            line.addStretch(1)
+        else:
+            line.addWidget(self.editor, 1)
+        line.addWidget(self.reset)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(12)
+        grid.setVerticalSpacing(3)
+        grid.setColumnStretch(1, 1)
+        grid.addWidget(self.label, 0, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addLayout(line, 0, 1)
+        grid.addWidget(self.help, 1, 1)
+        grid.addWidget(self.problem, 2, 1)
+
+
+def _editor(setting: Setting) -> Editor:
+    match setting.kind:
+        case "switch":
+            return BoolEditor()
+        case "choice":
+            return ChoiceEditor([(value, title, "") for value, title in setting.offered().items()])
+        case "number" | "whole":
+            return FloatEditor()
+        case "folder":
+            return PathEditor(f"the {setting.title[:1].lower()}{setting.title[1:]}", True, "the usual place")
+    editor = TextEditor("none")
+    assert isinstance(editor.line, QLineEdit)
+    return editor

@@ -1,0 +1,1 @@
+"""Searches over settings: asked for, followed as they go, and what came of them."""

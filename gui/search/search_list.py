@@ -1,0 +1,104 @@
+"""The list of all searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+
+from engine.contract.search import ENDED_TRIALS, Status
+from engine.system.format import NOT_KNOWN, duration
+from gui.format import moment
+from gui.search.search_view import STATUS
+from gui.sources.search_data import goal_words
+from gui.sources.searches import SearchLine
+from gui.style.icons import icon
+from gui.widgets.table_header import RIGHT, header_data
+
+_Index = QModelIndex | QPersistentModelIndex
+_NOTHING = QModelIndex()
+_ICONS: dict[Status, tuple[str, str]] = {
+    "running": ("right", "accent"),
+    "completed": ("ok", "ok"),
+    "stopped": ("pause", "text"),
+    "failed": ("error", "error"),
+    "interrupted": ("warning", "warning"),
+}
+_STATE = 1
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    text: Callable[[SearchLine], str]
+    number: bool = False
+    help: str = ""
+
+
+def _trials(line: SearchLine) -> str:
+    ended = sum(row.state in ENDED_TRIALS for row in line.state.trials)
+    return f"{ended:,} / {line.state.total:,}" if line.state.total else f"{ended:,}"
+
+
+def _best(line: SearchLine) -> str:
+    best = line.state.row(line.state.best) if len(line.state.front) < 2 else None
+    return goal_words(line.search.goals[0], best.values[0]) if best is not None and line.search else NOT_KNOWN
+
+
+def _left(line: SearchLine) -> str:
+    return duration(line.state.seconds_left) if line.status == "running" else NOT_KNOWN
+
+
+COLUMNS = (
+    _Column("Search", lambda line: line.name),
+    _Column("State", lambda line: STATUS[line.status] if line.search is not None else "Can't be read"),
+    _Column("Trials", _trials, number=True),
+    _Column("Best", _best, number=True),
+    _Column("Goal", lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
+    _Column("Time left", _left, number=True),
+    _Column("Changed", lambda line: moment(line.changed)),
+)
+
+
+class SearchesModel(QAbstractTableModel):
+    """A row for each search, the newest first."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.lines: list[SearchLine] = []
+
+    def show_lines(self, lines: Sequence[SearchLine]) -> None:
+        """Shows these searches; the rows stay where only their contents have changed."""
+        same = [line.name for line in lines] == [line.name for line in self.lines]
+        if not same:
+            self.beginResetModel()
+        self.lines = list(lines)
+        if not same:
+            self.endResetModel()
+        elif lines:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(lines) - 1, len(COLUMNS) - 1))
+
+    def rowCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.lines)
+
+    def columnCount(self, parent: _Index = _NOTHING) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        return header_data(COLUMNS, section, orientation, role)
+
+    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        line, column = self.lines[index.row()], COLUMNS[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.text(line)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return line.why or line.state.cause or str(line.folder.path)
+        if role == Qt.ItemDataRole.TextAlignmentRole and column.number:
+            return RIGHT
+        if role == Qt.ItemDataRole.DecorationRole and index.column() == _STATE:
+            return icon(*_ICONS[line.status]) if line.search is not None else icon("error", "error")
+        return None

@@ -1,0 +1,41 @@
+"""What the user wants opened: the path given to `footplate`, or what is dropped on the window."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from engine.contract.job import load_job
+from gui.sources.prefill import Prefill
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A dataset folder, or the job of a job file, or in `problem` why there is neither."""
+
+    folder: str = ""
+    prefill: Prefill | None = None
+    problem: str = ""
+
+
+def read_paths(paths: Sequence[str]) -> Opened:
+    """What the first folder or job file (`*.toml`) among `paths` is; it may wait for the disk."""
+    folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
+    path = next(folder_or_job, "")
+    if not path:
+        names = " and ".join(filter(None, (os.path.basename(path) for path in paths[:2])))
+        return Opened(problem=f"{names} can't be opened: choose a dataset folder or a job file (*.toml).")
+    return Opened(folder=path) if os.path.isdir(path) else _read_job(Path(path))
+
+
+def _read_job(path: Path) -> Opened:
+    job, problems = load_job(path)
+    if job is None:
+        return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
+    # Whoever wrote the file may not be the user, who alone says whether a model's code may run.
+    job = msgspec.structs.replace(job, model_file_sha256="")
+    return Opened(prefill=Prefill(said=f"A new run with the job in {path}.", job=job))

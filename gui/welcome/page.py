@@ -1,0 +1,160 @@
+"""The first start: what was found of the machine, and three ways in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from engine.checks.machine_findings import (
+    Finding,
+    disk_findings,
+    driver_findings,
+    gpu_findings,
+    memory_findings,
+    training_findings,
+)
+from engine.checks.torch_build import installed_torch
+from engine.contract.devices import Snapshot
+from gui.sources.background import in_background, raise_again
+from gui.welcome.finding_row import FindingRow
+from gui.widgets.scroll_panel import scroll_column
+
+_WIDTH = 720
+_BUTTON_HEIGHT = 38
+_SAMPLE = "A part of Fashion-MNIST, ten classes of small images."
+_OPEN = "A folder of your own, in any of the formats that Footplate reads. You can also drop it on the window."
+_LOOKING = "Looking at this machine …"
+
+
+class WelcomePage(QWidget):
+    """Greets until there is a run to show.
+
+    Signals: sample_wanted(bool) - the sample is to be trained, on GPUs where that is true, else on the CPU;
+    folder_wanted() - a dataset folder is to be chosen; monitor_wanted() - the devices are to be watched.
+    """
+
+    sample_wanted = Signal(bool)
+    folder_wanted = Signal()
+    monitor_wanted = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: tuple[Any, ...] = ()
+        self._machine: list[Finding] = []
+        self._disk: list[Finding] | None = None
+        self.rows: list[FindingRow] = []
+        title = QLabel("Welcome to Footplate")
+        font = title.font()
+        font.setPointSizeF(1.7 * font.pointSizeF())
+        title.setFont(font)
+        title.setObjectName("heading")
+        about = QLabel("Train vision models on this machine, and watch what its devices do.", wordWrap=True)
+        about.setObjectName("muted")
+        self.sample = QPushButton("Train the sample")
+        self.sample.setObjectName("primary")
+        self.sample.clicked.connect(lambda: self.sample_wanted.emit(self.has_usable_gpu))
+        self.open = QPushButton("Open a folder …")
+        self.open.clicked.connect(self.folder_wanted)
+        self.watch = QPushButton("Watch the devices")
+        self.watch.clicked.connect(self.monitor_wanted)
+        column = QWidget()
+        column.setMaximumWidth(_WIDTH)
+        layout = QVBoxLayout(column)
+        layout.setContentsMargins(28, 24, 28, 24)
+        layout.setSpacing(6)
+        layout.addStretch(2)
+        layout.addWidget(title)
+        layout.addWidget(about)
+        layout.addSpacing(16)
+        layout.addLayout(self._ways())
+        layout.addSpacing(20)
+        layout.addWidget(self._card())
+        layout.addStretch(3)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll_column(column))
+
+    @property
+    def has_usable_gpu(self) -> bool:
+        """Whether a training can use one of the machine's GPUs, as far as is known by now."""
+        return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
+
+    def set_machine(self, snapshot: Snapshot) -> None:
+        """What the machine has; told anew where its driver or its GPUs are others than before."""
+        known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
+        if known == self._known or snapshot.nvml.status == "not_answering":
+            return
+        self._known = known
+        self._machine = [
+            *driver_findings(snapshot.nvml),
+            *gpu_findings(snapshot),
+            *training_findings(snapshot, installed_torch(), os.environ),
+            *memory_findings(snapshot.cpu),
+        ]
+        on = "" if self.has_usable_gpu else " It takes a few minutes on the CPU."
+        self.about_sample.setText(_SAMPLE + on)
+        self._show_findings()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._disk is None:
+            self._disk = []
+            in_background(lambda: list(disk_findings()), self, self._set_disk, raise_again)
+
+    def _set_disk(self, findings: list[Finding]) -> None:
+        self._disk = findings
+        self._show_findings()
+
+    def _ways(self) -> QGridLayout:
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(14)
+        grid.setVerticalSpacing(10)
+        grid.setColumnStretch(1, 1)
+        self.about_sample = QLabel(_SAMPLE)
+        about_watch = QLabel("Load, memory, temperature, power and processes, live and for the last 24 hours.")
+        ways = ((self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch))
+        for number, (button, about) in enumerate(ways):
+            about.setWordWrap(True)
+            about.setBuddy(button)
+            button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
+            grid.setRowMinimumHeight(number, _BUTTON_HEIGHT)
+            button.setAccessibleDescription(about.text())
+            grid.addWidget(button, number, 0)
+            grid.addWidget(about, number, 1, Qt.AlignmentFlag.AlignVCenter)
+        return grid
+
+    def _card(self) -> QFrame:
+        card = QFrame()
+        card.setObjectName("card")
+        self._list = QVBoxLayout(card)
+        self._list.setContentsMargins(16, 12, 16, 14)
+        self._list.setSpacing(9)
+        heading = QLabel("This machine")
+        heading.setObjectName("heading")
+        self._looking = QLabel(_LOOKING)
+        self._looking.setObjectName("muted")
+        self._list.addWidget(heading)
+        self._list.addWidget(self._looking)
+        return card
+
+    def _show_findings(self) -> None:
+        """What is wrong comes first."""
+        if not self._machine:
+            return
+        self._looking.hide()
+        for row in self.rows:
+            self._list.removeWidget(row)
+            row.deleteLater()
+        found = [*self._machine, *(self._disk or ())]
+        if any(finding.topic == "Training" and finding.grade == "cpu_only" for finding in found):
+            # The driver answers, and yet nobody should take it for what is wanted.
+            found = [msgspec.structs.replace(f, grade="limited") if f.topic == "Driver" else f for f in found]
+        found.sort(key=lambda finding: finding.grade not in ("broken", "cpu_only"))
+        self.rows = [FindingRow(finding) for finding in found]
+        for row in self.rows:
+            self._list.addWidget(row)

@@ -1,0 +1,31 @@
+"""What stands where there is nothing to show yet, and what to do about it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea
+
+_MARGIN = 16
+
+
+class EmptyState(QScrollArea):
+    """A muted message in the middle of its room. It wraps at any width, and scrolls where there is too little height."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(widgetResizable=True)
+        self._label = QLabel(text, wordWrap=True)
+        self._label.setObjectName("muted")
+        self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._label.setTextFormat(Qt.TextFormat.PlainText)
+        self._label.setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
+        self.setObjectName("panel")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidget(self._label)
+
+    def text(self) -> str:
+        return self._label.text()
+
+    def setText(self, text: str) -> None:
+        self._label.setText(text)

@@ -1,0 +1,23 @@
+"""The title of what can be folded away."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
+
+from gui.style import icons
+
+
+class FoldButton(QToolButton):
+    """Shows `body` while it is checked; folded at first."""
+
+    def __init__(self, title: str, body: QWidget) -> None:
+        super().__init__()
+        self.setObjectName("fold")
+        self.setText(title)
+        self.setIcon(icons.icon("right", "muted", on="down"))
+        self.setCheckable(True)
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.toggled.connect(body.setVisible)
+        body.hide()

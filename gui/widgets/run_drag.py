@@ -1,0 +1,60 @@
+"""Runs that are dragged: within the window by their ids, and to other programs as the files of their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from PySide6.QtCore import QMimeData, QUrl, Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from engine.runs.folder import RunSummary
+
+_IDS = "application/x-footplate-runs"
+
+
+def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
+    """What is dragged with `runs`."""
+    runs = list(runs)
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(run.folder) for run in runs])
+    data.setData(_IDS, "\n".join(run.run_id for run in runs).encode())
+    return data
+
+
+def run_ids_in(data: QMimeData) -> list[str]:
+    """The ids of the runs that are dragged, also by a file manager as folders with a job; none where it is something else."""
+    if data.hasFormat(_IDS):
+        return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
+    folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+    return [folder.name for folder in folders if (folder / "job.toml").is_file()]
+
+
+def is_of_runs(data: QMimeData) -> bool:
+    """Whether runs of this window, or of another one, are dragged."""
+    return data.hasFormat(_IDS)
+
+
+class RunDrop(QWidget):
+    """Room for a widget on which runs can be dropped, whether or not it is switched on.
+
+    Signals: dropped(list[str]) - the ids of the runs.
+    """
+
+    dropped = Signal(list)
+
+    def __init__(self, inside: QWidget) -> None:
+        super().__init__()
+        self.setAcceptDrops(True)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addWidget(inside)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if run_ids_in(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        event.acceptProposedAction()
+        self.dropped.emit(run_ids_in(event.mimeData()))

@@ -1,0 +1,284 @@
+"""How good the advisor's answers are: `python tests/benchmarks/advisor.py [--only JOB ...] [--seconds N]`.
+
+Five jobs of different kinds on two CPU workers, each on one core: a small CNN, a ResNet, a ViT, wide layers whose gradients take
+longer to send than to compute, and a model that does not fit one worker under a cap of memory. Of each:
+
+- speed: the advised way beside the best of all ways that can run, every one of which is tried but for settings of those that are
+  half as fast; the best of them and the advised one are then measured again in turns, and their medians compared (at least
+  0.95);
+- time: the predicted time of the whole job beside its run as `footplate train` makes it (within 10 %);
+- memory: the estimates of ways on two workers beside what their trials took (within 15 %);
+- the advisor's own time beside its budget, and what it leaves behind: processes, files (none).
+
+On two quiet cores it takes about eight minutes; run it while nothing else computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.advisor.advice.candidates import Way, ways
+from engine.advisor.advice.measured import TrialOrder
+from engine.advisor.advice.ranking import Tried, ranked
+from engine.advisor.advice.trials import try_way
+from engine.advisor.workers import TrialFolder, import_for
+from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, changed
+from engine.contract.catalogue import load_catalogue
+from engine.contract.events import EVENT, RunFinished
+from engine.contract.job import Job, save_job
+from engine.system import paths
+from tests.support.consent import agreed
+from tests.support.timed_runs import make_images, where
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
+OVER_S = 3.0
+"""What ending the last trial may take beyond the budget."""
+TURNS = 3
+WORKERS = ("cpu", "cpu")
+CAP_BYTES = 1_800_000_000
+
+WIDE = """
+from torch import nn
+
+def build_model(num_classes):
+    wide = [layer for _ in range(3) for layer in (nn.Linear(2048, 2048), nn.ReLU())]
+    return nn.Sequential(nn.AdaptiveAvgPool2d(16), nn.Flatten(), nn.LazyLinear(2048), *wide, nn.Linear(2048, num_classes))
+"""
+DEEP = """
+import torch
+from torch import nn
+
+class Deep(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.ones(())), nn.Linear(3, classes)
+
+    def forward(self, x):
+        x = x.expand(-1, 3, -1, -1) * self.scale
+        for _ in range(12):
+            x = torch.sigmoid(x)
+        return self.last(x.mean((2, 3)))
+
+def build_model(num_classes):
+    return Deep(num_classes)
+"""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A job, and the most memory that each process may have, 0 for all."""
+
+    job: Job
+    cap_bytes: int = 0
+
+
+def cases(folder: Path, epochs: int) -> dict[str, Case]:
+    images = str(make_images(folder / "images", 520, 64, ".bmp", held_out=8))
+
+    def own(name: str, text: str, **changes: Any) -> Job:
+        file = folder / f"{name}.py"
+        file.write_text(text)
+        return Job(dataset=images, model=str(file), model_file_sha256=agreed(file), **changes)
+
+    common: dict[str, Any] = {"devices": WORKERS, "strategy": "ddp", "epochs": epochs, "cpu_threads": 1}
+    return {
+        "small_cnn": Case(
+            Job(
+                dataset=str(paths.sample_dataset()),
+                model="mnist_cnn",
+                image_size=28,
+                batch_size=64,
+                **{**common, "epochs": 8 * epochs},
+            )
+        ),
+        "resnet": Case(Job(dataset=images, model="resnet18", image_size=64, batch_size=32, **common)),
+        "vit": Case(Job(dataset=images, model="timm:vit_tiny_patch16_224", image_size=64, batch_size=32, **common)),
+        "wide": Case(
+            own(
+                "wide",
+                WIDE.replace("nn.LazyLinear(2048)", "nn.Linear(768, 2048)"),
+                image_size=32,
+                batch_size=16,
+                **common,
+            )
+        ),
+        "capped": Case(own("deep", DEEP, image_size=192, batch_size=128, **common), CAP_BYTES),
+    }
+
+
+def capped(cap_bytes: int) -> Any:
+    return partial(resource.setrlimit, resource.RLIMIT_DATA, (cap_bytes, cap_bytes)) if cap_bytes else None
+
+
+def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
+    """The answer, and how long it took in all; says what was left behind."""
+    order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, again=True))
+    begun = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "engine.advisor.advice"],
+        input=order,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        preexec_fn=capped(case.cap_bytes),
+        check=True,
+    )
+    took_s = time.monotonic() - begun
+    *progress, answer = map(ADVISING.decode, result.stdout.splitlines())
+    assert all(isinstance(message, AdviceProgress) for message in progress)
+    if not isinstance(answer, Advice):
+        raise SystemExit(f"Refused: {answer}")
+    left = [*map(str, folder.iterdir()), *(child.name() for child in psutil.Process().children(recursive=True))]
+    if left:
+        raise SystemExit(f"Left behind: {', '.join(left)}")
+    return answer, took_s
+
+
+def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
+    """Images per second of each of the `jobs`, in a process of its own; 0 where it does not run."""
+    with tempfile.NamedTemporaryFile() as given:
+        given.write(msgspec.json.encode(list(jobs)))
+        given.flush()
+        result = subprocess.run(
+            [sys.executable, __file__, "--measure", given.name, "--seconds", str(seconds)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # without threads of its own, so that it can fork workers
+            preexec_fn=capped(cap_bytes),
+            check=True,
+        )
+    return dict(zip(jobs, json.loads(result.stdout.splitlines()[-1]), strict=True))
+
+
+def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
+    """Images per second of every way that can run; of those that vary a setting, where what they vary is at least half as
+    fast as the fastest."""
+    able = [way for way in ways(case.job, load_catalogue()) if not way.refusal]
+    bases = {way.name: way.job for way in able if not way.varies}
+    speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
+    near = [way.job for way in able if way.varies and 2 * speeds[bases[way.varies]] > max(speeds.values())]
+    return speeds | measured(case.cap_bytes, near, seconds) if near else speeds
+
+
+def measure(jobs: list[Job], seconds: float) -> list[float]:
+    """The same in this process. Those that are over twice as slow as the fastest by then are given up."""
+    import_for(
+        jobs[0] if len(jobs[0].devices) > 1 else msgspec.structs.replace(jobs[0], strategy="ddp", devices=WORKERS)
+    )
+    tried: list[Tried] = []
+    with TrialFolder() as folder:
+        for job in jobs:
+            tried.append(Tried(Way(job, job.strategy)))
+            best = min(each.step_s for each in ranked(tried))
+            try_way(tried[-1], TrialOrder(seconds=seconds, give_up_s=2 * best), Path(folder), 120)
+    return [each.speed.median for each in tried]
+
+
+def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
+    """How long the run of `job` takes, from its supervisor's start to its end."""
+    save_job(job, folder / "job.toml")
+    trust = ["--trust-model-file"] if job.model_is_file else []
+    result = subprocess.run(
+        [sys.executable, "footplate.py", "train", "--job", str(folder / "job.toml"), "--json", *trust],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "FOOTPLATE_HOME": str(folder / "home")},
+        preexec_fn=capped(cap_bytes),
+        check=True,
+    )
+    events = map(EVENT.decode, result.stdout.splitlines())
+    return next(event.seconds for event in events if isinstance(event, RunFinished))
+
+
+def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
+    """Prints the figures of one job; what is not as it should be."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "trials")
+        folder.mkdir()
+        answer, took_s = advised(case, seconds, folder)
+        print(f"{name}: {answer.sentence}", flush=True)
+        print(
+            f"  {len(answer.table)} of {answer.considered} tried in {took_s:.1f} s of {seconds:g} ({answer.ended_by})",
+            flush=True,
+        )
+        if took_s > seconds + OVER_S:
+            wrong.append(f"{name}: the advisor took {took_s:.1f} s")
+        if not answer.fits:
+            return [*wrong, f"{name}: nothing fits"]
+        first = changed(case.job, answer.table[0])
+        speeds = exhaustive(case, first, trial_s)
+        rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
+        turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
+        medians = {job: statistics.median(turn[job] for turn in turns) for job in turns[0]}
+        if not medians[first]:
+            return [*wrong, f"{name}: the advised way does not run again"]
+        share = medians[first] / max(medians.values())
+        print(f"  speed: {medians[first]:,.1f} images/s, {share:.3f} of the best of {len(speeds)}", flush=True)
+        if share < LEAST_SPEED:
+            wrong.append(f"{name}: {share:.3f} of the best speed")
+        told = answer.table[0].time
+        assert told is not None
+        real_s = run_s(first, Path(temporary), case.cap_bytes)
+        off = told.total_s / real_s - 1
+        print(f"  time: predicted {told.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f} %); {told}", flush=True)
+        if abs(off) > TIME_OFF:
+            wrong.append(f"{name}: predicted time {100 * off:+.1f} %")
+        offs = {
+            row.name: row.estimated_bytes / row.memory_bytes - 1
+            for row in answer.table
+            if row.memory_bytes and row.estimated_bytes and len(row.devices) > 1
+        }
+        worst = max(offs, key=lambda row: abs(offs[row]), default="")
+        print(f"  memory: {', '.join(f'{row} {100 * off:+.1f} %' for row, off in offs.items())}", flush=True)
+        if worst and abs(offs[worst]) > MEMORY_OFF:
+            wrong.append(f"{name}: memory of {worst} {100 * offs[worst]:+.1f} %")
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[])
+    parser.add_argument("--seconds", type=float, default=40.0, help="the advisor's time for each job")
+    parser.add_argument(
+        "--trial-seconds", type=float, default=0.5, help="how long each way is timed in the exhaustive run"
+    )
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure is not None:
+        jobs = msgspec.json.decode(chosen.measure.read_bytes(), type=list[Job])
+        print(json.dumps(measure(jobs, chosen.seconds)))
+        return
+    print(where(), flush=True)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["FOOTPLATE_HOME"] = home
+        wrong = [
+            said
+            for name, case in cases(Path(home), chosen.epochs).items()
+            if not chosen.only or name in chosen.only
+            for said in prove(name, case, chosen.seconds, chosen.trial_seconds)
+        ]
+    if wrong:
+        raise SystemExit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What a search over settings costs and gains: `python tests/benchmarks/search.py [--only handover gain] [--trials N] [--gain-trials N]`.
+
+handover: trials of the sample dataset on two CPU workers. The time from the driver's start to its end is told as a multiple of the ideal one
+of two devices: half the sum of the trials' own times, from each run's first event to its last, in the same search.
+
+gain: on three datasets a search over a few fields begins at what `footplate train` does by itself. Its best settings and those are then
+trained with other seeds than the search had, and the means of the best validation are compared. Datasets that are missing are left out.
+
+The exit code is 1 where the multiple is above 1.1, or one of the means is below that of the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.checks.search_checks import judge_search
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+from engine.contract.search import SearchState
+from engine.runs.searches import SearchFolder, best_job, create_search, start_driver, stop_driver
+from engine.runs.trials import trials_of
+from engine.system import paths
+from tests.support.timed_runs import where
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+AIM = 1.1
+DEVICES = ["cpu", "cpu"]
+SEEDS = [101, 102]
+ROWS: dict[str, dict[str, Any]] = {
+    "fashion_mnist_small": {
+        "model": "mnist_cnn",
+        "image_size": 28,
+        "epochs": 6,
+        "batch_size": 32,
+        "recipe": "from-scratch",
+    },
+    "mnist": {"model": "mnist_cnn", "image_size": 28, "epochs": 1, "batch_size": 128, "recipe": "from-scratch"},
+    "camvid_subset": {
+        "task": "segmentation",
+        "model": "unet",
+        "encoder": "resnet18",
+        "image_size": 64,
+        "epochs": 5,
+        "batch_size": 6,
+        "recipe": "from-scratch",
+    },
+}
+SPACE: dict[str, Any] = {
+    "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
+    "optimizer": ["sgd", "adamw"],
+    "weight_decay": {"low": 1e-5, "high": 1e-1, "log": True},
+    "augmentation": ["none", "light"],
+}
+
+
+def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
+    """A search on two CPU workers, its state at its end, and the seconds that it took."""
+    search, problems = judge_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
+    if search is None:
+        raise SystemExit("; ".join(map(str, problems)))
+    folder = create_search(search)
+    begun = time.monotonic()
+    start_driver(folder)
+    try:
+        while folder.status() == "running":
+            time.sleep(0.1)
+    finally:  # Ctrl+C leaves nothing behind
+        stop_driver(folder)
+        while folder.driver() is not None:
+            time.sleep(0.1)
+    seconds, state = time.monotonic() - begun, folder.state()
+    if state.ended != "completed":
+        raise SystemExit(f"{name} is {folder.status()}: {state.cause}")
+    return folder, state, seconds
+
+
+def handover(trials: int, epochs: int) -> bool:
+    job = Job(
+        dataset=str(paths.sample_dataset()),
+        model="mnist_cnn",
+        image_size=28,
+        batch_size=8,
+        epochs=epochs,
+        predictions=0,
+    )
+    space = {name: SPACE[name] for name in ("learning_rate", "weight_decay")}
+    _folder, state, seconds = searched("handover", job, space=space, trials=trials, pruner="none", sampler="random")
+    own = [run.worked_s() for run, _trial in trials_of("handover")]
+    ratio = seconds / (sum(own) / 2)
+    print(
+        f"handover: {len(state.trials)} trials of {statistics.mean(own):.1f} s on two CPU workers: {seconds:.1f} s, "
+        f"{ratio:.3f} x the ideal {sum(own) / 2:.1f} s",
+        flush=True,
+    )
+    return ratio <= AIM
+
+
+def gain(name: str, trials: int) -> bool:
+    row = ROWS[name] | {"dataset": str(SHARED / "datasets" / name)}
+    begun = time.monotonic()
+    job = _by_itself(row)
+    folder, state, _seconds = searched(name, job, space=SPACE, trials=trials)
+    search, best = folder.search(), state.row(state.best)
+    assert search is not None
+    if best is None:
+        raise SystemExit(f"{name}: no trial was completed: {', '.join(trial.state for trial in state.trials)}")
+    means = {}
+    for side, each in (("default", search.job), ("best", best_job(search, best))):
+        of_seeds = {"space": {"seed": SEEDS}, "sampler": "grid", "pruner": "none"}
+        _folder, found, _seconds = searched(f"{name} {side}", each, **of_seeds)
+        means[side] = statistics.mean(trial.values[0] or 0.0 for trial in found.trials)
+    settings = ", ".join(
+        f"{field}={value:.2g}" if isinstance(value, float) else f"{field}={value}"
+        for field, value in best.params.items()
+    )
+    print(
+        f"gain: {name}: {search.goals[0].title} {means['default']:.4f} by default, {means['best']:.4f} with {settings} "
+        f"({len(state.trials)} trials, {state.count('pruned')} pruned; {time.monotonic() - begun:.0f} s)",
+        flush=True,
+    )
+    return means["best"] >= means["default"]
+
+
+def _by_itself(row: dict[str, Any]) -> Job:
+    """The job that `footplate train` makes of these fields, as a search of one trial that is never started has it."""
+    from engine.cli import search_request
+    from engine.cli.main import parser
+
+    words = [word for field, value in row.items() for word in (f"--{field.replace('_', '-')}", str(value))]
+    options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *words])
+    options.unknown = []
+    search, problems = search_request.request(options)
+    if search is None:
+        raise SystemExit("; ".join(map(str, problems)))
+    return msgspec.structs.replace(search.job, predictions=0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=("handover", "gain"), default=("handover", "gain"))
+    parser.add_argument("--trials", type=int, default=20, help="of the handover")
+    parser.add_argument("--epochs", type=int, default=20, help="of a trial of the handover")
+    parser.add_argument("--gain-trials", type=int, default=10)
+    parser.add_argument("--datasets", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
+    print(where(), flush=True)
+    met = True
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"FOOTPLATE_HOME": f"{home}/home", "FOOTPLATE_CACHE": f"{home}/cache"}
+        if "handover" in options.only:
+            met &= handover(options.trials, options.epochs)
+        for name in options.datasets if "gain" in options.only else ():
+            if (SHARED / "datasets" / name).is_dir():
+                met &= gain(name, options.gain_trials)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""What several machines are predicted to bring."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.advisor.advice.machines import Step, all_reduce_s, predict, step_s
+from engine.contract.advice import Network
+
+STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000)
+
+
+def test_that_a_ring_sends_its_bytes_nearly_twice_and_waits_for_each_round() -> None:
+    network = Network(bits_per_second=8e9, latency_s=0.001)
+    assert all_reduce_s(1_000_000_000, 1, network) == 0
+    assert all_reduce_s(1_000_000_000, 2, network) == pytest.approx(1.0 + 2 * 0.001)
+    assert all_reduce_s(1_000_000_000, 4, network) == pytest.approx(1.5 + 6 * 0.001)
+
+
+def test_that_efficiency_is_whole_without_a_network_to_wait_for_and_falls_with_a_slow_one() -> None:
+    assert step_s(STEP, 4, Network(1e15, 0.0)) == pytest.approx(0.1, rel=1e-3)
+    slow, fast = (predict(STEP, 64, 4, Network(rate), total_s=400, steps=1000) for rate in (1e9, 1e11))
+    assert slow.efficiency < 0.1
+    assert 0.9 < fast.efficiency <= 1
+    assert fast.images_per_second == pytest.approx(64 / 0.1, rel=0.1)
+    assert fast.total_s == pytest.approx(100, rel=0.1)
+    assert slow.sentence.startswith("Predicted, not measured: 4 machines")
+
+
+def test_that_what_does_not_depend_on_the_batch_is_not_divided() -> None:
+    assert step_s(Step(0.4, 0.2, 0), 2, Network(1e15, 0.0)) == pytest.approx(0.3)

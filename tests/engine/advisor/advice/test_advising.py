@@ -1,0 +1,148 @@
+"""The advisor as the window runs it: a child with an order, real trials on CPU workers, and nothing left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused, changed
+from engine.contract.job import Job
+from engine.system import paths
+from tests.support.consent import agreed
+
+ROOT = Path(__file__).parents[4]
+COMMAND = [sys.executable, "-m", "engine.advisor.advice"]
+SMALL = Job(
+    dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=("cpu", "cpu"), strategy="ddp"
+)
+DEEP = """
+import torch
+from torch import nn
+
+class Deep(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.ones(())), nn.Linear(1, classes)
+
+    def forward(self, x):
+        x = x * self.scale
+        for _ in range(20):
+            x = torch.sigmoid(x)
+        return self.last(x.mean((2, 3)))
+
+def build_model(num_classes):
+    return Deep(num_classes)
+"""
+"""Keeps twenty times its input, 5 MB for each image of 256 px, and computes next to nothing."""
+
+
+def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
+    """What the child says, whose temporary files go to `folder`, of which nothing stays."""
+    folder.mkdir(exist_ok=True)
+    result = subprocess.run(
+        COMMAND,
+        input=msgspec.json.encode(order),
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_DATA, (cap, cap)) if cap else None,
+        check=True,
+        timeout=400,
+    )
+    assert not list(folder.iterdir())
+    assert not paths.runs_folder().exists()
+    return [ADVISING.decode(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.long
+def test_that_ways_are_ranked_by_trials_and_the_answer_is_kept_for_jobs_alike(tmp_path: Path) -> None:
+    *progress, found = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
+    assert all(isinstance(message, AdviceProgress) for message in progress)
+    assert isinstance(found, Advice)
+    assert found.fits
+    speeds = [row.images_per_second for row in found.table if row.images_per_second is not None]
+    assert len(speeds) > 1
+    assert speeds == sorted(speeds, reverse=True)
+    assert found.took_s < 33
+    first = found.table[0]
+    assert first.time is not None
+    assert first.time.total_s == pytest.approx(
+        first.time.start_s + SMALL.epochs * (first.time.steps * first.time.step_s + first.time.validation_s)
+    )
+    assert f"{first.name} is fastest" in found.sentence
+    several = [row for row in found.table if row.memory_bytes and row.estimated_bytes and len(row.devices) > 1]
+    assert several
+    assert all(row.estimated_bytes / row.memory_bytes == pytest.approx(1, abs=0.15) for row in several)
+    assert sum(len(left.names) for left in found.left_out) + len(found.table) == found.considered
+    assert any(row.own for row in found.table) or any(
+        "Distributed" in name for left in found.left_out for name in left.names
+    )
+    like = msgspec.structs.replace(SMALL, learning_rate=0.5, epochs=50)
+    [again] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
+    assert again.kept
+    assert again.measured_at == found.measured_at
+    assert again.table[0].time.epochs == 50
+    assert again.machines[0].machines == 2
+    assert changed(like, again.table[0]).learning_rate == 0.5
+
+
+@pytest.mark.long
+def test_that_it_is_stopped_gently_with_what_is_known_by_then(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    before = set(tmp_path.iterdir())
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(AdviceOrder(job=SMALL, seconds=60)))
+        process.stdin.close()
+        message = None
+        for line in process.stdout:
+            message = ADVISING.decode(line)
+            if isinstance(message, AdviceProgress) and message.what.startswith("Tried"):
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    assert isinstance(message, Advice)
+    assert message.ended_by == "stopped"
+    assert message.table
+    assert message.table[0].images_per_second
+    assert set(tmp_path.glob("footplate-trial-*")) <= before
+    assert not paths.cache_folder().joinpath("advice").exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="caps of memory are kept by Linux alone")
+def test_that_a_job_which_does_not_fit_one_device_is_told_what_makes_it_fit(tmp_path: Path) -> None:
+    file = tmp_path / "deep.py"
+    file.write_text(DEEP)
+    job = msgspec.structs.replace(
+        SMALL,
+        model=str(file),
+        model_file_sha256=agreed(file),
+        image_size=256,
+        batch_size=320,
+        devices=("cpu",),
+        strategy="single",
+    )
+    *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
+    assert isinstance(found, Advice)
+    assert found.fits
+    assert found.table[0].changes["accumulation"] > 1
+    assert found.table[0].memory_bytes < 2_000_000_000
+    assert "It fits with" in found.remedies[0]
+
+
+@pytest.mark.long
+def test_that_a_job_which_cannot_be_tried_is_refused_with_why(tmp_path: Path) -> None:
+    gone = msgspec.structs.replace(SMALL, dataset=str(tmp_path / "nowhere"))
+    *_, found = answers(tmp_path / "t", AdviceOrder(job=gone))
+    assert isinstance(found, AdviceRefused)
+    assert "nowhere" in found.problems[0].message

@@ -1,0 +1,153 @@
+"""A search of real runs: driven, killed, and continued."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import msgspec
+import psutil
+import pytest
+
+from engine.advisor.search.study import Known, Study
+from engine.contract.catalogue import load_catalogue
+from engine.contract.events import RunFinished, RunStarted
+from engine.contract.search import ENDED_TRIALS, Search, SearchState
+from engine.runs.folder import RunFolder, list_runs
+from engine.runs.notes import read_notes
+from engine.runs.searches import SearchFolder, best_job, create_search, start_driver, stop_driver
+from engine.runs.trials import trials_of
+from tests.conftest import MARK
+from tests.support.searches import SPACE, small_job, small_search, wait_for
+
+RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
+
+
+def started(search: Search) -> SearchFolder:
+    folder = create_search(search)
+    start_driver(folder)
+    return folder
+
+
+def over(folder: SearchFolder) -> SearchState:
+    """The state of a search once its driver has ended."""
+    wait_for(lambda: folder.status() != "running")
+    return folder.state()
+
+
+def kill(folder: SearchFolder) -> None:
+    """Ends the driver as nothing can keep it from."""
+    driver = wait_for(folder.driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    wait_for(lambda: folder.driver() is None)
+
+
+def kill_everything() -> None:
+    """What a power cut does: every process of this test but this one ends at once."""
+    mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_ours(process)]
+    for process in mine:
+        process.kill()
+    psutil.wait_procs(mine, timeout=10)
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        return process.environ().get(MARK) == os.environ[MARK]
+    except psutil.Error:
+        return False
+
+
+def times(run: RunFolder) -> tuple[float, float]:
+    """When a run was started first, and when it ended last."""
+    events = list(run.events())
+    begun = next(event.time for event in events if isinstance(event, RunStarted))
+    return begun, next(event.time for event in reversed(events) if isinstance(event, RunFinished))
+
+
+def test_that_a_search_goes_on_after_its_driver_was_killed_and_can_be_explained() -> None:
+    search = small_search(small_job(epochs=2), space=RANGES, pruner="none", seed=3)
+    folder = started(search)
+    wait_for(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials))
+    kill(folder)
+    assert folder.status() == "interrupted"
+    start_driver(folder)
+    start_driver(folder)  # a second one sees that it is not needed
+    state = over(folder)
+    assert state.ended == "completed"
+    assert [row.number for row in state.trials] == [0, 1, 2, 3]
+    assert {row.state for row in state.trials} == {"completed"}
+    assert len(list_runs()) == 4, "no trial was begun twice"
+    best = state.row(state.best)
+    assert best is not None
+    assert best.values[0] == max(row.values[0] or 0 for row in state.trials)
+    assert (state.front, state.total) == ((best.number,), 4)
+    # Every trial is an ordinary run, which bears what it is; those that are not the best have given their room back.
+    trials = trials_of("small")
+    for run, trial in trials:
+        job = run.job()
+        assert job is not None
+        assert (job.learning_rate, job.optimizer) == (trial.params["learning_rate"], trial.params["optimizer"])
+        assert (job.name, read_notes(run.path).tags) == (f"small {trial.number}", ("search small",))
+        assert bool(list(run.checkpoints.glob("*.pt"))) == (trial.number == best.number)
+    (first, second) = (times(run) for run, _trial in trials[:2])
+    assert max(first[0], second[0]) < min(first[1], second[1]), "two trials are on the CPU at once"
+    # What was asked follows from what is kept.
+    rows = {row.number: row for row in state.trials}
+    for _run, trial in trials:
+        known = [Known(each, rows[each.number]) for _, each in trials if each.number in trial.known]
+        known += [
+            Known(each, msgspec.structs.replace(rows[each.number], state="running"))
+            for _, each in trials
+            if each.number in trial.in_hand
+        ]
+        again = Study(search, load_catalogue()).ask(sorted(known, key=lambda one: one.trial.number), trial.number)
+        assert again is not None
+        assert again.params == trial.params
+    full = best_job(msgspec.structs.replace(search, best_epochs=7), best)
+    assert (full.epochs, full.learning_rate, full.name) == (7, best.params["learning_rate"], "small best")
+
+
+@pytest.mark.long
+def test_that_a_search_is_stopped_with_its_trials_paused_and_goes_on_where_they_were() -> None:
+    folder = started(small_search(small_job(epochs=30), space=RANGES, pruner="none", trials=2))
+    wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
+    assert stop_driver(folder)
+    state = over(folder)
+    assert state.ended == "stopped"
+    assert {row.state for row in state.trials} <= {"paused"}
+    before = max(row.epoch for row in state.trials)
+    assert 2 <= before < 30
+    start_driver(folder)
+    wait_for(lambda: any(row.epoch > before for row in folder.state().trials))
+    assert len(trials_of("small")) == len(state.trials), "in the same folders"
+    stop_driver(folder)
+    assert over(folder).ended == "stopped"
+
+
+@pytest.mark.long
+def test_that_a_power_cut_in_the_middle_loses_the_trials_in_hand_at_most() -> None:
+    folder = started(small_search(small_job(epochs=6), space=RANGES, trials=8))
+    wait_for(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3)
+    kill_everything()
+    before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
+    begun = {run.run_id for run, _trial in trials_of("small")}
+    assert len(before) >= 3
+    folder.state_file.unlink()  # it can be made of the runs alone
+    start_driver(folder)
+    state = over(folder)
+    assert (state.ended, len(state.trials)) == ("completed", 8)
+    assert {row.state for row in state.trials} <= {"completed", "pruned"}
+    after = {row.number: row for row in state.trials}
+    assert {number: after[number] for number in before} == before
+    assert begun <= {row.run_id for row in state.trials}, "those in hand went on in their folders"
+    assert len(list_runs()) == 8
+
+
+@pytest.mark.long
+def test_that_trials_that_fail_end_a_hopeless_search_with_their_cause() -> None:
+    search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
+    broken = msgspec.structs.replace(search, job=msgspec.structs.replace(search.job, dataset="/nowhere"))
+    state = over(started(broken))
+    assert state.ended == "failed"
+    assert "nowhere" in state.cause
+    assert [row.state for row in state.trials] == ["failed"] * len(state.trials)

@@ -1,0 +1,103 @@
+"""What is found of a machine, for the first start and `footplate doctor`, and what is said of a run on its CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.checks import machine_findings
+from engine.checks.machine_findings import (
+    Finding,
+    cpu_warnings,
+    disk_findings,
+    driver_findings,
+    gpu_findings,
+    memory_findings,
+    training_findings,
+)
+from engine.contract.devices import Cpu, Nvml, Snapshot
+from engine.contract.job import Job
+from tests.engine.checks.machines import CU132, PASCAL, driver, gpu, instance, machine
+
+GIB = 1 << 30
+OLD = driver("570.86.15", "12.8")
+
+
+def training(found: Snapshot) -> list[Finding]:
+    return list(training_findings(found, CU132, {}))
+
+
+def warnings(found: Snapshot, *, chosen: bool, devices: tuple[str, ...] = ("cpu",)) -> list[str]:
+    problems = cpu_warnings(Job(devices=devices), found, CU132, {}, chosen=chosen)
+    assert all((problem.field, problem.severity) == ("devices", "warning") for problem in problems)
+    return [str(problem) for problem in problems]
+
+
+def test_that_a_driver_too_old_for_torch_is_told_with_what_is_needed_and_the_command_that_fits() -> None:
+    (finding,) = training(machine(gpu(0), gpu(1), nvml=OLD))
+    assert finding.grade == "cpu_only"
+    assert "CUDA 13.2, for which NVIDIA driver 570.86.15 is too old" in finding.text
+    assert "580.65.06" in finding.remedy
+    assert "--torch-backend=cu126" in finding.remedy
+
+
+def test_that_usable_gpus_are_named_beside_those_that_are_not() -> None:
+    kept_off, usable = training(machine(gpu(0), PASCAL))
+    assert (kept_off.grade, usable.grade) == ("limited", "fine")
+    assert usable.text == "PyTorch can use GPU 0"
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen", "said"),
+    [
+        (machine(gpu(0)), False, ["PyTorch can use GPU 0"]),
+        (machine(gpu(0)), True, []),
+        (machine(gpu(0), nvml=OLD), True, ["570.86.15 is too old"]),
+        (machine(gpu(0), nvml=OLD), False, ["570.86.15 is too old"]),
+        (msgspec.structs.replace(machine(), gpus=(), nvml=Nvml("version_mismatch", "Restart.")), True, ["Restart."]),
+        (msgspec.structs.replace(machine(), gpus=(), nvml=Nvml("no_library", "None.")), False, []),
+    ],
+)
+def test_that_a_run_on_the_cpu_of_a_machine_with_gpus_is_told_why(
+    found: Snapshot, chosen: bool, said: list[str]
+) -> None:
+    told = warnings(found, chosen=chosen)
+    assert len(told) == len(said)
+    assert all(part in line and "on the CPU" in line for part, line in zip(said, told, strict=True))
+    assert warnings(found, chosen=chosen, devices=(gpu(0).uuid,)) == []
+
+
+def test_that_gpus_of_a_kind_are_counted_and_instances_are_not() -> None:
+    big = gpu(0, memory_total_bytes=140 * GIB)
+    two = machine(big, msgspec.structs.replace(big, uuid="GPU-1", nvml_index=1), instance(1, big), gpu(2, lost=True))
+    counted, lost = gpu_findings(two)
+    assert counted == Finding("fine", "GPUs", "2 × NVIDIA H200, 140.0 GiB each")
+    assert "GPU 2 can't be reached" in lost.text
+    (none,) = gpu_findings(msgspec.structs.replace(two, gpus=()))
+    assert none.text == "no NVIDIA GPU is installed in this machine"
+
+
+def test_that_what_keeps_a_user_from_the_driver_is_grave_and_its_absence_is_not() -> None:
+    (denied,) = driver_findings(Nvml("no_permission", "Ask for access."))
+    (absent,) = driver_findings(Nvml("no_library", "Install it."))
+    assert (denied.grade, absent.grade) == ("cpu_only", "limited")
+
+
+def test_that_little_memory_and_little_disk_come_with_a_remedy(monkeypatch: pytest.MonkeyPatch, own_home: Path) -> None:
+    cpu = Cpu(
+        name="AMD EPYC",
+        core_load_percent=(1.0, 2.0),
+        load_percent=1.0,
+        memory_used_bytes=15 * GIB,
+        memory_total_bytes=16 * GIB,
+    )
+    memory, processor = memory_findings(cpu)
+    assert memory == Finding("limited", "Memory", "1.0 GiB of 16.0 GiB free.", "Close other programs before training.")
+    assert processor.text == "AMD EPYC, 2 cores"
+    assert [finding.grade for finding in disk_findings()] == ["fine"]
+    monkeypatch.setattr(machine_findings, "LITTLE_DISK_BYTES", 1 << 60)
+    (disk,) = disk_findings()
+    assert (disk.grade, str(own_home) in disk.text) == ("limited", True)
+    assert "FOOTPLATE_HOME" in disk.remedy

@@ -1,0 +1,42 @@
+"""`footplate advise`, run as a user would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.contract.job import load_job
+from engine.runs.folder import list_runs
+from engine.system import paths
+from tests.engine.cli.terminal import footplate
+
+SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
+
+
+def test_that_all_that_is_wrong_is_told_at_its_flag_but_the_strategy_is_the_advisors_to_choose() -> None:
+    answer = footplate("advise", *SMALL, "--batch-size", "0", "--seconds", "1", "--machines", "0", "--network", "fast")
+    assert answer.code == 2
+    for flag in ("--batch-size", "--seconds", "--machines", "--network: “fast” is no network."):
+        assert flag in answer.err
+    assert "Single device uses one device" not in answer.err
+
+
+@pytest.mark.long
+def test_that_a_table_and_a_sentence_are_printed_and_the_job_is_written_only_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "advised.toml"
+    answer = footplate("advise", *SMALL, "--seconds", "30", "--machines", "2", "--network", "1Gbit,100us")
+    assert answer.code == 0, answer
+    assert "is fastest" in answer.out
+    assert "efficiency" in answer.out
+    assert "Predicted, not measured: 2 machines" in answer.out
+    assert not file.exists()
+    told = footplate("advise", *SMALL, "--seconds", "30", "--json", "--save", str(file))
+    found = json.loads(told.out)
+    assert found["kept"]
+    job, problems = load_job(file)
+    assert not problems
+    assert job is not None
+    assert job.strategy == found["table"][0]["strategy"]
+    assert list_runs() == []

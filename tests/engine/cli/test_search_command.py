@@ -1,0 +1,145 @@
+"""``footplate search``: what is asked of it, and what it tells of searches."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.cli import main
+from engine.contract.search import SearchState, TrialRow
+from engine.runs.folder import list_runs
+from engine.runs.searches import SearchFolder, create_search, list_searches
+from tests.engine.cli.terminal import Answer, footplate
+from tests.support.searches import small_job, small_search
+
+SPACE = """
+goals = ["top1"]
+trials = 3
+pruner = "none"
+devices = ["cpu", "cpu"]
+
+[job]
+dataset = "{dataset}"
+model = "mnist_cnn"
+image_size = 16
+batch_size = 16
+epochs = 1
+predictions = 0
+
+[space]
+learning_rate = {{ low = 1e-4, high = 1.0, log = true }}
+optimizer = ["sgd", "adamw"]
+"""
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A SPACE.toml, whose dataset is named as seen from it."""
+    (tmp_path / "sample").symlink_to(small_job().dataset)
+    file = tmp_path / "flowers.toml"
+    file.write_text(SPACE.format(dataset="sample"))
+    return file
+
+
+def ask(capsys: pytest.CaptureFixture[str], *words: str) -> Answer:
+    """Gives a command to the command line in this process."""
+    code = main(words)
+    return Answer(code, *capsys.readouterr())
+
+
+def written(name: str = "small") -> SearchFolder:
+    """A search that has ended, of which two trials are told."""
+    folder = create_search(small_search(name=name))
+    best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
+    rows = (
+        TrialRow(number=0, run_id="run-a", state="pruned", params=best, values=(0.5,), epoch=1, epochs=3),
+        TrialRow(number=1, run_id="run-b", state="completed", params=best, values=(0.75,), epoch=3, epochs=3),
+        TrialRow(number=2, run_id="run-c", state="failed", params=best, values=(None,), epochs=3, cause="It broke."),
+    )
+    importance = {"learning_rate": 0.8, "optimizer": 0.2}
+    folder.save_state(
+        SearchState(time=1.0, ended="completed", trials=rows, best=1, front=(1,), importance=importance, total=3)
+    )
+    return folder
+
+
+@pytest.mark.long
+def test_that_a_search_runs_to_its_end_and_is_shown_continued_with_more_and_trained_in_full(
+    space: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = footplate("search", str(space), "--trials", "2")
+    assert answer.code == 0, answer.err
+    assert "flowers: completed, 2/2 trials" in answer.out
+    assert "Trial 0 completed after 1 epoch: Top-1 accuracy" in answer.out
+    shown = ask(capsys, "search", "flowers")
+    assert "Best: trial" in shown.out
+    assert "footplate search flowers --train-best" in shown.out
+    best = SearchFolder(list_searches()[0].path).state().best
+    assert best in (0, 1)
+    assert "can't train its best" in ask(capsys, "search", str(space), "--train-best", "--detach").err
+    answer = footplate("search", str(space), "--detach", "--best-epochs", "2")
+    assert (answer.code, answer.out) == (0, "flowers\n")
+    answer = footplate("search", "flowers", "--continue", "--json")
+    *rows, state = map(json.loads, answer.out.splitlines())
+    assert state["ended"] == "completed"
+    assert len(state["trials"]) == 3, "the file's budget is larger"
+    assert len(rows) <= 1
+    answer = footplate("search", "flowers", "--train-best")
+    assert answer.code == 0, answer.err
+    job = list_runs()[0].job()
+    assert job is not None
+    assert (job.name, job.epochs) == ("flowers best", 2)
+
+
+def test_that_searches_are_listed_and_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "There are no searches yet." in ask(capsys, "search", "--list").out
+    written()
+    written("other")
+    head, first, second = ask(capsys, "search", "--list").out.splitlines()
+    assert head.split() == ["SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT"]
+    assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0", "%", "0", "s", "–"]
+    assert second.split()[0] == "small"
+    shown = ask(capsys, "search", "small").out
+    assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in shown
+    assert "1 ★" in shown
+    assert "Best: trial 1, 75.0 %, with learning_rate=0.01235, optimizer=adamw, milestones=[1]" in shown
+    assert "What matters for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in shown
+    told = [json.loads(line) for line in ask(capsys, "search", "--list", "--json").out.splitlines()]
+    assert [(one["name"], one["status"], one["state"]["best"]) for one in told] == [
+        ("other", "completed", 1),
+        ("small", "completed", 1),
+    ]
+
+
+def test_that_bad_requests_are_told_at_once_and_nothing_is_started(
+    space: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space.write_text(space.read_text().replace("low = 1e-4", "low = 2").replace('"top1"', '"top1", "miou"'))
+    answer = ask(capsys, "search", str(space), "--hours", "-1", "--vary", "momentum=0.5..2", "--vary", "mixup")
+    assert answer.code == 2
+    for words in ("space.learning_rate: ", "goals: “miou” is not", "hours: -1", "space.momentum: ", "--vary: “mixup”"):
+        assert f"footplate: {words}" in answer.err, words
+    assert ask(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
+    assert "there is no search “nobody”" in ask(capsys, "search", "nobody").err
+    assert list_searches() == []
+    written("flowers")
+    space.write_text(SPACE.format(dataset="sample"))
+    assert "with another job" in ask(capsys, "search", str(space)).err
+    assert "is not running" in ask(capsys, "search", "flowers", "--stop").out
+    assert "no single best trial" in ask(capsys, "search", "flowers", "--train-best", "9").err
+    assert list_runs() == []
+
+
+def test_that_a_full_disk_is_told_before_anything_starts(
+    space: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 1 << 20})
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
+    answer = ask(capsys, "search", str(space))
+    assert answer.code == 2
+    assert "footplate: disk: The trials need about" in answer.err
+    assert not os.path.exists(SearchFolder("flowers").path)
+    assert list_searches() == []

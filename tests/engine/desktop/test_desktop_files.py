@@ -1,0 +1,102 @@
+"""What `footplate desktop` puts into the user's folders, and that it takes no more away."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.cli.main import main
+from engine.desktop import files
+from engine.desktop.files import desktop_files, exec_line, install, remove
+
+ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
+"""A path with all that an entry's Exec gives a meaning to."""
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """All files below `folder` but what the desktop's own tools write, and their contents."""
+    generated = ("mimeinfo.cache", "mime/")
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    kept = {
+        name: path
+        for name, path in found.items()
+        if name.startswith("mime/packages") or not any(g in name for g in generated)
+    }
+    return {name: path.read_bytes().decode("latin1") for name, path in kept.items()}
+
+
+def entry(folder: Path) -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(folder / "applications/footplate.desktop", encoding="utf-8")
+    return parser["Desktop Entry"]
+
+
+def test_that_the_command_installs_and_removes_exactly_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    other = data / "icons/hicolor/48x48/apps/other.png"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"somebody else's")
+    script = tmp_path / "bin/footplate"
+    script.parent.mkdir()
+    script.touch(0o755)
+    monkeypatch.setenv("XDG_DATA_HOME", str(data))
+    monkeypatch.setattr(sys, "argv", [str(script), "desktop", "install"])
+    before = tree(data)
+    assert main(["desktop", "install"]) == 0
+    assert entry(data)["Exec"] == f'"{script}" %f'
+    assert entry(data)["TryExec"] == str(script)
+    assert len(tree(data)) == len(before) + len(files.ICON_SIZES) + 4
+    assert main(["desktop", "install"]) == 0  # a second time, as after an upgrade
+    assert main(["desktop", "remove"]) == 0
+    assert tree(data) == before
+    assert sorted(path.name for path in (data / "icons/hicolor").iterdir()) == ["48x48"]
+    assert main(["desktop", "remove"]) == 0
+    assert "0 files removed" in capsys.readouterr().out
+
+
+def test_that_a_data_folder_which_cannot_be_written_is_named_and_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "applications").write_text("no folder")
+    assert main(["desktop", "install"]) == 2
+    assert "set XDG_DATA_HOME" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if path.name != "home"] == ["applications"]
+
+
+def test_that_an_odd_path_is_started_as_it_is() -> None:
+    line = exec_line([ODD, "it's"])
+    once = line.replace("\\\\", "\\").replace("%%", "%")  # as of any string of an entry, and of its field codes
+    # Within double quotes a shell has the same rules.
+    said = subprocess.run(["sh", "-c", f"printf '%s|' {once}"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"{ODD}|it's|"
+
+
+def test_that_a_relative_data_home_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "somewhere")
+    assert files.data_folder() == Path.home() / ".local/share"
+
+
+def test_that_the_desktops_own_tools_find_no_fault(tmp_path: Path) -> None:
+    install([sys.executable, "/opt/footplate.py"], tmp_path)
+    (metainfo,) = tmp_path.glob("metainfo/*")
+    checks = [
+        ["desktop-file-validate", tmp_path / "applications/footplate.desktop"],
+        ["appstreamcli", "validate", "--no-net", metainfo],
+    ]
+    there = [check for check in checks if shutil.which(str(check[0]))]
+    if not there:
+        pytest.skip("neither desktop-file-validate nor appstreamcli is installed")
+    for check in there:
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "error" not in done.stdout
+    assert len(remove(tmp_path)) == len(desktop_files([""], tmp_path))

@@ -1,0 +1,80 @@
+"""Two machines beside the head, and what a run there says."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from engine.contract.events import Event
+from engine.runs.folder import RunFolder
+from tests.engine.conftest import SIDE, make_images
+from tests.support.machines import Machines, until, why_not
+
+Kind = TypeVar("Kind", bound=Event)
+QUICK = (
+    *("--model", "mnist_cnn", "--image-size", str(SIDE), "--batch-size", "12", "--loader-workers", "1", "--recipe", ""),
+    *("--memory-format", "contiguous", "--learning-rate", "0.02", "--precision", "fp32"),
+)
+
+
+class Bed(Machines):
+    """Machines, a dataset that all see, and the runs of the head."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.images = make_images(folder / "images", {"train": 24, "val": 7})
+        for name in self.names:
+            assert self.footplate("hosts", "add", name, "--no-check").returncode == 0
+
+    def runs(self) -> list[RunFolder]:
+        folder = self.home / "runs"
+        return [RunFolder(path) for path in sorted(folder.iterdir())] if folder.exists() else []
+
+    def train(self, devices: str, *flags: str) -> RunFolder:
+        """A run to its end."""
+        before = {run.run_id for run in self.runs()}
+        done = self.footplate("train", str(self.images), *QUICK, "--devices", devices, *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return next(run for run in self.runs() if run.run_id not in before)
+
+    def begin(self, devices: str, *flags: str) -> RunFolder:
+        """A run that goes on for long, and has saved a few checkpoints."""
+        begun = self.footplate(
+            "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
+        )
+        assert begun.returncode == 0, begun.stderr
+        run = next(run for run in self.runs() if run.run_id == begun.stdout.strip())
+        until(lambda: len(told(run, "checkpoint")) > 2, 60, f"no checkpoints: {list(run.events())}")
+        return run
+
+    def stop(self, run: RunFolder) -> None:
+        self.footplate("stop", run.run_id)
+        until(lambda: run.state() != "running", 30, "it does not stop")
+
+    def left(self) -> list[str]:
+        """What of a run is left on the machines."""
+        processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
+        listening = [f"{name}: {one}" for name in self.names for one in self.listeners(name)]
+        files = [str(path) for name in self.names for path in self.home_of(name).rglob("*") if path.is_file()]
+        return processes + listening + files
+
+
+def told(run: RunFolder, kind: str) -> list[Event]:
+    """The run's events of a kind, by its tag."""
+    return [event for event in run.events() if event.__struct_config__.tag == kind]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    if why := why_not():
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="fpb"))
+    made = Bed(folder)
+    yield made
+    made.close()
+    shutil.rmtree(folder)

@@ -1,0 +1,127 @@
+"""Devices of other machines in a job, the list of machines, and what another machine may say of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.checks.node_checks import differences, host_problems, inputs_of
+from engine.cli.arguments import needs_gpus, resolve_devices
+from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, there
+from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remove_host
+from engine.contract.job import Job
+from engine.contract.nodes import NodeFacts
+from engine.contract.worker import WorkerSpec
+from engine.supervisor.nodes.files import is_inside
+from engine.system import paths
+
+
+@pytest.mark.parametrize(
+    ("device", "where", "what"),
+    [
+        ("cpu", "", "cpu"),
+        ("node1:cpu", "node1", "cpu"),
+        ("a@fe80::1:GPU-7", "a@fe80::1", "GPU-7"),
+        ("GPU-7", "", "GPU-7"),
+    ],
+)
+def test_that_a_device_names_its_machine(device: str, where: str, what: str) -> None:
+    assert (host_of(device), there(device), is_gpu(device)) == (where, what, what != "cpu")
+
+
+def test_that_a_worker_counts_the_devices_of_its_own_machine() -> None:
+    devices = ("node1:GPU-a", "node1:GPU-b", "node2:GPU-c", "node2:GPU-d")
+    specs = [
+        WorkerSpec(run_folder="", job=Job(), rank=rank, world_size=4, devices=devices, rendezvous="", threads=1)
+        for rank in range(4)
+    ]
+    assert [spec.device_index for spec in specs] == [0, 1, 0, 1]
+    assert specs[3].own_devices == ("GPU-c", "GPU-d")
+
+
+def test_that_numbers_become_uuids_and_a_machines_devices_stand_together() -> None:
+    cpu = Cpu(name="c", core_load_percent=(), load_percent=0.0, memory_used_bytes=0, memory_total_bytes=1)
+    here = Snapshot(
+        time=0.0, host="h", nvml=Nvml("ok"), cpu=cpu, gpus=(Gpu(uuid="GPU-h", name="x", nvml_index=0, cuda_index=0),)
+    )
+    remote = {
+        name: msgspec.structs.replace(here, gpus=(Gpu(uuid=f"GPU-{name}", name="x", nvml_index=0, cuda_index=0),))
+        for name in ("node1", "node2")
+    }
+    values: dict[str, Any] = {"devices": ["node1:cuda:0", "cuda:0", "node2:0", "node1:GPU-x"]}
+    assert needs_gpus(values)
+    assert resolve_devices(values, here, remote.__getitem__) == []
+    assert values["devices"] == ["node1:GPU-node1", "node1:GPU-x", "GPU-h", "node2:GPU-node2"]
+    assert not needs_gpus({"devices": ["node1:cpu", "cpu"]})
+    [problem] = resolve_devices({"devices": ["node2:3"]}, here, remote.__getitem__)
+    assert problem.message == "CUDA finds no GPU 3 on node2."
+
+
+def test_that_the_list_is_kept_and_a_damaged_one_is_not_written_over() -> None:
+    put_host(Host(name="node1", port=30000))
+    put_host(Host(name="node2"))
+    put_host(Host(name="node1", folder="~/venv"))
+    assert [one.name for one in hosts()] == ["node1", "node2"]
+    assert host("node1") == Host(name="node1", folder="~/venv")
+    assert hosts()[0].command("node") == ["venv/bin/footplate", "node"]
+    assert remove_host("node1")
+    assert not remove_host("node1")
+    file = paths.home() / "hosts.toml"
+    for damaged in ("host = 3", '[[host]]\nname = "-oProxyCommand=x"', "[["):
+        file.write_text(damaged)
+        assert read_hosts()[1] is not None
+        with pytest.raises(OSError, match=r"hosts\.toml"):
+            put_host(Host(name="node3"))
+        assert file.read_text() == damaged
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [({"name": "a b"}, "name"), ({"name": "a", "destination": "-x"}, "ssh"), ({"name": "a", "address": "-h"}, "address"),
+     ({"name": "a", "folder": "venv"}, "folder")],
+)  # fmt: skip
+def test_that_what_goes_to_ssh_is_checked(values: dict[str, str], field: str) -> None:
+    assert [problem.field for problem in Host(**values).problems()] == [field]
+
+
+def test_that_a_job_on_machines_is_judged() -> None:
+    for name in ("node1", "node2"):
+        put_host(Host(name=name))
+    catalogue = load_catalogue()
+
+    def judged(devices: tuple[str, ...], strategy: str = "ddp", **fields: Any) -> list[str]:
+        job = Job(devices=devices, strategy=strategy, **fields)
+        return [f"{problem.field} {problem.severity}" for problem in host_problems(job, catalogue.strategy(strategy))]
+
+    assert judged(("node1:cpu", "node2:cpu")) == []
+    assert judged(("node1:cpu", "node3:cpu")) == ["devices error"]
+    assert judged(("node1:cpu", "node2:cpu", "node1:cpu")) == ["devices error"]
+    assert judged(("node1:cpu", "node2:cpu"), "dp") == ["strategy error"]
+    two = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
+    assert judged(two, "hsdp", replicas=2) == []
+    crossing = ("node1:cpu", "node2:cpu", "node2:cpu", "node2:cpu")
+    assert judged(crossing, "hsdp", replicas=2) == ["replicas warning"]
+
+
+def test_that_another_dataset_is_told_by_its_names_and_sizes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_bytes(b"1")
+    ours = inputs_of(Job(dataset=str(tmp_path)))
+    alike = NodeFacts(versions={}, inputs=ours, time=0.0, free_bytes=1)
+    assert differences(alike, "node1", ours, alike, "this machine") == []
+    (tmp_path / "a" / "1.png").write_bytes(b"22")
+    [problem] = differences(alike, "node1", inputs_of(Job(dataset=str(tmp_path))), alike, "this machine")
+    assert problem.field == "dataset"
+    absent = msgspec.structs.replace(alike, inputs={})
+    [problem] = differences(absent, "node1", ours, alike, "this machine")
+    assert problem.message == "node1 has no dataset at the path that the job names."
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", "a/../../b", "a\0b"])
+def test_that_a_file_that_another_machine_tells_of_stays_in_the_runs_folder(path: str) -> None:
+    assert not is_inside(path)
+    assert is_inside("checkpoints/last.pt")

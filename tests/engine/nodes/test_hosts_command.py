@@ -1,0 +1,69 @@
+"""`footplate hosts` before real machines: what it finds on them, and what speaks against training there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.engine.nodes.conftest import Bed, told
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+def test_that_machines_that_are_alike_can_train_together(bed: Bed) -> None:
+    done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
+    assert done.returncode == 0, done.stderr
+    assert "These machines can train together." in done.stdout
+    for name in bed.names:
+        assert f"{name}: 0 GPUs; footplate" in done.stdout
+        assert f"address {bed.address(name)}, port 29400" in done.stdout
+    assert "dataset: 93 files" in done.stdout
+    assert bed.left() == []
+
+
+def test_that_all_that_differs_is_told_at_once_and_no_run_begins(bed: Bed, tmp_path: Path) -> None:
+    other = shutil.copytree(bed.images, tmp_path / "other")
+    next((other / "train" / "red").iterdir()).unlink()
+    package = tmp_path / "packages" / "footplate-9.9.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: footplate\nVersion: 9.9\n")
+    root = Path(__file__).parents[3]
+    bed.reboot("node2", over=(other, bed.images), PYTHONPATH=f"{package.parent}:{root}")
+    bed.forbid("node1", "node2")
+    try:
+        done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
+        assert done.returncode == 2
+        assert "node2 has Footplate 9.9, and this machine" in done.stderr
+        assert "node2 has another dataset: 92 files" in done.stderr
+        assert "node1 does not reach node2 at 10.77.0.12" in done.stderr
+        assert "rsync" in done.stderr
+        refused = bed.footplate(
+            "train", str(bed.images), "--model", "mnist_cnn", "--recipe", "", "--strategy", "ddp",
+            "--devices", "node1:cpu,node2:cpu",
+        )  # fmt: skip
+        assert refused.returncode == 3
+        [failed] = told(bed.runs()[-1], "failed")
+        assert "node2 has Footplate 9.9" in str(failed)
+        assert "node2 has another dataset" in str(failed)
+    finally:
+        bed.allow("node1", "node2")
+        bed.reboot("node2")
+    assert bed.left() == []
+
+
+def test_that_a_host_that_is_not_there_is_not_added(bed: Bed) -> None:
+    for name, why in (
+        ("node3", "can't be resolved"),
+        ("-oProxyCommand=reboot", "start with a dash"),
+        ("a:b;c", "port"),
+    ):
+        done = bed.footplate("hosts", "add", "--", name)
+        assert done.returncode == 2
+        assert why in done.stderr
+    listed = bed.footplate("hosts").stdout
+    assert "node3" not in listed
+    done = bed.footplate("train", str(bed.images), "--model", "mnist_cnn", "--devices", "node3:cpu")
+    assert done.returncode == 2
+    assert "node3 is not among your hosts" in done.stderr

@@ -1,0 +1,157 @@
+"""Runs on two machines, through the real ssh: the same training as on one, and nothing left behind whatever befalls them."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+
+from engine.contract.events import LogLine, Restarting, StepMetrics, Validation, Warned
+from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
+from tests.engine.nodes.conftest import Bed, told
+from tests.support.machines import until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+ON_TWO, ON_ONE = "node1:cpu,node1:cpu,node2:cpu,node2:cpu", "cpu,cpu,cpu,cpu"
+SETTINGS = {
+    "ddp": ("--strategy", "ddp"),
+    "fsdp": ("--strategy", "fsdp"),
+    "hsdp": ("--strategy", "hsdp", "--replicas", "2"),
+    "ddp_pipeline": (
+        "--strategy",
+        "ddp_pipeline",
+        "--replicas",
+        "2",
+        "--pipeline-schedule",
+        "1f1b",
+        "--microbatches",
+        "2",
+    ),
+}
+NAMED_S = 15.0
+LIMIT = 1e-6
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_that_two_machines_train_as_one_does(bed: Bed, setting: str) -> None:
+    flags = (*SETTINGS[setting], "--epochs", "3")
+    there, here = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
+    _assert_same_training(there, here, steps=18)
+    assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
+    assert told(there, "predicted")
+    assert [event.code for event in _warnings(there)] == [event.code for event in _warnings(here)]
+    assert bed.left() == []
+
+
+def test_that_the_head_may_train_too_and_a_run_may_be_elsewhere_alone(bed: Bed) -> None:
+    here = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
+    for devices in ("cpu,node1:cpu", "node2:cpu,cpu", "node1:cpu,node1:cpu"):
+        _assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), here, steps=12)
+        assert bed.left() == []
+
+
+def test_that_nothing_listens_but_on_the_address_that_was_chosen(bed: Bed) -> None:
+    run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
+    for name in bed.names:
+        assert {one.rpartition(":")[0] for one in bed.listeners(name)} == {bed.address(name)}
+    assert bed.listeners("head") == set()
+    [said] = [event.text for event in told(run, "log") if isinstance(event, LogLine) and "meet" in event.text]
+    port = said.split("port ")[1].split(";")[0]
+    assert f"{bed.address('node1')}:{port}" in bed.listeners("node1")
+    bed.stop(run)
+    assert bed.left() == []
+
+
+def test_that_a_run_goes_on_after_its_agent_or_a_worker_is_killed(bed: Bed) -> None:
+    run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
+    for number, (name, what) in enumerate((("node2", "node"), ("node1", "worker"))):
+        victims = {process.name(): process for process in bed.processes(name)}
+        began = time.time()
+        victims["footplate-node" if what == "node" else "footplate-w0"].kill()
+        until(lambda n=number: len(told(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
+        event = told(run, "restarting")[-1]
+        assert isinstance(event, Restarting)
+        assert ("node2 has ended" if what == "node" else "Rank 0") in event.cause
+        assert event.time - began < NAMED_S
+        _goes_on(run)
+    bed.stop(run)
+    assert bed.left() == []
+
+
+def test_that_a_network_that_is_away_for_some_seconds_is_waited_for(bed: Bed) -> None:
+    run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
+    bed.unplug("node2")
+    time.sleep(5)  # what befalls the network, not something that is waited for
+    bed.plug_in("node2")
+    step = _step(run)
+    until(lambda: _step(run) > step + 20, 30, "it does not go on")
+    assert not told(run, "restarting")
+    bed.stop(run)
+    assert bed.left() == []
+
+
+@pytest.mark.parametrize("how", ["power", "network"])
+def test_that_a_machine_that_is_lost_is_named_and_the_run_goes_on_once_it_is_back(bed: Bed, how: str) -> None:
+    run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
+    began = time.time()
+    if how == "power":
+        bed.power_off("node2")
+    else:
+        bed.unplug("node2")
+    until(lambda: bool(told(run, "restarting")), NAMED_S, "it is not noticed")
+    event = told(run, "restarting")[0]
+    assert isinstance(event, Restarting)
+    assert "node2" in event.cause
+    assert event.time - began < NAMED_S
+    until(lambda: not bed.processes("node1"), 15, "node1 goes on alone")
+    until(lambda: any("node2" in getattr(one, "message", "") for one in told(run, "warning")), 40, "it does not wait")
+    if how == "network":
+        until(lambda: not bed.processes("node2"), 40, "node2 goes on alone")
+    bed.plug_in("node2")
+    if how == "power":
+        bed.boot("node2")
+    _goes_on(run)
+    bed.stop(run)
+    assert run.state() == "stopped"
+    assert bed.left() == []
+
+
+def _goes_on(run: RunFolder) -> None:
+    """Returns once steps are made after the last restart; they begin at the last checkpoint."""
+    at = told(run, "restarting")[-1].time
+    until(
+        lambda: any(event.time > at for event in told(run, "step")), 60, f"it does not go on: {list(run.events())[-5:]}"
+    )
+    steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
+    assert all(after > before - 40 for before, after in pairwise(steps))
+    assert min(event.step for event in told(run, "step") if event.time > at) > 1  # type: ignore[attr-defined]
+
+
+def _warnings(run: RunFolder) -> list[Warned]:
+    return [event for event in told(run, "warning") if isinstance(event, Warned)]
+
+
+def _step(run: RunFolder) -> int:
+    return max(event.step for event in told(run, "step") if isinstance(event, StepMetrics))
+
+
+def _assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
+    """The same loss at the first step, the same measures (a loss among them) after every epoch, and the same weights at the end."""
+    first, second = (
+        next(event for event in told(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
+    )
+    assert first.step == second.step == 1
+    assert first.loss == pytest.approx(second.loss, rel=LIMIT)
+    validations = [
+        [event for event in told(each, "validation") if isinstance(event, Validation)] for each in (run, other)
+    ]
+    for one, two in zip(*validations, strict=True):
+        assert one.step == two.step
+        assert one.measures == pytest.approx(two.measures, rel=LIMIT)
+    assert validations[0][-1].step == steps
+    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, other)]
+    torch.testing.assert_close(states[0], states[1], rtol=LIMIT, atol=LIMIT)

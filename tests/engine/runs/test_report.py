@@ -1,0 +1,106 @@
+"""A report of a problem holds what helps to find the cause, and nothing of the user's."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import ENCODE, Failed, RunStarted, Warned
+from engine.contract.job import Job
+from engine.runs.export import ExportRefused
+from engine.runs.folder import create_run
+from engine.runs.notes import change_notes
+from engine.runs.report import problem_report, write_report
+from engine.system import paths
+from engine.system.redaction import Redactor
+
+SECRETS = (
+    "anna", "Müller", "klinik7", "Patient Data", "tumours", "night shift", "phase 2", "kidney left", "scan 001.png",
+    "10.1.2.3", "GPU-12345678-1234-1234-1234-123456789abc", "secretnet", "fe80::1ff:fe23:4567:890a",
+)  # fmt: skip
+LOG = """2026-01-02 03:04:05 ERROR unexpected
+Traceback (most recent call last):
+  File "{code}/engine/data/files.py", line 7, in read
+  File "/home/anna/own stuff/secretnet.py", line 3, in forward
+FileNotFoundError: [Errno 2] No such file or directory: '/data/Patient Data/tumours/kidney left/scan 001.png'
+Could not open /data/Patient Data/tumours/kidney left/scan 001.png: permission denied
+anna@klinik7.example.org asked klinik7 (10.1.2.3, fe80::1ff:fe23:4567:890a) for GPU-12345678-1234-1234-1234-123456789abc
+night shift, tagged phase 2, trains weights of anna/last.pt on tumours; ANNA's home is ~/own stuff/x
+{escaped} and C:\\Users\\anna\\own.txt and file:///data/Patient%20Data/tumours
+CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
+"""
+
+
+@pytest.fixture
+def user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user and a machine of known names."""
+    monkeypatch.setenv("HOME", "/home/anna")
+    monkeypatch.setattr(getpass, "getuser", lambda: "anna")
+    monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")
+
+
+def test_that_no_secret_of_logs_and_runs_is_in_a_report(user: None, tmp_path: Path) -> None:
+    job = Job(dataset="/data/Patient Data/tumours", model="/home/anna/own stuff/secretnet.py", name="night shift")
+    run = create_run(job)
+    change_notes(run.path, tags=("phase 2",))
+    text = LOG.format(code=paths.PACKAGES, escaped=json.dumps("/home/Müller/x"))
+    for file in (run.path / "supervisor.log", run.path / "worker-0.log", paths.home() / "logs" / "window.log"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    events = (
+        RunStarted(
+            n=1, time=0, run_id=run.run_id, job=job, devices=(), world_size=1, environment={"torch": "2.15"},
+            supervisor_pid=1,
+        ),
+        Warned(n=2, time=1, code="unreadable", message="kidney left/scan 001.png can't be read"),
+        Failed(n=3, time=2, cause="RuntimeError in /home/anna/own stuff/secretnet.py: bad shape", rank=0, step=1),
+    )  # fmt: skip
+    run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
+    target = tmp_path / "report.zip"
+    write_report(problem_report(f"ok Runs: in {paths.runs_folder()}, of anna on klinik7"), target)
+    with zipfile.ZipFile(target) as archive:
+        packed = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert sorted(name.removeprefix("footplate-report/") for name in packed) == [
+        "doctor.txt", "logs/window.log", "run-1/events.jsonl", "run-1/supervisor.log", "run-1/worker-0.log",
+    ]  # fmt: skip
+    for name, content in packed.items():
+        for secret in (
+            *SECRETS,
+            run.run_id,
+            str(paths.home()),
+            "own stuff",
+            "/data/P",
+            "M\\u00fcller",
+            "Patient%20Data",
+        ):
+            assert secret.lower() not in f"{name} {content}".lower(), (secret, name, content)
+    told = packed["footplate-report/run-1/worker-0.log"]
+    for helpful in (
+        "engine/data/files.py",
+        "line 7",
+        "FileNotFoundError",
+        "/dev/nvidia0",
+        "580.65.06",
+        "out of memory",
+    ):
+        assert helpful in told
+    assert '"torch":"2.15"' in packed["footplate-report/run-1/events.jsonl"]
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_that_a_report_is_not_written_where_it_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ExportRefused, match="Choose another folder"):
+        write_report({"doctor.txt": "ok"}, tmp_path / "missing" / "report.zip")
+
+
+def test_that_a_name_within_a_word_stays(user: None) -> None:
+    redactor = Redactor([("cat", "<class>")])
+    assert redactor.text("concatenate bananas of cat_2 and a cat") == "concatenate bananas of <class>_2 and a <class>"
+    assert (
+        redactor.text("3/4 of 12.5 images/s, 1:02:03 h, and/or 10 %") == "3/4 of 12.5 images/s, 1:02:03 h, and/or 10 %"
+    )

@@ -1,0 +1,283 @@
+"""The advisor's page: what it says while it tries, its answer, and what a click puts into the form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut, MachinesPrediction
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.system import paths
+from gui.advice.page import AdvicePage
+from gui.advice.table import COLUMNS, ENERGY, SPEED
+from gui.finders.page import EMPTY, FAULT, FOUND
+from gui.main_window import MainWindow
+
+SOON_MS = 150_000
+TWO = ("cpu", "cpu")
+JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
+TIME = JobTime(
+    total_s=100.0,
+    start_s=20.0,
+    epochs=5,
+    steps=10,
+    step_s=1.5,
+    validation_s=1.0,
+    measured=("step",),
+    estimated=("start",),
+)
+
+
+def a_candidate(strategy: str, speed: float | None, **fields: object) -> Candidate:
+    own = {
+        "name": strategy.upper(),
+        "strategy": strategy,
+        "devices": TWO,
+        "changes": {"strategy": strategy},
+        "state": "measured" if speed else "too_large",
+        "images_per_second": speed,
+        "low": speed and speed - 10,
+        "high": speed and speed + 20,
+        "estimated_bytes": 3 << 30,
+        "limit_bytes": 4 << 30,
+        "time": TIME if speed else None,
+    }
+    return Candidate(**(own | fields))  # type: ignore[arg-type]
+
+
+TABLE = (
+    a_candidate("ddp", 800.0, changes={"strategy": "ddp", "bucket_mib": 5.0}, memory_bytes=2 << 30),
+    a_candidate("single", 500.0, changes={"devices": ("cpu",)}, own=True, joules_per_thousand_images=640.0),
+    a_candidate("fsdp", None, why="It ran out of memory."),
+)
+
+
+def an_answer(**fields: object) -> Advice:
+    own = {
+        "table": TABLE,
+        "fits": True,
+        "sentence": "DDP is fastest: 800 images/s, 1.60x one device. 2 of your 4 GPUs are enough.",
+        "what_would_change": ("Below a batch of 8 one device is as fast.",),
+        "considered": 9,
+        "left_out": (LeftOut("memory", ("TP", "DP"), "They need more memory than a device has."),),
+        "ended_by": "settled",
+        "confidence": 0.95,
+        "took_s": 40.0,
+        "measured_at": 1.8e9,
+        "hardware": ("2 × NVIDIA H200",),
+        "versions": {"torch": "2.9"},
+    }
+    return Advice(**(own | fields))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> Iterator[AdvicePage]:
+    """A page whose advisor never gets far: what it would answer is said by the test."""
+    made = AdvicePage()
+    qtbot.addWidget(made)
+    made.resize(800, 900)
+    made.show()
+    made.show_job(JOB, [Problem("strategy", "Single device takes one device.")])  # which the advisor is there for
+    assert made.child.running
+    made.child.cancel()
+    yield made
+    made.child.close()
+
+
+def cells(page: AdvicePage, column: int) -> list[str]:
+    return [page.view.table.rows.index(row, column).data() for row in range(page.view.table.rows.rowCount())]
+
+
+def choose(page: AdvicePage, row: int) -> None:
+    page.view.table.selectRow(row)
+
+
+def test_that_progress_tells_what_is_tried_what_is_left_and_the_table_so_far(page: AdvicePage) -> None:
+    trying = a_candidate("fsdp", None, state="trying")
+    page.child.progress.emit(
+        AdviceProgress(
+            fraction=0.4, what="Trying FSDP", seconds_left=36.0, considered=9, left=3, table=(TABLE[0], trying)
+        )
+    )
+    assert (page.what.text(), page.progress.value()) == ("Trying FSDP …", 40)
+    assert page.left.text() == "36 s left · 3 more to try in this round · 9 considered"
+    assert page.so_far.isVisible()
+    assert page.so_far.texts()[2][-1] == "being tried …"
+    assert not page.options.ask.isVisible()
+
+
+def test_that_the_answer_stands_in_a_sentence_and_a_table_and_its_first_row_is_taken(
+    page: AdvicePage, qtbot: QtBot
+) -> None:
+    page.child.done.emit(an_answer())
+    assert page.view.sentence.text() == "DDP is fastest: 800 images/s, 1.60x one device."
+    assert page.view.more.text() == "2 of your 4 GPUs are enough."
+    assert cells(page, SPEED) == ["800 ± 15", "500 ± 15", "–"]
+    assert cells(page, 2) == ["2.0 of 4.0", "≈ 3.0 of 4.0", "≈ 3.0 of 4.0"]
+    assert cells(page, len(COLUMNS) - 1)[2] == "It ran out of memory."
+    assert "epochs of 10 steps of 1,500.0 ms" in page.view.details.body.text()
+    assert "They need more memory" in page.view.left_out.text()
+    assert not page.view.left_out.isVisible()
+    assert "2 × NVIDIA H200, with torch 2.9" in page.view.how.body.text()
+    assert not page.view.kept.isVisible()
+    with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
+        page.view.table.setFocus()
+        qtbot.keyClick(page.view.table, Qt.Key.Key_Return)
+    assert used.args == [{"strategy": "ddp", "devices": TWO, "bucket_mib": 5.0}]
+
+
+def test_that_another_row_takes_back_what_the_first_sets_and_one_that_did_not_fit_is_not_taken(
+    page: AdvicePage,
+) -> None:
+    page.child.done.emit(an_answer())
+    choose(page, 1)
+    assert page.values() == {"strategy": "single", "devices": ("cpu",), "bucket_mib": JOB.bucket_mib}
+    choose(page, 2)
+    assert not page.use.isEnabled()
+
+
+def test_that_a_click_on_a_title_sorts_with_what_is_not_known_last(page: AdvicePage) -> None:
+    page.child.done.emit(an_answer())
+    page.view.table.sortByColumn(SPEED, Qt.SortOrder.AscendingOrder)
+    assert cells(page, SPEED) == ["500 ± 15", "800 ± 15", "–"]
+    chosen = page.chosen()
+    assert chosen is not None
+    assert chosen.strategy == "ddp"
+    assert cells(page, ENERGY) == ["640 J", "–", "–"]
+
+
+def test_that_where_nothing_fits_the_remedies_are_told(page: AdvicePage) -> None:
+    page.child.done.emit(
+        an_answer(table=TABLE[2:], fits=False, sentence="Nothing fits.", remedies=("Use a batch of 8.",))
+    )
+    assert page.view.sentence.text() == "Nothing fits."
+    assert page.view.remarks.text() == "Use a batch of 8."
+    assert not page.use.isEnabled()
+    assert page.view.table.isColumnHidden(ENERGY)
+
+
+def test_that_a_kept_answer_says_so_and_can_be_measured_again(page: AdvicePage) -> None:
+    page.child.done.emit(an_answer(kept=True))
+    assert "and kept" in page.view.kept.text()
+    page.wanted.connect(lambda: page.show_job(JOB, []))
+    page.try_again.click()
+    assert page.child.running
+    assert page._order is not None
+    assert page._order.again
+
+
+def test_that_several_machines_are_asked_for_by_a_kept_answer_and_more_time_by_a_new_one(page: AdvicePage) -> None:
+    page.wanted.connect(lambda: page.show_job(JOB, []))
+    page.child.done.emit(an_answer())
+    page.options.machines.setValue(4)
+    assert page.options.network.isVisible()
+    page.options.ask.click()
+    order = page._order
+    assert order is not None
+    assert order.network is not None
+    assert (order.machines, order.network.bits_per_second, order.again) == (4, 10e9, False)
+    assert not page.options.ask.isVisible()
+    told = MachinesPrediction(
+        machines=4,
+        images_per_second=2e3,
+        efficiency=0.6,
+        total_s=40,
+        sent_bytes=9,
+        sending_s=1,
+        sentence="4 are faster.",
+    )
+    page.child.cancel()
+    page.child.done.emit(an_answer(machines=(told,)))
+    assert page.view.machines.body.text() == "4 are faster."
+    page.options.time.setCurrentIndex(page.options.time.findData(300))
+    page.options.ask.click()
+    assert page._order is not None
+    assert (page._order.seconds, page._order.again) == (300.0, True)
+
+
+def test_that_an_answer_is_out_of_date_once_the_job_is_none_that_it_tells_of(page: AdvicePage) -> None:
+    page.child.done.emit(an_answer())
+    page.set_job(msgspec.structs.replace(JOB, strategy="ddp", bucket_mib=5.0))  # as advised
+    assert page.notice.text() == ""
+    page.set_job(msgspec.structs.replace(JOB, batch_size=64))
+    assert "out of date" in page.notice.text()
+
+
+def test_that_the_whole_answer_is_copied_as_text(page: AdvicePage) -> None:
+    page.child.done.emit(an_answer())
+    page.view.copy.click()
+    text = QGuiApplication.clipboard().text()
+    assert text.startswith("DDP is fastest")
+    assert "DDP\t800 ± 15\t2.0 of 4.0\t1:40 min" in text
+    assert "2 ways: They need more memory than a device has.\nTP; DP" in text
+
+
+def test_that_stopping_before_anything_is_known_leaves_an_empty_page(page: AdvicePage, qtbot: QtBot) -> None:
+    page.show_job(msgspec.structs.replace(JOB, batch_size=8), [])
+    page.cancel.click()
+    assert page.cancel.text() == "Stopping …"
+    qtbot.waitUntil(lambda: not page.child.running, timeout=30_000)
+    assert page._stack.currentIndex() in (EMPTY, FOUND)  # it had begun, or not
+    assert page.chosen() is None
+
+
+def test_that_the_form_leads_to_the_page_which_fills_it_and_marks_what_was_refused(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.form.set_job(JOB)
+    window.workspace.devices.set_selection(TWO)
+    qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
+    button = window.form.find_buttons["strategy"]
+    button.click()
+    page = window.workspace.finders["strategy"]
+    assert window.pages.currentWidget() is page
+    page.child.cancel()
+    page.child.refused.emit((Problem("image_size", "Too small.", "Enlarge it."),))
+    assert page._stack.currentIndex() == FAULT
+    assert window.form.rows["image_size"].problem_label.text() == "Too small. Enlarge it."
+    page.child.done.emit(an_answer())
+    page.use.click()
+    assert window.form.rows["strategy"].value() == "ddp"
+    assert window.form.rows["bucket_mib"].changed
+    choose(page, 1)  # type: ignore[arg-type]
+    page.use.click()
+    assert (window.form.rows["strategy"].value(), window.form.devices) == ("single", ("cpu",))
+    assert not window.form.rows["bucket_mib"].changed
+    assert button.hasFocus()
+
+
+@pytest.mark.long
+def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.form.set_job(JOB)
+    window.workspace.devices.set_selection(TWO)
+    qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
+    page = window.workspace.finders["strategy"]
+    assert isinstance(page, AdvicePage)
+    page.options.time.addItem("20 seconds", 20)
+    page.options.time.setCurrentIndex(page.options.time.findData(20))
+    window.form.find_buttons["strategy"].click()
+    qtbot.waitUntil(lambda: not page.child.running or bool(page.so_far.model_.candidates), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not page.child.running, timeout=SOON_MS)
+    assert page.fault.text() == ""
+    assert page.found is not None
+    first = page.chosen()
+    assert first is not None
+    assert first.images_per_second is not None
+    assert page.notice.text() == ""
+    page.use.click()
+    assert window.form.rows["strategy"].value() == first.strategy
+    assert window.form.devices == first.devices
+    window.form.find_buttons["strategy"].click()
+    assert not page.child.running  # the job is as advised
+    assert page.notice.text() == ""

@@ -1,0 +1,101 @@
+"""Jobs as files, runs from elsewhere, what was used lately, and reports of problems."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import load_job, save_job
+from engine.system import paths
+from gui.commands.about import packages
+from gui.commands.report import ReportDialog
+from gui.main_window import MainWindow
+from tests.gui.sources.written_runs import a_run
+
+
+def test_that_a_job_is_saved_opened_and_emptied(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
+) -> None:
+    window = open_window()
+    files, form = window.commands.files, window.form
+    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    form.set_value("epochs", 7)
+    form.judge()
+    files.save_job(tmp_path / "job.toml")
+    saved = load_job(tmp_path / "job.toml")[0]
+    assert saved is not None
+    assert (saved.epochs, saved.dataset) == (7, str(paths.sample_dataset()))
+    window.acts.new_job.trigger()
+    assert form.values()["dataset"] == ""
+    assert not window.acts.train.ready
+    save_job(msgspec.structs.replace(saved, epochs=9), tmp_path / "other.toml")
+    with qtbot.waitSignal(files.form_wanted):
+        files.open_job(str(tmp_path / "other.toml"))
+    assert form.values()["epochs"] == 9
+    (tmp_path / "bad.toml").write_text("epochs = 'many'")
+    with qtbot.waitSignal(files.message) as said:
+        files.open_job(str(tmp_path / "bad.toml"))
+    assert "can't be opened" in said.args[0]
+    assert form.values()["epochs"] == 9
+    titles = [entry.toolTip() for entry in _menu(window)]
+    assert titles[0] == str(paths.sample_dataset())
+
+
+def _menu(window: MainWindow) -> list:
+    window.commands.menus.datasets.aboutToShow.emit()
+    return window.commands.menus.datasets.actions()
+
+
+def test_that_a_run_from_elsewhere_is_shown_and_another_folder_is_not(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
+) -> None:
+    elsewhere = a_run(8, name="night shift").path.rename(tmp_path / "from another disk")
+    window = open_window()
+    files = window.commands.files
+    assert window.workspace is not None
+    with qtbot.waitSignal(window.workspace.store.opened, timeout=20_000):
+        files.open_run(str(elsewhere))
+    assert window.workspace.store.run is not None
+    assert window.workspace.store.run.path == elsewhere
+    with qtbot.waitSignal(files.message) as said:
+        files.open_run(str(tmp_path))
+    assert "is not the folder of a run" in said.args[0]
+
+
+def test_that_recent_runs_are_in_the_menu_newest_first(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    a_run(8, name="night shift")
+    window = open_window()
+    qtbot.waitUntil(lambda: bool(window.commands._runs), timeout=20_000)
+    window.commands.menus.runs.aboutToShow.emit()
+    assert [action.text() for action in window.commands.menus.runs.actions()] == ["night shift · completed"]
+
+
+def test_that_about_names_the_versions_and_licences_of_what_is_installed() -> None:
+    found = {package.name.lower(): package for package in packages()}
+    assert next(iter(found)) == "footplate"
+    assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
+    assert "BSD" in found["msgspec"].licence
+    assert sum(bool(package.licence) for package in found.values()) > len(found) // 2
+
+
+@pytest.mark.long
+def test_that_a_report_is_looked_through_before_it_is_saved(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
+) -> None:
+    a_run(8, name="night shift")
+    window = open_window()
+    window.acts.report.trigger()
+    dialog = window.findChild(ReportDialog)
+    qtbot.waitUntil(dialog.save.isEnabled, timeout=120_000)
+    assert "doctor.txt" in dialog.texts
+    assert "night shift" not in "".join(dialog.texts.values())
+    dialog.files.setCurrentRow(list(dialog.texts).index("doctor.txt"))
+    assert dialog.text.toPlainText() == dialog.texts["doctor.txt"]
+    dialog.write(tmp_path / "report.zip")
+    with zipfile.ZipFile(tmp_path / "report.zip") as archive:
+        assert len(archive.namelist()) == len(dialog.texts)

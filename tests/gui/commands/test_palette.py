@@ -1,0 +1,138 @@
+"""The command palette: what it finds, in which order, and how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.runs.folder import RunSummary
+from gui.commands.entries import of_runs
+from gui.commands.palette import MOST_SHOWN, Entry, EntryModel, Palette, find
+from gui.main_window import MainWindow
+from gui.preferences.dialog import PreferencesDialog
+
+MANY = 5000
+KEY_S = 0.016
+
+
+def entry(title: str, kind: str = "Command", detail: str = "", why: str = "") -> Entry:
+    return Entry(kind, title, lambda: None, detail, why=why)
+
+
+def titles(entries: list[Entry], text: str) -> list[str]:
+    return [each.title for each in find(entries, text)]
+
+
+def many_runs() -> list[RunSummary]:
+    """Runs of many names, models and states."""
+    models, states = ("resnet18", "vit_b_16", "unet", "yolo"), ("completed", "failed", "running")
+    return [
+        RunSummary(
+            run_id=f"20260102-030405-{models[n % 4]}-{n:04x}", folder=f"/runs/{n}", name=f"night shift {n}" if n % 3 else "",
+            model=models[n % 4], strategy="ddp", devices=("cpu",), dataset=f"/data/flowers {n % 40}", state=states[n % 3],  # type: ignore[arg-type]
+            started=1.7e9 + n, seconds=60.0, best={}, tags=("paper",) if n % 7 == 0 else (),
+        )
+        for n in range(MANY)
+    ]  # fmt: skip
+
+
+def test_that_words_are_found_in_any_order_and_the_best_match_comes_first() -> None:
+    entries = [
+        entry("Compare", detail="curves of runs"),
+        entry("Show run", "Command"),
+        entry("Run folder"),
+        entry("Overrun"),
+        entry("Resume run", why="Nothing is running"),
+        entry("resnet50 run", "Model"),
+    ]
+    assert titles(entries, "run") == ["Run folder", "Show run", "resnet50 run", "Resume run", "Overrun", "Compare"]
+    assert titles(entries, "OLD  run") == titles(entries, "run old") == ["Run folder"]
+    assert titles(entries, "model 50") == ["resnet50 run"]
+    assert titles(entries, "nothing of this") == []
+    assert titles(entries, "") == [each.title for each in entries]
+
+
+def test_that_a_key_is_answered_within_a_frame_with_thousands_of_runs(styled: QApplication, qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.resize(1280, 800)
+    window.show()
+    palette = Palette(window)
+    palette.offer(list(of_runs(many_runs(), lambda _run: None)))
+    took = []  # of the processor, which other work on this machine does not change
+    for letter in "night 12 failed":
+        before = time.process_time()
+        qtbot.keyClicks(palette.field, letter)
+        palette.repaint()
+        took.append(time.process_time() - before)
+    print(f"median {1000 * sorted(took)[len(took) // 2]:.1f} ms, most {1000 * max(took):.1f} ms for a key")
+    assert palette.model.shown
+    assert all("night" in each.hay and "12" in each.hay for each in palette.model.shown)
+    assert sorted(took)[len(took) // 2] < KEY_S
+    palette.close()
+
+
+def test_that_the_model_keeps_qts_rules(qtbot: QtBot) -> None:
+    model = EntryModel()
+    tester = ModelTester(None)  # type: ignore[arg-type]
+    tester.check(model)
+    model.offer([entry(f"Command {n}") for n in range(2 * MOST_SHOWN)])
+    model.search("command 1")
+    assert model.rowCount() == MOST_SHOWN
+    tester._cleanup()
+
+
+@pytest.fixture
+def palette(open_window: Callable[[], MainWindow], qtbot: QtBot) -> Palette:
+    window = open_window()
+    qtbot.waitActive(window)
+    window.acts.palette.trigger()
+    return window.findChild(Palette)
+
+
+def type_into(palette: Palette, qtbot: QtBot, text: str) -> list[str]:
+    palette.field.clear()
+    qtbot.keyClicks(palette.field, text)
+    return [each.title for each in palette.model.shown]
+
+
+def test_that_commands_settings_and_models_are_found_and_done(palette: Palette, qtbot: QtBot) -> None:
+    window = palette.parentWidget()
+    assert isinstance(window, MainWindow)
+    assert type_into(palette, qtbot, "resnet50")[0] == "ResNet-50"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    assert not palette.isVisible()
+    assert window.form.rows["model"].value() == "resnet50"
+    window.acts.palette.trigger()
+    assert type_into(palette, qtbot, "desktop notif")[0] == "Desktop notifications"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Enter)
+    dialog = window.findChild(PreferencesDialog)
+    assert dialog.focusWidget().accessibleName() == "Desktop notifications"
+
+
+def test_that_what_cannot_be_done_says_why_and_stays(palette: Palette, qtbot: QtBot) -> None:
+    assert type_into(palette, qtbot, "stop")[0] == "Stop"
+    said = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
+    assert said == "Stop, Command, Ctrl+., Nothing is running"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    assert palette.isVisible()
+    assert palette.said.text() == "Nothing is running"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Escape)
+    assert not palette.isVisible()
+
+
+def test_that_the_arrows_move_the_choice_while_one_types(palette: Palette, qtbot: QtBot) -> None:
+    type_into(palette, qtbot, "page")
+    count = len(palette.model.shown)
+    for key, row in ((Qt.Key.Key_Down, 1), (Qt.Key.Key_Up, 0), (Qt.Key.Key_Up, count - 1), (Qt.Key.Key_Down, 0)):
+        qtbot.keyClick(palette.field, key)
+        assert palette.list.currentIndex().row() == row
+    interface = QAccessible.queryAccessibleInterface(palette.field)
+    assert interface.text(QAccessible.Text.Name) == "Find anything"

@@ -1,0 +1,31 @@
+"""The list of three steps: how the data, the recipe and the devices stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+from gui.form.form import JobForm
+from tests.gui.form.test_form import REPORT
+
+
+def test_that_data_recipe_and_devices_each_say_how_they_stand(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: form.steps.states.get("Data") == "attention")
+    form.set_dataset(str(images))
+    qtbot.waitUntil(lambda: form.steps.states["Data"] == "working")
+    form.rows["model"].set_value("resnet18")
+    with qtbot.waitSignal(form.folder_chosen, timeout=5000, check_params_cb=lambda job: job is not None):
+        pass
+    form.set_report(REPORT)
+    qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"}, timeout=5000)
+    assert form.steps.lines["Data"].text() == "Data: 2 classes, 33 images"
+    assert "CPU · Single device" in form.steps.lines["Devices"].text()
+    form.set_devices(())
+    qtbot.waitUntil(lambda: form.steps.states["Devices"] == "attention")
+    assert form.steps.lines["Devices"].accessibleDescription().startswith("needs attention: ")
+    form.rows["epochs"].set_value(3)
+    form.rows["learning_rate"].set_value("fast")
+    qtbot.waitUntil(lambda: form.steps.states["Recipe"] == "attention")
+    form.steps.lines["Recipe"].click()
+    assert form.window().focusWidget() is form.rows["learning_rate"].editor.control

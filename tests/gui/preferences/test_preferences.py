@@ -1,0 +1,134 @@
+"""Settings: declared once, refused where they are bad, kept, acting at once, and back to the default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.runs.notices import load_notices
+from engine.system import cache_limit, paths
+from gui.format import size
+from gui.main_window import MainWindow
+from gui.preferences.declared import BY_KEY, SETTINGS, as_tables
+from gui.preferences.dialog import PreferencesDialog
+from gui.preferences.store import Preferences
+from gui.sources.settings import Settings
+from gui.style import theme
+
+BAD = {
+    "text_percent": 500, "theme": "pink", "cache_gib": -1, "history_hours": "long", "runs_every_s": float("nan"),
+    "sample_every_s": 0, "runs_folder": "runs", "cache_folder": "cache", "least_minutes": 1e9,
+    "command": "x" * 5000, "default_devices": "some", "memory_unit": "", "default_recipe": "none such",
+}  # fmt: skip
+
+
+@pytest.fixture
+def preferences(qtbot: QtBot) -> Preferences:
+    return Preferences(Settings())
+
+
+def test_that_every_setting_begins_at_its_default_and_takes_no_bad_value(preferences: Preferences) -> None:
+    assert len(BY_KEY) == len(SETTINGS)
+    changed: list[str] = []
+    preferences.changed.connect(changed.append)
+    for setting in SETTINGS:
+        assert preferences.is_standard(setting.key), setting.key
+        assert setting.problem(setting.standard) == "", setting.key
+        assert setting.kind == "switch" or setting.key in BAD
+    for key, value in BAD.items():
+        assert preferences.set(key, value).endswith("."), key  # type: ignore[arg-type]
+    assert changed == []
+    assert not (paths.home() / "window.json").exists()
+
+
+def test_that_what_is_set_is_kept_where_the_engine_reads_it(preferences: Preferences, tmp_path: Path) -> None:
+    values = {"theme": "dark", "text_percent": 120, "restarted": True, "command": "true", "least_minutes": 5}
+    values |= {"runs_folder": str(tmp_path / "big" / "runs"), "cache_folder": str(tmp_path / "cache")}
+    for key, value in values.items():
+        assert preferences.set(key, value) == ""  # type: ignore[arg-type]
+    again = Preferences(Settings())
+    assert {key: again.value(key) for key in values} == values
+    assert load_notices()[0].command == "true"
+    assert paths.runs_folder() == tmp_path / "big" / "runs"
+    assert (paths.home() / paths.FOLDERS).stat().st_mode & 0o777 == 0o600
+    if "FOOTPLATE_CACHE" not in os.environ:
+        assert paths.cache_folder() == tmp_path / "cache"
+    for key in values:
+        assert again.reset(key) == ""
+    assert all(again.is_standard(key) for key in values)
+    assert paths.runs_folder() == paths.home() / "runs"
+
+
+def test_that_a_folder_with_other_files_is_not_taken_for_runs(preferences: Preferences, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear Anna")
+    assert "holds other files" in preferences.set("runs_folder", str(tmp_path))
+    assert paths.runs_folder() == paths.home() / "runs"
+
+
+@pytest.mark.skipif(cache_limit.LIMIT_VARIABLE in os.environ, reason="the environment sets the limit")
+def test_that_the_cache_is_limited_by_the_engine_itself(preferences: Preferences, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(preferences.changed, timeout=30_000):
+        assert preferences.set("cache_gib", 2.5) == ""
+    assert cache_limit.limit_bytes() == int(2.5 * cache_limit.GIB)
+    assert preferences.value("cache_gib") == 2.5
+
+
+def test_that_changes_act_at_once_in_the_window(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.acts.preferences.trigger()
+    dialog = window.findChild(PreferencesDialog)
+    before = QApplication.font().pointSizeF()
+    rows = dialog.rows
+    rows["theme"].editor.set_value("dark")
+    assert theme.is_dark()
+    assert window.acts.schemes[2].isChecked()
+    rows["text_percent"].editor.set_value(150)
+    rows["text_percent"].commit()
+    assert QApplication.font().pointSizeF() == pytest.approx(1.5 * before)
+    rows["memory_unit"].editor.set_value("decimal")
+    assert size(47_100_000) == "47.1 MB"
+    rows["runs_every_s"].editor.set_value(7)
+    rows["runs_every_s"].commit()
+    assert window.workspace.run_list._timer.interval() == 7000
+    rows["monitor_compact"].editor.set_value(True)
+    assert window.workspace.monitor.bar.compact.isChecked()
+    rows["text_percent"].editor.set_value("huge")
+    rows["text_percent"].commit()
+    assert rows["text_percent"].problem.text() == "Enter a number from 70 to 200."
+    assert window.commands.preferences.value("text_percent") == 150
+    for key in ("theme", "text_percent", "memory_unit", "monitor_compact"):
+        assert rows[key].reset.isVisible()
+        rows[key].reset.click()
+        assert not rows[key].reset.isVisible()
+        assert rows[key].problem.text() == ""
+    assert not theme.is_dark()
+    assert QApplication.font().pointSizeF() == pytest.approx(before)
+    assert size(47_100_000) == "44.9 MiB"
+
+
+def test_that_settings_are_searched_and_one_that_the_environment_sets_says_so(
+    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache_limit.LIMIT_VARIABLE, "3")
+    dialog = PreferencesDialog(Preferences(Settings()))
+    qtbot.addWidget(dialog)
+    dialog.show()
+    qtbot.keyClicks(dialog.search, "oldest")
+    assert [key for key, row in dialog.rows.items() if row.isVisible()] == ["cache_gib"]
+    row = dialog.rows["cache_gib"]
+    assert not row.editor.isEnabled()
+    assert row.editor.value() == 3
+    assert cache_limit.LIMIT_VARIABLE in row.problem.text()
+    qtbot.keyClicks(dialog.search, " xyz")
+    assert not any(row.isVisible() for row in dialog.rows.values())
+
+
+def test_that_the_guide_lists_the_settings_as_they_are_declared() -> None:
+    page = Path(__file__).parents[3] / "resources" / "docs" / "window.md"
+    assert as_tables() in page.read_text()

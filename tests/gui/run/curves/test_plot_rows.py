@@ -1,0 +1,56 @@
+"""Which of a run's plots are shown, how large, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QPoint, Qt
+from pytestqt.qtbot import QtBot
+
+from gui.main_window import MainWindow
+from gui.run.curves.plot_chooser import PlotList
+from gui.run.curves.plot_rows import PlotRows
+from tests.gui.sources.written_runs import a_run
+
+
+def in_order(rows: PlotRows) -> list[str]:
+    """The names of the plots in sight, as they are read."""
+    seen = [(plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()]
+    return [name for _, name in sorted(seen)]
+
+
+def test_that_the_loss_is_large_and_that_plots_are_chosen_ordered_and_opened_alone(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = open_window()
+    window.resize(1280, 800)
+    assert window.workspace is not None
+    window.show_run(a_run(80))
+    page = window.workspace.run
+    qtbot.waitUntil(page.result.isVisible, timeout=10_000)
+    charts = page.charts
+    assert charts is not None
+    loss, rows = charts.loss, charts.rows
+    qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
+    assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.status.y(), "all of it is in sight"
+    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["loss", "accuracy"])
+    assert "power_w" not in in_order(rows), "the CPU tells none"
+
+    chooser = PlotList(rows)
+    qtbot.addWidget(chooser)
+    chooser.chosen.connect(rows.choose)
+    qtbot.keyClick(chooser, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    chooser.item(rows.order.index("times")).setCheckState(Qt.CheckState.Unchecked)
+    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["accuracy", "loss"])
+    assert "times" not in in_order(rows)
+    qtbot.waitUntil(lambda: charts.accuracy.height() >= 0.45 * window.height())
+    again = PlotRows({name: type(loss)(name, charts.group) for name in rows.plots}, window.settings)
+    qtbot.addWidget(again)
+    assert (again.order, again.chosen) == (rows.order, rows.chosen)
+
+    charts.speed.setFocus()
+    qtbot.keyClick(charts.speed, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: charts.speed.height() > 0.6 * window.height() and not loss.isVisible())
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())
+    assert "speed" in in_order(rows)

@@ -1,0 +1,186 @@
+"""The page of searches: its list, one search as it goes, and what is done with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.modeltest import ModelTester
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from engine.runs.folder import create_run
+from engine.runs.searches import SearchFolder, create_search, searches_folder
+from engine.system import paths
+from gui.main_window import MainWindow
+from gui.search.page import FORM, LIST, NONE, ONE, SearchPage
+from gui.sources.search_data import data_of
+from tests.gui.test_app_names import reachable, spoken_name
+from tests.support.made_searches import SPACE, a_search, a_state, make_search
+
+JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
+
+
+@pytest.fixture
+def page(styled: QApplication, qtbot: QtBot) -> Iterator[SearchPage]:
+    made = SearchPage()
+    qtbot.addWidget(made)
+    made.resize(900, 900)
+    made.set_job(JOB, [], ("cpu",), {}, None)
+    yield made
+    made.close_reading()
+
+
+def shown(page: SearchPage, qtbot: QtBot, name: str) -> SearchPage:
+    page.show()
+    with qtbot.waitSignal(page.source.shown):
+        page.show_search(name)
+    return page
+
+
+def test_that_an_empty_list_says_what_a_search_is_and_leads_to_one(page: SearchPage, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(page.source.listed):
+        page.show()
+    page.show_list()
+    assert page.stack.currentIndex() == NONE
+    page.empty_button.click()
+    assert page.stack.currentIndex() == FORM
+    page.leave.trigger()
+    assert page.stack.currentIndex() == NONE
+    with qtbot.waitSignal(page.closed):
+        page.leave.trigger()
+
+
+def test_that_a_search_of_another_version_and_one_that_vanishes_are_told(page: SearchPage, qtbot: QtBot) -> None:
+    make_search("kept", 3)
+    (make_search("newer", 3).path / "search.json").write_text('{"name": "newer", "swarm": true}')
+    with qtbot.waitSignal(page.source.listed):
+        page.show()
+    assert {line.name for line in page.model.lines} == {"kept", "newer"}
+    with qtbot.waitSignal(page.source.lost):
+        page.show_search("newer")
+    assert "made by another version of Footplate" in page.notice.text()
+    shown(page, qtbot, "kept")
+    shutil.rmtree(searches_folder() / "kept")
+    with qtbot.waitSignal(page.source.lost):
+        page.source.look()
+    assert page.notice.text() == "The folder of the search “kept” is gone."
+    assert page.stack.currentIndex() == LIST
+
+
+def test_that_trials_are_sorted_and_stay_selected_while_the_search_goes_on(
+    page: SearchPage, qtbot: QtBot, qtmodeltester: ModelTester
+) -> None:
+    folder = make_search("live", 12, running=2)
+    view = shown(page, qtbot, "live").view
+    qtmodeltester.check(view.model)
+    assert page.stack.currentIndex() == ONE
+    view.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
+    assert view.model.trial(0).number == view.data.state.best  # type: ignore[union-attr]
+    view.table.select([3])
+    chosen = view.model.trial(3).number
+    with qtbot.waitSignal(page.source.shown):
+        folder.save_state(a_state(15, running=3))
+        page.source.look()
+    assert view.model.rowCount() == 15
+    assert [view.model.trial(row).number for row in view.table.rows()] == [chosen]
+    assert "of 35 trials · 3 running" in view.how_far.text()
+
+
+def test_that_every_plot_shows_the_trials_and_marks_those_that_are_selected(page: SearchPage, qtbot: QtBot) -> None:
+    make_search("both", 40, goals=2)
+    page.resize(1300, 1100)
+    plots = shown(page, qtbot, "both").view.plots
+    qtbot.waitUntil(lambda: not plots._due)
+    assert plots.history.parentWidget().isHidden()
+    for plot in (plots.curves, plots.pareto, plots.importance, plots.fields, plots.parallel):
+        assert plot._there, plot
+        assert "Best: trial" in plot.accessibleDescription()
+    page.view.table.select([1])
+    assert len(plots.pareto._marks.getData()[0]) == 1
+    with qtbot.waitSignal(plots.picked):
+        plots.pareto._pressed(4)
+    assert page.view.table.rows() == [page.view.model.row_of(4)]
+    plots.fields.x.setCurrentIndex(list(SPACE).index("optimizer"))
+    assert not plots.fields._items["contour"].isVisible()
+
+
+def test_that_a_search_without_a_value_yet_draws_nothing_and_says_so(page: SearchPage, qtbot: QtBot) -> None:
+    folder = create_search(a_search("new"))
+    plots = shown(page, qtbot, "new").view.plots
+    qtbot.waitUntil(lambda: not plots._due)
+    assert not plots.curves._there
+    assert plots.curves._nothing.text() == "No trial has been validated yet"
+    assert not page.view.train.ready
+    state = a_state(1, running=1)
+    assert data_of(folder, a_search("new"), state, "running").best is None
+
+
+def test_that_a_trial_leads_to_its_run_and_the_best_is_trained_after_asking(page: SearchPage, qtbot: QtBot) -> None:
+    folder = make_search("best", 6)
+    run = create_run(JOB)
+    state = folder.state()
+    rows = [type(row)(**{**_fields(row), "run_id": run.run_id}) if not row.number else row for row in state.trials]
+    folder.save_state(type(state)(**{**_fields(state), "trials": tuple(rows)}))
+    view = shown(page, qtbot, "best").view
+    view.table.select([0])
+    with qtbot.waitSignal(page.run_chosen) as opened:
+        qtbot.keyClick(view.table, Qt.Key.Key_Return)
+    assert opened.args[0].path == run.path
+    view.table.select([1, 2])
+    view.open.allow("")
+    view.open.trigger()
+    assert "is gone" in page.notice.text()
+    with qtbot.waitSignal(page.compare_wanted) as compared:
+        view.compare.trigger()
+    assert compared.args[0] == [view.model.trial(row).run_id for row in (1, 2)]
+    view.train.trigger()
+    assert f"Train the settings of trial {state.best} for 30 epochs?" in view.question.text()
+    with qtbot.waitSignal(page.train_wanted) as asked:
+        view.question.yes.click()
+    best = state.row(state.best)
+    assert best is not None
+    assert asked.args[0].learning_rate == best.params["learning_rate"]
+
+
+def test_that_runs_leads_to_the_searches_all_of_whose_controls_have_names(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.acts.pages[2].trigger()
+    next(act for act in window.acts.all() if act.objectName() == "searches").trigger()
+    page = window.workspace.search
+    assert page is not None
+    assert window.pages.currentWidget() is page
+    page.form.vary("weight_decay")
+    assert [type(each).__name__ for each in reachable(window) if not spoken_name(each).strip()] == []
+    page.leave.trigger()
+    assert window.pages.currentWidget() is window.workspace.runs
+
+
+@pytest.mark.long
+def test_that_a_search_is_started_paused_and_continued_to_its_end(page: SearchPage, qtbot: QtBot) -> None:
+    page.show()
+    page.new.trigger()
+    page.form.rows["name"].set_value("real")
+    page.form.rows["trials"].set_value(2)
+    qtbot.waitUntil(lambda: page.form.start.ready, timeout=20_000)
+    page.form.start.trigger()
+    qtbot.waitUntil(lambda: page.stack.currentIndex() == ONE, timeout=20_000)
+    qtbot.waitUntil(lambda: page.view.pause.ready and page.view.model.rowCount() > 0, timeout=60_000)
+    qtbot.waitUntil(lambda: SearchFolder(searches_folder() / "real").driver() is not None, timeout=20_000)
+    page.view.pause.trigger()
+    qtbot.waitUntil(lambda: page.view.data.status == "stopped", timeout=60_000)  # type: ignore[union-attr]
+    page.view.resume.trigger()
+    qtbot.waitUntil(lambda: page.view.data.status == "completed", timeout=150_000)  # type: ignore[union-attr]
+    assert page.view.data is not None
+    assert page.view.data.best is not None
+    assert [row.state for row in page.view.data.trials] == ["completed", "completed"]
+
+
+def _fields(struct: object) -> dict[str, object]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}  # type: ignore[attr-defined]

@@ -1,0 +1,170 @@
+"""A second start goes to the window that is open, of the same user, home and display, and to no other."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtNetwork import QLocalSocket
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job, save_job
+from gui.main_window import MainWindow
+from gui.single_instance import MOST_BYTES, OpenRequest, SingleInstance, socket_path
+from tests.support.nobody import as_nobody
+
+ROOT = Path(__file__).parents[2]
+LISTENER = """
+import time
+from gui.single_instance import OpenRequest, SingleInstance
+instance = SingleInstance()
+assert not instance.handed_over(OpenRequest())
+instance.listen()
+print("open", flush=True)
+time.sleep(60)
+"""
+WINDOW = """
+import sys
+from gui import app
+from gui.form.form import JobForm
+from gui.main_window import MainWindow
+set_dataset = JobForm.set_dataset
+def shown(form, folder):
+    set_dataset(form, folder)
+    print(folder, form.window().isVisible(), flush=True)
+JobForm.set_dataset = shown
+MainWindow.paintEvent = lambda window, event: None
+show = MainWindow.show
+def complete(window):
+    show(window)
+    window.completed.connect(lambda: print("open", flush=True))
+    window.complete()
+MainWindow.show = complete
+sys.exit(app.main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def first(qtbot: QtBot) -> Iterator[SingleInstance]:
+    """What the process with the window has."""
+    instance = SingleInstance()
+    assert not instance.handed_over(OpenRequest())
+    instance.listen()
+    yield instance
+    instance.close()
+
+
+def start(code: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(window: subprocess.Popen[str]) -> str:
+    assert window.stdout is not None
+    return window.stdout.readline().strip()
+
+
+def test_that_a_second_start_hands_its_folder_over_and_a_killed_window_does_not_stand_in_the_way(images: Path) -> None:
+    with start(LISTENER) as killed:
+        assert said(killed) == "open"
+        killed.kill()
+    assert socket_path().is_socket()  # it is left over
+    with start(WINDOW, str(images)) as window:
+        assert {said(window), said(window)} == {"open", f"{images} True"}
+        second = [sys.executable, str(ROOT / "footplate.py"), "."]
+        done = subprocess.run(second, cwd=images, capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert said(window) == f"{images} True"
+        window.terminate()
+        assert window.wait(20) == 0
+    assert not socket_path().exists()
+
+
+def test_that_a_request_is_taken_as_it_was_sent_and_garbage_ends_its_client_alone(
+    first: SingleInstance, qtbot: QtBot
+) -> None:
+    for garbage in (b"{}x\n", b'{"path": 3}\n', b'{"run": "rm"}\n', b"x" * (MOST_BYTES + 1)):
+        client = QLocalSocket()
+        client.connectToServer(str(socket_path()))
+        with qtbot.waitSignal(client.disconnected), qtbot.assertNotEmitted(first.requested):
+            client.write(garbage)
+    code = (
+        "from gui.single_instance import *\n"
+        "import sys\n"
+        "sys.exit(not SingleInstance().handed_over(OpenRequest(sys.argv[1], 'token')))"
+    )
+    with (
+        subprocess.Popen([sys.executable, "-c", code, "/with\nbreak"], cwd=ROOT) as second,
+        qtbot.waitSignal(first.requested, timeout=20_000) as heard,
+    ):
+        pass
+    assert heard.args == [OpenRequest("/with\nbreak", "token")]
+    assert second.returncode == 0
+
+
+def test_that_other_homes_displays_and_users_have_windows_of_their_own(
+    first: SingleInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = socket_path()
+    assert stat.S_IMODE(mine.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(mine.stat().st_mode) & 0o077 == 0
+    for variable, value in (("FOOTPLATE_HOME", str(tmp_path / "another")), ("WAYLAND_DISPLAY", "wayland-7")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert socket_path() != mine
+    knock = f"""
+knocking = socket.socket(socket.AF_UNIX)
+try:
+    knocking.connect({str(mine)!r})
+    print(json.dumps("in"))
+except PermissionError:
+    print(json.dumps("out"))
+"""
+    assert as_nobody(knock) == "out"
+
+
+def test_that_a_window_that_does_not_answer_is_told_of(first: SingleInstance) -> None:
+    with pytest.raises(TimeoutError, match="does not respond"):  # this thread is the one that would answer
+        SingleInstance().handed_over(OpenRequest(), patience_s=0.2)
+
+
+def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is_told_of(
+    open_window: Callable[[], MainWindow], images: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    window = open_window()
+    window.acts.job_panel.setChecked(False)
+    file = tmp_path / "mine.job.toml"
+    save_job(
+        Job(dataset=str(images), epochs=7, devices=("cpu", "cpu"), model="x.py", model_file_sha256="ab" * 32), file
+    )
+    window.come_forward(str(file))
+    qtbot.waitUntil(lambda: window.form.prefill_mode.prefill is not None)
+    assert window.form.values()["epochs"] == 7
+    assert window.form.values()["model_file_sha256"] == ""
+    assert window.workspace is not None
+    assert window.workspace.devices.selection() == ("cpu", "cpu")
+    assert window.form.isVisible()
+    assert str(file) in window.form.prefill_mode.band.text.text()
+    file.write_text('epochs = "many"\n')
+    window.open_paths([str(file)])
+    qtbot.waitUntil(lambda: "epochs" in window.message.text().lower())
+    window.open_paths([str(tmp_path / "picture.png")])
+    qtbot.waitUntil(lambda: "picture.png can't be opened" in window.message.text())
+
+
+def test_that_a_folder_named_as_a_command_is_wants_a_slash_and_a_missing_path_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    environment = os.environ | {"QT_QPA_PLATFORM": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+
+    def code(*words: str) -> tuple[int, str]:
+        command = [sys.executable, str(ROOT / "footplate.py"), *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert code("runs")[0] == 0
+    assert "No display" in code("./runs")[1]
+    assert code("./nothing") == (2, "footplate: there is no './nothing'.\n")

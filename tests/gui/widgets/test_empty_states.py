@@ -1,0 +1,83 @@
+"""What stands where there is nothing to show, and what is wrong, is never cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from PySide6.QtCore import QCoreApplication
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from gui.compare.page import ComparePage
+from gui.cut.page import CutPage
+from gui.dataset.page import DatasetPage
+from gui.finders.batch_size import BatchPage
+from gui.finders.learning_rate import RatePage
+from gui.run.classes.view import ClassesView
+from gui.run.page import RunPage
+from gui.run.predictions.view import PredictionsView
+from gui.runs.page import RunsPage
+from gui.sources.run_session import RunSession
+
+JOB = Job(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
+TOO_LARGE = Problem(
+    "batch_size",
+    "The stages do not fit: 3 batches of 32 images at 512 x 512 need 41.3 GiB on CPU worker 1, which may use 7.4 GiB, and 38.2 "
+    "GiB on CPU worker 2, which may use 7.4 GiB.",
+    "Choose a smaller batch size, a smaller image size, more microbatches, or activation checkpointing.",
+    "error",
+)
+
+
+def wrong_cut() -> QWidget:
+    page = CutPage()
+    page.show_job(JOB, [TOO_LARGE, TOO_LARGE], {})
+    return page
+
+
+def wrong_finder() -> QWidget:
+    page = BatchPage()
+    page.show_job(JOB, [TOO_LARGE])
+    return page
+
+
+def no_run() -> QWidget:
+    store = RunSession()
+    page = RunPage(store)
+    store.setParent(page)
+    return page
+
+
+MAKERS: list[Callable[[], QWidget]] = [
+    CutPage,
+    wrong_cut,
+    RatePage,
+    wrong_finder,
+    DatasetPage,
+    no_run,
+    RunsPage,
+    ClassesView,
+    PredictionsView,
+    ComparePage,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_that_every_message_is_whole_at_every_width(
+    styled: QApplication, qtbot: QtBot, make: Callable[[], QWidget]
+) -> None:
+    page = make()
+    qtbot.addWidget(page)
+    page.show()
+    for width in (360, 420, 480, 720, 1400):
+        page.resize(width, 240)
+        QCoreApplication.processEvents()
+        told = [label for label in page.findChildren(QLabel) if label.isVisible() and label.wordWrap() and label.text()]
+        assert told
+        cut_off = [
+            (label.text(), label.size()) for label in told if label.height() < label.heightForWidth(label.width())
+        ]
+        assert cut_off == []

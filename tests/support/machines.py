@@ -1,0 +1,266 @@
+"""Machines on one host: network namespaces, each with an ssh server, a host key, a name, a process tree and a Footplate home.
+
+They are on one bridge and have no route to anywhere else. The head, which has no ssh server, is one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+_START_S = 20.0
+_SSHD = "/usr/sbin/sshd"
+
+
+def why_not() -> str:
+    """Why there can be no such machines here; "" where there can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "needs Linux and root, for network namespaces"
+    missing = [
+        tool for tool in ("ip", "tc", "nsenter", "unshare", "ssh", "ssh-keygen", _SSHD) if not shutil.which(tool)
+    ]
+    if missing:
+        return f"needs {', '.join(missing)} (apt-get install openssh-server iproute2)"
+    tried = subprocess.run(["ip", "netns", "add", "fptry"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"network namespaces can't be made: {tried.stderr.strip()}"
+    subprocess.run(["ip", "netns", "delete", "fptry"], check=True)
+    return ""
+
+
+class Machines:
+    """`names` with addresses 10.77.0.11 and on, and the head at 10.77.0.10."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...] = ("node1", "node2")) -> None:
+        self.names = names
+        self.folder = folder
+        self.home = folder / "head"
+        self._mark = f"fp{os.getpid() % 100000}"
+        self._switch = f"{self._mark}sw"
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        os.makedirs("/run/sshd", exist_ok=True)
+        _ip("netns", "add", self._switch)
+        _ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
+        _ip("-n", self._switch, "link", "set", "br0", "up")
+        self._keygen("user")
+        for number, name in enumerate(("head", *names)):
+            self._plug_in(name, number)
+        self._write_client()
+        for name in names:
+            self.boot(name)
+
+    def space(self, name: str) -> str:
+        return f"{self._mark}{'h' if name == 'head' else self.names.index(name)}"
+
+    def address(self, name: str) -> str:
+        return f"10.77.0.{10 if name == 'head' else 11 + self.names.index(name)}"
+
+    def home_of(self, name: str) -> Path:
+        return self.folder / name
+
+    # What is run
+
+    def environment(self) -> dict[str, str]:
+        """The head's."""
+        return {
+            **os.environ,
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "FOOTPLATE_HOME": str(self.home),
+            "FOOTPLATE_CACHE": str(self.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(self._runtime("head")),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def footplate(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """Runs a command on the head."""
+        return subprocess.run(
+            self._on_head(*arguments),
+            env=self.environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._on_head(*arguments),
+            env=self.environment(),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def _on_head(self, *arguments: str) -> list[str]:
+        return ["ip", "netns", "exec", self.space("head"), "footplate", *arguments]
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Footplate's, and those of Python that it has started."""
+        found = []
+        for pid in _ip("netns", "pids", self.space(name)).split():
+            try:
+                process = psutil.Process(int(pid))
+                if process.status() != psutil.STATUS_ZOMBIE and any("python" in word for word in process.cmdline()[:1]):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def listeners(self, name: str) -> set[str]:
+        """The TCP addresses that anything listens on, ssh apart."""
+        lines = _in(self.space(name), "ss", "-Hltn").splitlines()
+        return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
+
+    # What befalls them
+
+    def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
+        """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen there in the
+        place of the second."""
+        config = self.folder / f"sshd-{name}"
+        set_there = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "FOOTPLATE_HOME": str(self.home_of(name)),
+            "FOOTPLATE_CACHE": str(self.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(self._runtime(name)),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        } | variables
+        config.write_text(
+            f"AuthorizedKeysFile {self.folder}/user.pub\nHostKey {self.folder}/{name}-key\nStrictModes no\nUsePAM no\n"
+            f"PidFile none\nListenAddress {self.address(name)}\nPermitRootLogin yes\nPasswordAuthentication no\n"
+            "SetEnv " + " ".join(f'"{key}={value}"' for key, value in set_there.items()) + "\n"
+        )
+        mounts = [(self.folder / "hosts", Path("/etc/hosts")), *([over] if over else [])]
+        mounting = "".join(f"mount --bind {source} {target}; " for source, target in mounts)
+        script = f"hostname {name}; {mounting}exec {_SSHD} -D -e -f {config}"
+        with (self.folder / f"sshd-{name}.log").open("ab") as log:
+            self._servers[name] = subprocess.Popen(
+                ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--ipc", "--pid", "--mount",
+                 "--fork", "--mount-proc", "--kill-child", "sh", "-c", script],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                env={"PATH": os.environ["PATH"]},  # it outlives the test that boots it
+            )  # fmt: skip
+        until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
+
+    def power_off(self, name: str) -> None:
+        """Everything on the machine dies at once, without a word."""
+        self.unplug(name)
+        self._servers[name].kill()
+        self._servers[name].wait()
+        for pid in _ip("netns", "pids", self.space(name)).split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        until(lambda: not _ip("netns", "pids", self.space(name)).split(), _START_S, f"{name} is not off")
+
+    def unplug(self, name: str) -> None:
+        _ip("-n", self._switch, "link", "set", f"v{self.space(name)}", "nomaster")
+
+    def plug_in(self, name: str) -> None:
+        _ip("-n", self._switch, "link", "set", f"v{self.space(name)}", "master", "br0")
+
+    def forbid(self, name: str, other: str) -> None:
+        """Nothing gets from one machine to the other."""
+        _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
+
+    def allow(self, name: str, other: str) -> None:
+        _ip("-n", self.space(name), "route", "delete", "prohibit", f"{self.address(other)}/32")
+
+    def reboot(self, name: str, **how: Any) -> None:
+        self.power_off(name)
+        self.plug_in(name)
+        self.boot(name, **how)
+
+    def slow(self, rate: str, delay: str) -> None:
+        """Gives every machine a network of that rate, with half of `delay` each way."""
+        for name in self.names:
+            _in(self.space(name), "tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", delay, "rate", rate)
+
+    def close(self) -> None:
+        for name in (*self.names, "head"):
+            for pid in _ip("netns", "pids", self.space(name)).split():
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        for server in self._servers.values():
+            server.kill()
+            server.wait()
+        for space in (*map(self.space, (*self.names, "head")), self._switch):
+            until(lambda space=space: not _ip("netns", "pids", space).split(), _START_S, f"{space} is in use")  # type: ignore[misc]
+            _ip("netns", "delete", space)
+        for name in ("head", *self.names):
+            shutil.rmtree(self._runtime(name), ignore_errors=True)
+
+    # How they are made
+
+    def _runtime(self, name: str) -> Path:
+        folder = Path(f"/tmp/{self.space(name)}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def _keygen(self, name: str) -> None:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)], check=True)
+
+    def _plug_in(self, name: str, number: int) -> None:
+        space = self.space(name)
+        _ip("netns", "add", space)
+        _ip("-n", self._switch, "link", "add", f"v{space}", "type", "veth", "peer", "name", "eth0", "netns", space)
+        _ip("-n", self._switch, "link", "set", f"v{space}", "master", "br0", "up")
+        _ip("-n", space, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
+        _ip("-n", space, "link", "set", "eth0", "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+        self.home_of(name).mkdir(mode=0o700)
+        if number:
+            self._keygen(f"{name}-key")
+
+    def _write_client(self) -> None:
+        """The user's ssh, with a config of its own, since it takes the home folder from the system's list of users."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        known = [f"{self.address(name)} {(self.folder / f'{name}-key.pub').read_text()}" for name in self.names]
+        (self.folder / "known_hosts").write_text("".join(known))
+        hosts = "".join(f"Host {name}\n  HostName {self.address(name)}\n" for name in self.names)
+        (self.folder / "config").write_text(
+            f"{hosts}Host *\n  User root\n  IdentityFile {self.folder}/user\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.folder}/known_hosts\n"
+        )
+        names = [f"{self.address(name)} {name}\n" for name in self.names]
+        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
+        _script(folder / "ssh", f'exec /usr/bin/ssh -F {self.folder}/config "$@"')
+        _script(folder / "footplate", f'exec {sys.executable} {ROOT}/footplate.py "$@"')
+
+
+def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
+    """Returns once `met`; fails after `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while not met():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.02)
+
+
+def _script(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o755)
+
+
+def _ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def _in(space: str, *command: str) -> str:
+    return subprocess.run(["ip", "netns", "exec", space, *command], capture_output=True, text=True, check=True).stdout

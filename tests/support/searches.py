@@ -1,0 +1,43 @@
+"""Searches over settings of small runs, for tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.checks.search_checks import judge_search
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+from engine.contract.search import Search
+from engine.system import paths
+
+SPACE: dict[str, Any] = {
+    "learning_rate": {"low": 1e-4, "high": 1.0, "log": True},
+    "optimizer": ["sgd", "adamw"],
+    "milestones": [[1], [1, 2]],
+}
+
+
+def small_job(dataset: Path | None = None, **changes: Any) -> Job:
+    """A classification of the sample dataset, which trains in a second."""
+    fields = {"model": "mnist_cnn", "image_size": 16, "batch_size": 16, "epochs": 3, "predictions": 0} | changes
+    return Job(dataset=str(dataset or paths.sample_dataset()), **fields)
+
+
+def small_search(job: Job | None = None, **values: Any) -> Search:
+    """A search that is as it should be."""
+    given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"]} | values
+    search, problems = judge_search(given, job or small_job(), load_catalogue())
+    assert search is not None, problems
+    return search
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Waits until `what` gives anything that is true, and returns it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+    return found
