@@ -107,9 +107,12 @@ def _fewer(known: Known, best: Tried) -> str:
     verb = "is" if used == 1 else "are"
     more = [each for each in ranked(known.tried) if each.steps and len(each.way.job.devices) > used]
     if not more:
-        return f"{of} {verb} enough."
-    waits = more[0].wait_s > WAITS * more[0].step_s
-    why = "the step waits for data" if waits else "what they would have to tell each other costs more than they compute"
+        return ""
+    why = "what they would have to tell each other costs more than they compute"
+    if more[0].way.job.accumulation > best.way.job.accumulation:
+        why = "a batch has to be gone through in smaller parts to fit"
+    elif more[0].wait_s > WAITS * more[0].step_s:
+        why = "the step waits for data"
     return f"{of} {verb} enough: with more, {why}."
 
 
