@@ -19,6 +19,8 @@ STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 
 ROOM = 1.25
 """An estimate must exceed a device's memory by this factor for a way to be left out untried: it may be 20 % off."""
 LEAST_SCALE, MOST_SCALE = 0.5, 2.5
+LEAST_PART = 0.1
+"""Activations that take less than this share of a worker's memory do not tell their scale."""
 IMBALANCE = 1.15
 """How much more than an even share the fullest stage of a pipeline holds."""
 UNDIVIDED = 0.35
@@ -94,12 +96,12 @@ def _kept(
 
 def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> Correction:
     """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the activations
-    explain it by these, the rest by what any worker takes besides; all of it where the activations are less than an
-    estimate may be off."""
+    explain it by these, the rest by what any worker takes besides; all of it where the activations are too small a part
+    to tell."""
     none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
     if none is None or whole is None or whole <= none:
         return UNMEASURED
-    if whole - none < (ROOM - 1) * measured_bytes:
+    if whole - none < LEAST_PART * measured_bytes:
         return Correction(1.0, measured_bytes - whole)
     scale = min(MOST_SCALE, max(LEAST_SCALE, (measured_bytes - none) / (whole - none)))
     return Correction(scale, measured_bytes - none - scale * (whole - none))

@@ -158,11 +158,11 @@ def _load_rate(trial: _Trial) -> float | None:
         for again in (False, True):
             batches, begun, made = train.epoch(1), time.perf_counter(), 0
             while True:
-                ended = _is_over(batches)
-                enough = made + 1 >= count if again else time.perf_counter() - begun > LOADS_S
-                ended, enough = strategy.collectives.all_reduce_max([int(ended), int(enough)])
-                made += not ended
-                if ended or enough:
+                over = int(_is_over(batches))
+                enough = int(made + 1 >= count if again else time.perf_counter() - begun > LOADS_S)
+                over, enough = strategy.collectives.all_reduce_max([over, enough])
+                made += not over
+                if over or enough:
                     break
             count, taken = made, time.perf_counter() - begun
     finally:
