@@ -224,18 +224,6 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         if not answer.fits:
             return [*wrong, f"{name}: nothing fits"]
         first = changed(case.job, answer.table[0])
-        speeds = exhaustive(case, first, trial_s)
-        rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
-        turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
-        medians = {job: statistics.median(turn[job] for turn in turns) for job in turns[0]}
-        if not medians[first]:
-            return [*wrong, f"{name}: the advised way does not run again"]
-        share = medians[first] / max(medians.values())
-        best = max(medians, key=lambda job: medians[job])
-        named = next((way.name for way in ways(case.job, load_catalogue()) if way.job == best), "the advised")
-        print(f"  speed: {medians[first]:,.1f} images/s, {share:.3f} of the best of {len(speeds)}: {named}", flush=True)
-        if share < LEAST_SPEED:
-            wrong.append(f"{name}: {share:.3f} of the best speed")
         told = answer.table[0].time
         assert told is not None
         real_s = run_s(first, Path(temporary), case.cap_bytes)
@@ -252,6 +240,18 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         print(f"  memory: {', '.join(f'{row} {100 * off:+.1f} %' for row, off in offs.items())}", flush=True)
         if worst and abs(offs[worst]) > MEMORY_OFF:
             wrong.append(f"{name}: memory of {worst} {100 * offs[worst]:+.1f} %")
+        speeds = exhaustive(case, first, trial_s)
+        rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
+        turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
+        medians = {job: statistics.median(turn[job] for turn in turns) for job in turns[0]}
+        if not medians[first]:
+            return [*wrong, f"{name}: the advised way does not run again"]
+        share = medians[first] / max(medians.values())
+        best = max(medians, key=lambda job: medians[job])
+        named = next((way.name for way in ways(case.job, load_catalogue()) if way.job == best), "the advised")
+        print(f"  speed: {medians[first]:,.1f} images/s, {share:.3f} of the best of {len(speeds)}: {named}", flush=True)
+        if share < LEAST_SPEED:
+            wrong.append(f"{name}: {share:.3f} of the best speed")
     return wrong
 
 
