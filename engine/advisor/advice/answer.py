@@ -135,7 +135,7 @@ def _against(known: Known, best: Tried, other: Tried) -> str:
     lost = bubble(other.way.job, entry)
     if lost:
         return f"{head}; its bubble takes {100 * lost / (1 + lost):.0f} % of its devices' time."
-    if entry.cuts_model:
+    if entry.cuts_model and not entry.schedules:
         return f"{head}, since its devices compute one after another."
     if best.memory is not None and other.memory is not None and other.memory[0] < best.memory[0]:
         saved = size(best.memory[0] - other.memory[0])
