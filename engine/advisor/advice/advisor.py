@@ -55,16 +55,20 @@ def advise(order: AdviceOrder, say: Say) -> Advice | AdviceRefused:
         if refused is not None:
             return refused
     except KeyboardInterrupt:
-        advisor.known.ended_by = "stopped"
+        advisor.known.stop()
     advisor.known.took_s = time.monotonic() - begun
     found = answer(advisor.known)
-    if found.ended_by != "stopped":
+    if found.ended_by != "stopped" and found.fits:
         kept.keep(order, kept.Kept(found, order.seconds, advisor.known.machine_step))
     return found
 
 
 def _kind(tried: Tried) -> tuple[str, int]:
     return tried.way.job.strategy, len(tried.way.job.devices)
+
+
+def _leaves_room(less: Tried, failed: Tried) -> bool:
+    return less.estimated is None or failed.estimated is None or ROOM * less.estimated <= failed.estimated
 
 
 class _Advisor:
@@ -239,12 +243,16 @@ class _Advisor:
                     known.waiting += list(self._that_fit(tried.way))[:1]
 
     def _instead(self, failed: Tried) -> list[Tried]:
-        """The next thriftier way after one that ran out of memory."""
+        """The next thriftier way after one that ran out of memory: one whose estimate leaves room below that one's, which was
+        too low. Where there is none and nothing has fitted yet, the next but one, so that few trials lead to what fits."""
         known = self.known
         at_hand = {each.way.job for each in (*known.tried, *known.waiting)}
-        found = [each for each in self._that_fit(failed.way) if each.way.job not in at_hand][:1]
-        known.considered += len(found)
-        return found
+        found = [each for each in self._that_fit(failed.way) if each.way.job not in at_hand]
+        enough = [each for each in found if _leaves_room(each, failed)]
+        if not enough and not any(each.steps for each in known.tried):
+            enough = found[1:] or found
+        known.considered += len(enough[:1])
+        return enough[:1]
 
     def _try(self, tried: Tried, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
         known = self.known
@@ -261,13 +269,7 @@ class _Advisor:
         )
         tried.why = ""
         self._tell(f"Trying {tried.way.name}", left, trying=tried)
-        try:
-            try_way(tried, order, folder, max(1.0, self._left_s - REHEARSED / 2 * self._order.seconds))
-        except KeyboardInterrupt:
-            if tried.state == "waiting":
-                known.tried.remove(tried)
-                known.waiting.append(tried)
-            raise
+        try_way(tried, order, folder, max(1.0, self._left_s - REHEARSED / 2 * self._order.seconds))
         if tried.measured is not None and tried.measured.link is not None:
             known.link = tried.measured.link
         self._tell(f"Tried {tried.way.name}", left)
@@ -302,7 +304,7 @@ class _Advisor:
         each_s = max(0.5, min(5.0, self._left_s / 7))
         found = rehearse(best, each_s, folder, max(1.0, self._left_s))
         if found is not None:
-            self.known.rehearsal, self.known.prepared_s, self.known.rehearsed = found.rehearsal, found.prepared_s, best
+            self.known.rehearsal, self.known.started_s, self.known.rehearsed = *found, best
 
     def _entry(self, job: Job) -> StrategyEntry:
         entry = self._catalogue.strategy(job.strategy)

@@ -107,9 +107,12 @@ def _fewer(known: Known, best: Tried) -> str:
     verb = "is" if used == 1 else "are"
     more = [each for each in ranked(known.tried) if each.steps and len(each.way.job.devices) > used]
     if not more:
-        return f"{of} {verb} enough."
-    waits = more[0].wait_s > WAITS * more[0].step_s
-    why = "the step waits for data" if waits else "what they would have to tell each other costs more than they compute"
+        return ""
+    why = "what they would have to tell each other costs more than they compute"
+    if more[0].way.job.accumulation > best.way.job.accumulation:
+        why = "a batch has to be gone through in smaller parts to fit"
+    elif more[0].wait_s > WAITS * more[0].step_s:
+        why = "the step waits for data"
     return f"{of} {verb} enough: with more, {why}."
 
 
@@ -132,7 +135,7 @@ def _against(known: Known, best: Tried, other: Tried) -> str:
     lost = bubble(other.way.job, entry)
     if lost:
         return f"{head}; its bubble takes {100 * lost / (1 + lost):.0f} % of its devices' time."
-    if entry.cuts_model:
+    if entry.cuts_model and not entry.schedules:
         return f"{head}, since its devices compute one after another."
     if best.memory is not None and other.memory is not None and other.memory[0] < best.memory[0]:
         saved = size(best.memory[0] - other.memory[0])

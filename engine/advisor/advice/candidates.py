@@ -129,8 +129,8 @@ def _variations(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
 
 
 def thriftier(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
-    """`way` with less and less memory, what costs least first: more parts of a batch, activations computed again, both, and
-    what is kept in main memory instead."""
+    """`way` with less and less memory, what costs least first: more parts of a batch, activations computed again, both; on GPUs,
+    bf16 where the job asks for fp32, and what is kept in main memory instead."""
     job = way.job
     strategy = catalogue.strategy(job.strategy)
     assert strategy is not None
@@ -139,6 +139,13 @@ def thriftier(way: Way, asked: Job, catalogue: Catalogue) -> Iterator[Way]:
     changes: list[dict[str, Any]] = [{"accumulation": count} for count in parts if count <= MOST_PARTS]
     if not job.activation_checkpointing:
         changes += [again, *({"accumulation": count} | again for count in parts if count <= MOST_PARTS)]
+    if job.precision == "fp32" and any(map(is_gpu, job.devices)):
+        half = {"precision": "bf16"}
+        changes += [
+            half,
+            half | again,
+            *({"accumulation": count} | half | again for count in parts if count <= MOST_PARTS),
+        ]
     if "cpu_offload" in strategy.fields and any(map(is_gpu, job.devices)):
         changes += [{"cpu_offload": True}, {"cpu_offload": True, "accumulation": parts[-1]} | again]
     for change in changes:

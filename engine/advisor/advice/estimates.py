@@ -19,6 +19,8 @@ STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 
 ROOM = 1.25
 """An estimate must exceed a device's memory by this factor for a way to be left out untried: it may be 20 % off."""
 LEAST_SCALE, MOST_SCALE = 0.5, 2.5
+LEAST_PART = 0.1
+"""Activations that take less than this share of a worker's memory do not tell their scale."""
 IMBALANCE = 1.15
 """How much more than an even share the fullest stage of a pipeline holds."""
 UNDIVIDED = 0.35
@@ -48,6 +50,7 @@ def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Corr
     state = states * trained + (weights if job.ema_decay is not None else 0)
     held, images = float(weights + trained + state), job.batch_size / job.accumulation
     kept_fixed = 1.0
+    halved = known.halved if job.precision == "bf16" != known.settled_precision else 1.0
     shards = (count // job.replicas if strategy.replicates else count) if strategy.shards else 1
     if strategy.cuts_model:
         held *= IMBALANCE / laid.group
@@ -64,7 +67,12 @@ def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Corr
     elif strategy.splits_layers:
         images /= laid.replicas if strategy.replicates else 1
         kept_fixed = UNDIVIDED + (1 - UNDIVIDED) / laid.group
-    kept = measured.scale * _kept(activations, math.ceil(images), laid.microbatches, job, laid.stage_ranks) * kept_fixed
+    kept = (
+        halved
+        * measured.scale
+        * _kept(activations, math.ceil(images), laid.microbatches, job, laid.stage_ranks)
+        * kept_fixed
+    )
     share = job.batch_size / (count if strategy.splits_batch and not strategy.cuts_model else laid.replicas)
     # Batches wait as bytes, of both splits; one is made, one is trained on and one is let go, as numbers of four bytes.
     batches = known.image_bytes * share * (2 * (known.ahead + 1) / 4 + 3)
@@ -88,10 +96,13 @@ def _kept(
 
 def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> Correction:
     """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the activations
-    explain it by these, the rest by what any worker takes besides."""
+    explain it by these, the rest by what any worker takes besides; all of it where the activations are too small a part
+    to tell."""
     none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
     if none is None or whole is None or whole <= none:
         return UNMEASURED
+    if whole - none < LEAST_PART * measured_bytes:
+        return Correction(1.0, measured_bytes - whole)
     scale = min(MOST_SCALE, max(LEAST_SCALE, (measured_bytes - none) / (whole - none)))
     return Correction(scale, measured_bytes - none - scale * (whole - none))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-import time
 from functools import partial
 
+import msgspec
 import psutil
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,6 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    begun = time.perf_counter()
     reporter.phase("preparing")
     job, task = spec.job, TASKS[spec.job.task]
     torch.set_num_threads(1)
@@ -65,7 +64,7 @@ def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         train_images=len(splits.train),
         val_images=len(splits.val),
         settled_precision=settled_precision(job),
-        prepared_s=time.perf_counter() - begun,
+        halved=_halved(model, job, shape, plain),
     )
     leave(spec.run_folder, spec.rank, found)
     return WorkerDone(stopped=False)
@@ -84,6 +83,12 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
         return None
     per_image = max(0.0, (more[0] - few[0]) / (MORE - FEW))
     return Activations(max(0.0, few[0] - FEW * per_image), per_image, more[1] / MORE)
+
+
+def _halved(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
+    """The share of the `plain` activations that bf16 leaves."""
+    less = _activations(model, msgspec.structs.replace(job, precision="bf16"), shape)
+    return less.per_image / plain.per_image if less is not None and plain is not None and plain.per_image else 1.0
 
 
 def _kept(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:

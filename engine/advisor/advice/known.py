@@ -15,15 +15,15 @@ from engine.contract.catalogue import Catalogue
 
 Kind = Literal["rules", "memory", "cost", "time"]
 
-_MAKE_READY_S = 1.0
-"""What a run's supervisor takes besides its workers: it is a process of its own, with a log and a socket."""
+_MAKE_READY_S = 0.2
+"""What a run's supervisor takes besides its imports and its workers: it writes a log and opens a socket."""
 
 
 @dataclass
 class Known:
     """All that is known of one order. `correction` is what one device says of the estimates; `rehearsed` was trained as
-    its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `prepared_s` what it takes to build
-    what is trained."""
+    its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `started_s` what the rehearsal's workers
+    took to start, to build what is trained, and to end."""
 
     order: AdviceOrder
     catalogue: Catalogue
@@ -36,7 +36,7 @@ class Known:
     left: list[tuple[Kind, str, str]] = field(default_factory=list)
     link: Link | None = None
     import_s: float = 0.0
-    prepared_s: float = 0.0
+    started_s: float = 0.0
     rehearsal: Rehearsal | None = None
     rehearsed: Tried | None = None
     ended_by: Literal["settled", "time", "stopped"] = "time"
@@ -44,6 +44,17 @@ class Known:
 
     def leave_out(self, kind: Kind, way: Way, why: str) -> None:
         self.left.append((kind, way.name, why))
+
+    def stop(self) -> None:
+        """Ends the work early: what was being tried is as it was before."""
+        self.ended_by = "stopped"
+        for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
+            if each.steps:
+                each.state = "measured"
+            else:
+                each.state = "waiting"
+                self.tried.remove(each)
+                self.waiting.append(each)
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """Those that were not tried, by reason; those that still wait had no time."""
@@ -108,8 +119,8 @@ class Known:
         job, images = tried.way.job, footprint.train_images
         steps = max(1, images // job.batch_size)
         ratio = tried.step_s / rehearsed.step_s if rehearsed is not None else 1.0
-        prepared = self.prepared_s if tried is rehearsed else tried.measured.prepared_s
-        start, step, measured, estimated = _MAKE_READY_S + self.import_s + prepared, tried.step_s, ["start"], []
+        started = self.started_s if rehearsed is not None else tried.started_s
+        start, step, measured, estimated = _MAKE_READY_S + self.import_s + started, tried.step_s, ["start"], []
         if rehearsal is None:
             # A validation goes forward alone, a third of a step's compute.
             validation = footprint.val_images / job.batch_size * step / 3

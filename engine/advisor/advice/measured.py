@@ -47,13 +47,13 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured. `step_s` are seconds of steps, the slowest rank's; `memory` what was used at most and what
-    there is, in bytes, of each thing that may run out. `load_rate` is how many images a second all ranks' loaders bring where
+    there is, in bytes, of each thing that may run out. `worked_s` is what all took from when it was prepared on. `load_rate` is how many images a second all ranks' loaders bring where
     nothing else is done, once they are decoded, None where the data are no files. `joules_per_image` are those of all GPUs of
     the job."""
 
     step_s: tuple[float, ...]
     memory: dict[str, tuple[int, int]]
-    prepared_s: float
+    worked_s: float
     gave_up: bool = False
     load_rate: float | None = None
     smaller_step_s: float | None = None
@@ -74,7 +74,8 @@ class Activations(msgspec.Struct, frozen=True):
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the CPU
-    before there is a model, `block_bytes` the parameters of the largest block, `ahead` how many batches wait ready."""
+    before there is a model, `block_bytes` the parameters of the largest block, `ahead` how many batches wait ready, `halved` the
+    share of the activations that bf16 leaves."""
 
     parameter_bytes: int
     trained_bytes: int
@@ -89,7 +90,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     train_images: int
     val_images: int
     settled_precision: str
-    prepared_s: float
+    halved: float = 1.0
 
 
 def give_order(folder: Path, order: TrialOrder) -> None:

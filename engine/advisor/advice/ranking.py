@@ -33,7 +33,7 @@ class Speed(NamedTuple):
 @dataclass
 class Tried:
     """What is known of a way. `memory` is the most used and the limit, of the device that is nearest to its limit; `wall_s`
-    what its last trial took in all."""
+    what its last trial took in all, `started_s` what of it its workers took to start, to prepare and to end."""
 
     way: Way
     state: State = "waiting"
@@ -42,6 +42,7 @@ class Tried:
     memory: tuple[int, int] | None = None
     estimated: int | None = None
     wall_s: float = 0.0
+    started_s: float = 0.0
     trials: int = 0
     why: str = ""
 

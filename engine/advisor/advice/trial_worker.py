@@ -23,6 +23,7 @@ from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import clock
+from engine.strategies.memory import ran_out
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
@@ -34,10 +35,13 @@ PATIENCE_S = 1.0
 """A slow step ends no trial before that: it may have been held up."""
 LOADS_S = 0.25
 """How long the loaders are timed by themselves at most."""
+WARM_STEPS = 40
+"""The rehearsal goes through its images until it has made so many steps, if there is the time."""
 SHARE = 4
 """The smaller batches have this part of the images."""
 LINK_BYTES = 16 << 20
 TINY_BYTES = 4 << 10
+_END = object()
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -85,13 +89,12 @@ class _Trial:
 
 
 def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    begun = time.perf_counter()
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
     trial = _Trial(spec, reporter, order)
     strategy, job = trial.strategy, trial.strategy.job
-    prepared_s = time.perf_counter() - begun
+    prepared = time.perf_counter()
     batches, ready = repeated_batches(trial.prepared, reporter), read_ahead(trial.prepared)
     reporter.phase("training")
     trial.timed(batches, warm_up=1, least=0, seconds=0.0)
@@ -102,6 +105,7 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     steps = trial.timed(batches, warm_up=warm_up, least=order.least_steps, seconds=order.seconds)
     del ready, saved
     watts = (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
+    used = memory.peak() if memory is not None else gpu_peaks(_gpus(spec, strategy.device))
     smaller_s, smaller = None, max(2 * len(spec.devices), job.batch_size // SHARE)
     if order.smaller and steps and smaller < job.batch_size:
         parts = _smaller(trial, smaller)
@@ -112,8 +116,8 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     rehearsal = _rehearse(trial) if order.rehearse_s and steps else None
     found = Measured(
         step_s=tuple(steps),
-        memory=memory.peak() if memory is not None else gpu_peaks(_gpus(spec, strategy.device)),
-        prepared_s=prepared_s,
+        memory=used,
+        worked_s=time.perf_counter() - prepared,
         gave_up=not steps or statistics.median(steps) > order.give_up_s,
         load_rate=load_rate,
         smaller_step_s=smaller_s,
@@ -145,16 +149,20 @@ def _smaller(trial: _Trial, size: int) -> Iterator[Batch | None]:
 
 
 def _load_rate(trial: _Trial) -> float | None:
-    """How many images a second the loaders of all ranks bring, of images that they have decoded before."""
+    """How many images a second the loaders of all ranks bring, of images that they have decoded before; None where a rank has
+    no memory to keep them in, which in a run lie on disk."""
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
     try:
         count, taken = 0, 0.0
         for again in (False, True):
-            begun, made = time.perf_counter(), 0
-            for made, _ in enumerate(itertools.islice(train.epoch(1), train.steps), 1):
-                late = time.perf_counter() - begun > LOADS_S
-                if trial.agreed(late if not again else made >= count):
+            batches, begun, made = train.epoch(1), time.perf_counter(), 0
+            while True:
+                over = int(_is_over(batches))
+                enough = int(made + 1 >= count if again else time.perf_counter() - begun > LOADS_S)
+                over, enough = strategy.collectives.all_reduce_max([over, enough])
+                made += not over
+                if over or enough:
                     break
             count, taken = made, time.perf_counter() - begun
     finally:
@@ -163,14 +171,24 @@ def _load_rate(trial: _Trial) -> float | None:
     return count * strategy.job.batch_size / slowest if count and strategy.loads_data else None
 
 
+def _is_over(batches: Iterator[Batch | None]) -> bool:
+    """Whether there is no further batch, or no memory for one."""
+    try:
+        return next(batches, _END) is _END
+    except (MemoryError, RuntimeError) as error:
+        if ran_out(error):
+            return True
+        raise
+
+
 def _rehearse(trial: _Trial) -> Rehearsal:
     """Trains on the job's own images as they are read, twice over the same ones, and validates."""
     order, strategy, dataloaders = trial.order, trial.strategy, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
-        cold, warm = (
-            _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s) for _ in range(2)
-        )
+        cold = _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s)
+        again = (itertools.islice(train.epoch(1), len(cold) + 1) for _ in range(-(-WARM_STEPS // len(cold))))
+        warm = _trained(trial, itertools.chain.from_iterable(again), order.rehearse_s)
         metric = strategy.objective.metric()
         validation = []
         for _ in range(2):
@@ -205,7 +223,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
         file.unlink()
     return Rehearsal(
         cold_step_s=statistics.fmean(cold),
-        warm_step_s=statistics.fmean(warm),
+        warm_step_s=statistics.median(warm),
         cold_steps=len(cold),
         validation_s=validation[-1][0],
         validated=validation[-1][1],

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from engine.advisor.advice.measured import Footprint, Measured, TrialOrder, collect, collect_footprint, give_order
+from engine.advisor.advice.measured import (
+    Footprint,
+    Measured,
+    Rehearsal,
+    TrialOrder,
+    collect,
+    collect_footprint,
+    give_order,
+)
 from engine.advisor.advice.ranking import DROPPED, Tried
 from engine.advisor.batch_finder import job_of_trial, ran_out
 from engine.advisor.workers import run_workers
@@ -16,8 +24,6 @@ from engine.contract.job import Job
 
 WORKER = "engine.advisor.advice.trial_worker:run"
 FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
-LEAST_STEPS, LEAST_S = 5, 0.5
-"""The first round's steps of each way, and how long they go on at least; each round doubles both."""
 
 
 def job_to_try(job: Job) -> Job:
@@ -43,13 +49,8 @@ def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed:
 
 def try_way(tried: Tried, order: TrialOrder, folder: Path, seconds: float) -> None:
     """Makes a trial of at most so many `seconds`, and adds to `tried` what came of it."""
-    begun, before = time.monotonic(), tried.state
-    tried.state = "trying"
-    try:
-        outcome = _trial(job_to_try(tried.way.job), order, folder, seconds)
-    except BaseException:
-        tried.state = before
-        raise
+    begun, tried.state = time.monotonic(), "trying"
+    outcome = _trial(job_to_try(tried.way.job), order, folder, seconds)
     tried.wall_s = time.monotonic() - begun
     if outcome is None:
         tried.state, tried.why = (
@@ -63,18 +64,24 @@ def try_way(tried: Tried, order: TrialOrder, folder: Path, seconds: float) -> No
         found, memory = outcome
         tried.trials += 1
         tried.steps += found.step_s
+        tried.started_s = tried.wall_s - found.worked_s
         tried.measured = found if tried.measured is None else _joined(tried.measured, found)
         tried.memory = max((each for rank in memory for each in rank.values()), key=lambda pair: pair[0] / pair[1])
         tried.state = "slower" if found.gave_up else "measured"
         tried.why = f"A step takes over {DROPPED:g} times as long as the fastest's." if found.gave_up else ""
 
 
-def rehearse(tried: Tried, each_s: float, folder: Path, seconds: float) -> Measured | None:
-    """Trains and validates as a run of it would, each for `each_s` at most; None where that failed or took too long."""
+def rehearse(tried: Tried, each_s: float, folder: Path, seconds: float) -> tuple[Rehearsal, float] | None:
+    """Trains and validates as a run of it would, each for `each_s` at most; what was measured, and what its workers took to
+    start, to prepare and to end. None where it failed or took too long."""
+    begun = time.monotonic()
     outcome = _trial(
         job_to_rehearse(tried.way.job), TrialOrder(least_steps=1, seconds=0.0, rehearse_s=each_s), folder, seconds
     )
-    return outcome[0] if isinstance(outcome, tuple) else None
+    wall_s = time.monotonic() - begun
+    if not isinstance(outcome, tuple) or outcome[0].rehearsal is None:
+        return None
+    return outcome[0].rehearsal, wall_s - outcome[0].worked_s
 
 
 def _trial(

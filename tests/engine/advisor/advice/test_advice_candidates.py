@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from engine.advisor.advice.candidates import numbers, thriftier, ways
 from engine.contract.advice import changed
 from engine.contract.catalogue import load_catalogue
@@ -43,3 +45,9 @@ def test_that_what_does_not_fit_is_made_thriftier_by_what_costs_least_first() ->
     assert not any(way.job.activation_checkpointing for way in less[:5])
     assert less[5].job.activation_checkpointing
     assert "activation checkpointing" in less[5].name
+    assert not any(way.job.precision == "bf16" for way in less)
+    on_gpu = msgspec.structs.replace(asked, devices=("GPU-0",), precision="fp32")
+    less = list(thriftier(next(way for way in ways(on_gpu, catalogue) if way.own), on_gpu, catalogue))
+    first = next(number for number, way in enumerate(less) if way.job.precision == "bf16")
+    assert all(way.job.precision == "bf16" for way in less[first:])
+    assert first > 5

@@ -26,7 +26,7 @@ KNOWN = Footprint(
     train_images=1000,
     val_images=100,
     settled_precision="fp32",
-    prepared_s=0.0,
+    halved=0.5,
 )
 GPUS = tuple(f"GPU-{number}" for number in range(4))
 
@@ -52,6 +52,7 @@ def test_that_each_strategy_divides_what_it_divides() -> None:
     assert gib(job("single", GPUS[:1], accumulation=4)) == pytest.approx(4 + 1 / 4)
     assert gib(job("single", GPUS[:1], activation_checkpointing=True)) == pytest.approx(4 + 1 / 4)
     assert gib(job("fsdp", cpu_offload=True)) < 0.5
+    assert gib(job("single", GPUS[:1], precision="bf16")) == pytest.approx(4 + 1 / 2)
 
 
 def test_that_a_trial_on_one_device_corrects_the_activations_and_then_the_rest() -> None:
@@ -59,6 +60,8 @@ def test_that_a_trial_on_one_device_corrects_the_activations_and_then_the_rest()
     assert entry is not None
     of = job("single", GPUS[:1])
     assert correction(5 * GIB + GIB // 2, of, entry, KNOWN) == (1.5, 0)
+    small = job("single", GPUS[:1], accumulation=16)
+    assert correction(5 * GIB, small, entry, KNOWN) == (1.0, pytest.approx(GIB * (1 - 1 / 16)))
     high = correction(9 * GIB, of, entry, KNOWN)
     assert high.extra_bytes > 0
     assert estimate(of, entry, KNOWN, high) == 9 * GIB

@@ -9,7 +9,7 @@ from engine.contract.job import Job
 
 
 def tried(name: str, *steps: float, trials: int = 2, load_rate: float | None = None, device: str = "cpu") -> Tried:
-    measured = Measured(step_s=steps, memory={}, prepared_s=1.0, load_rate=load_rate)
+    measured = Measured(step_s=steps, memory={}, worked_s=1.0, load_rate=load_rate)
     way = Way(Job(batch_size=32, devices=(device,)), name)
     return Tried(way, "measured" if steps else "too_large", list(steps), measured, trials=trials)
 

@@ -112,6 +112,10 @@ def test_that_it_is_stopped_gently_with_what_is_known_by_then(tmp_path: Path) ->
     assert process.returncode == 0
     assert isinstance(message, Advice)
     assert message.ended_by == "stopped"
+    assert message.took_s > 1
+    assert not {row.state for row in message.table} & {"waiting", "trying"}
+    if all(len(row.devices) == 1 for row in message.table):
+        assert "enough" not in message.sentence
     assert message.table
     assert message.table[0].images_per_second
     assert set(tmp_path.glob("footplate-trial-*")) <= before
