@@ -160,6 +160,8 @@ class Actions(QObject):
         self.start_at_once = Action(window, "start_at_once", "Start at once", at_once)
         copy = "Copies the footplate command for this job to the clipboard"
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
+        torchrun = "Copies the torchrun line of each machine for this job, which needs none of Footplate's ssh"
+        self.copy_torchrun = Action(window, "copy_torchrun", "Copy as torchrun command", torchrun)
         self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
         self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
 

@@ -66,6 +66,12 @@ def add_cut(parser: argparse.ArgumentParser) -> None:
     _add_fields(parser)
 
 
+def add_torchrun(parser: argparse.ArgumentParser) -> None:
+    """The same flags, for the lines of PyTorch's own launcher."""
+    parser.set_defaults(json=False)
+    _add_fields(parser)
+
+
 def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
     """The same flags, for what is found by trying the job; `json` is the help of `--json`."""
     parser.add_argument("--json", action="store_true", help=json)

@@ -33,6 +33,7 @@ from engine.cli import (
     review,
     saving,
     search,
+    torchrun,
     train,
     watching,
 )
@@ -62,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
         finders.find_batch,
         search.search,
         advise.advise,
+        torchrun.torchrun,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -154,6 +156,7 @@ def parser() -> argparse.ArgumentParser:
     hosts.add_hosts(
         commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
     )
+    torchrun.add_torchrun(commands)
     node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
     doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
     root.set_defaults(names=frozenset(commands.choices))

@@ -15,7 +15,7 @@ from engine.contract.problems import errors
 from engine.runs.folder import RunFolder
 from engine.runs.resume import last_execution
 from engine.supervisor.event_log import EventLog
-from engine.supervisor.supervisor import DRAIN_S, Supervisor
+from engine.supervisor.supervisor import DRAIN_S, Share, Supervisor
 from engine.system import stdio
 
 PARTING_S = 2 * DRAIN_S
@@ -24,7 +24,9 @@ _LOOK_S = 0.05
 _REFUSED = 2
 
 
-def supervise(folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None) -> int:
+def supervise(
+    folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None, share: Share | None = None
+) -> int:
     """Runs the job of `folder` to its end, as its next execution; see `Supervisor`. Does nothing where another process
     runs it."""
     stdio.make_forgiving()
@@ -41,7 +43,7 @@ def supervise(folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | Non
         _close_unstarted(run, cause)
         print(cause, file=sys.stderr)
         return _REFUSED
-    return Supervisor(run, job, tcp=tcp, modules=modules).run_to_end()
+    return Supervisor(run, job, tcp=tcp, modules=modules, share=share).run_to_end()
 
 
 def _ours_alone(run: RunFolder) -> bool:

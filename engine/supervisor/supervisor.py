@@ -7,6 +7,7 @@ import selectors
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Literal
 
 from engine.contract.devices import DeviceSample, elsewhere, host_of, is_gpu
@@ -27,6 +28,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
+from engine.contract.worker import WorkerSpec
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
@@ -57,6 +59,8 @@ FREE_S = 10.0
 DRAIN_S = 3.0
 """How long clients may take to read the last events."""
 
+Share = Callable[[list[WorkerSpec]], list[WorkerSpec]]
+
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
 
@@ -66,7 +70,9 @@ class Supervisor:
 
     `worker` names the function that each rank runs; `modules` are imported before the workers are started
     (none where they are there already); `fork` decides how workers are started, by default by what the
-    system offers; `tcp` asks for a loopback endpoint; `limits` say when a rank is held to hang.
+    system offers; `tcp` asks for a loopback endpoint; `limits` say when a rank is held to hang. Where somebody else starts
+    workers too, `share` is given the orders of all, hands those of the others out, and returns those that are to be started
+    here; such a run is not restarted.
     """
 
     def __init__(
@@ -79,12 +85,14 @@ class Supervisor:
         fork: bool = sys.platform == "linux",
         tcp: bool = False,
         limits: Limits = LIMITS,
+        share: Share | None = None,
     ) -> None:
         self._run = run
         self._job = job
         self._worker = worker
         self._fork = fork
         self._limits = limits
+        self._share = share
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
         here = tuple(device for device in job.devices if not host_of(device))
@@ -98,7 +106,7 @@ class Supervisor:
         self._mending = Mending(run, lambda: self._attempts.job, self._log, self._server, self._announce)
         self._sampler = Sampler(self._selector, here, self._sampled)
         self._attempts = RestartPolicy(run, job)
-        self._several = elsewhere(job.devices)
+        self._several = share is None and elsewhere(job.devices)
         self._nodes: Nodes | None = None
         self._attempt = 0
         if modules is None:
@@ -249,6 +257,8 @@ class Supervisor:
             self._nodes.launch(self._group)
             self._attempt += 1
             return
+        if self._share is not None:
+            orders = self._share(orders)
         self._group.launch(orders, self._worker, fork=self._fork and can_fork())
         self._sampler.own({worker.pid for worker in self._group.workers})
 
@@ -263,7 +273,7 @@ class Supervisor:
     def _tell(self, event: AnyEvent) -> None:
         """Takes what the workers say into the log; of their failure it is decided whether the run ends with it."""
         if isinstance(event, Failed):
-            self._failed = event if self._asked else self._attempts.after(event)
+            self._failed = event if self._asked or self._share is not None else self._attempts.after(event)
             event = self._failed
         elif isinstance(event, CheckpointSaved):
             self._attempts.saved(event)

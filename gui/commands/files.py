@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.problems import Problem
+from engine.contract.torchrun import single_process, torchrun_lines, torchrun_text
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.form.form import JobForm
@@ -19,7 +21,7 @@ _ERRORS = "Fix the errors in the form first"
 
 
 class JobFiles(QObject):
-    """Empties the form, fills it from a file and saves it as one; opens a run's folder.
+    """Empties the form, fills it from a file, saves it as one and copies it for torchrun; opens a run's folder.
 
     Signals: run_opened(RunFolder) - it is to be shown; devices_wanted(tuple) - these are to be chosen; form_wanted() - the
     form is to be seen; emptied() - it holds a new job; message(str) - in plain words, what was done or why not.
@@ -37,6 +39,7 @@ class JobFiles(QObject):
         acts.new_job.on_trigger(self.empty)
         acts.open_job.on_trigger(lambda: choose(window, "Open a job", "", False, self.open_job))
         acts.save_job.on_trigger(lambda: choose_target(window, "Save the job", "job.toml", self.save_job))
+        acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose(window, "Open the folder of a run", "", True, self.open_run))
         form.changed.connect(self._offer)
         self._offer()
@@ -66,6 +69,19 @@ class JobFiles(QObject):
             self.message.emit(f"Could not save the job: {why(error)}.")
         else:
             self.message.emit(f"Saved the job as {path}.")
+
+    def copy_torchrun(self) -> None:
+        """Puts the lines that train the job by torchrun on the clipboard."""
+        job = self._form.job
+        if job is not None:
+            in_background(lambda: torchrun_lines(job), self, self._copy_lines, raise_again)
+
+    def _copy_lines(self, made: tuple[dict[str, str], list[Problem]]) -> None:
+        lines, problems = made
+        if lines:
+            QGuiApplication.clipboard().setText(torchrun_text(lines))
+        else:
+            self.message.emit("The job can't be copied for torchrun. " + " ".join(map(str, problems)))
 
     def open_run(self, path: str) -> None:
         """Shows the run of a folder, wherever it lies."""
@@ -97,3 +113,5 @@ class JobFiles(QObject):
     def _offer(self) -> None:
         self._acts.save_job.allow("" if self._form.job is not None else _ERRORS)
         self._acts.copy_command.allow("" if self._form.job is not None else _ERRORS)
+        single = single_process(self._form.job) if self._form.job is not None else _ERRORS
+        self._acts.copy_torchrun.allow(str(single or ""))

@@ -31,7 +31,7 @@ class Menus:
         file = self._menu("&File", acts.new_job, None, acts.browse)
         self.datasets = self._submenu(file, "Recent &datasets")
         file.addSeparator()
-        file.addActions([acts.open_job, acts.save_job, acts.copy_command])
+        file.addActions([acts.open_job, acts.save_job, acts.copy_command, acts.copy_torchrun])
         file.addSeparator()
         file.addAction(acts.open_run)
         self.runs = self._submenu(file, "Recent &runs")

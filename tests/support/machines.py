@@ -104,6 +104,17 @@ class Machines:
             text=True,
         )
 
+    def start_on(self, name: str, line: str) -> subprocess.Popen[str]:
+        """Has a machine's shell run a line, through ssh from the head."""
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.space("head"), str(self.folder / "bin/ssh"), name, line],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def _on_head(self, *arguments: str) -> list[str]:
         return ["ip", "netns", "exec", self.space("head"), "footplate", *arguments]
 
@@ -186,9 +197,11 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, rate: str, delay: str) -> None:
-        """Gives every machine a network of that rate, with half of `delay` each way."""
+        """Gives every machine a network of that rate, and of `delay` each way: what it sends arrives so much later."""
         for name in self.names:
-            _in(self.space(name), "tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", delay, "rate", rate)
+            _in(
+                self.space(name), "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", delay, "rate", rate
+            )
 
     def close(self) -> None:
         for name in (*self.names, "head"):
@@ -243,6 +256,7 @@ class Machines:
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
         _script(folder / "ssh", f'exec /usr/bin/ssh -F {self.folder}/config "$@"')
         _script(folder / "footplate", f'exec {sys.executable} {ROOT}/footplate.py "$@"')
+        _script(folder / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
 
 
 def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:

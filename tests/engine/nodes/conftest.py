@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import torch
 
-from engine.contract.events import Event
+from engine.contract.events import Event, StepMetrics, Validation
 from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import SIDE, make_images
 from tests.support.machines import Machines, until, why_not
 
+LIMIT = 1e-6
 Kind = TypeVar("Kind", bound=Event)
 QUICK = (
     *("--model", "mnist_cnn", "--image-size", str(SIDE), "--batch-size", "12", "--loader-workers", "1", "--recipe", ""),
@@ -56,6 +59,10 @@ class Bed(Machines):
         self.footplate("stop", run.run_id)
         until(lambda: run.state() != "running", 30, "it does not stop")
 
+    def move_here(self, folder: Path) -> RunFolder:
+        """Puts a run that a machine made among the head's."""
+        return RunFolder(folder.rename(self.home / "runs" / folder.name))
+
     def left(self) -> list[str]:
         """What of a run is left on the machines."""
         processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
@@ -67,6 +74,24 @@ class Bed(Machines):
 def told(run: RunFolder, kind: str) -> list[Event]:
     """The run's events of a kind, by its tag."""
     return [event for event in run.events() if event.__struct_config__.tag == kind]
+
+
+def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
+    """The same loss at the first step, the same measures (a loss among them) after every epoch, and the same weights at the end."""
+    first, second = (
+        next(event for event in told(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
+    )
+    assert first.step == second.step == 1
+    assert first.loss == pytest.approx(second.loss, rel=LIMIT)
+    validations = [
+        [event for event in told(each, "validation") if isinstance(event, Validation)] for each in (run, other)
+    ]
+    for one, two in zip(*validations, strict=True):
+        assert one.step == two.step
+        assert one.measures == pytest.approx(two.measures, rel=LIMIT)
+    assert validations[0][-1].step == steps
+    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, other)]
+    torch.testing.assert_close(states[0], states[1], rtol=LIMIT, atol=LIMIT)
 
 
 @pytest.fixture(scope="module")

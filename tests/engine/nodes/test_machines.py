@@ -6,12 +6,10 @@ import time
 from itertools import pairwise
 
 import pytest
-import torch
 
-from engine.contract.events import LogLine, Restarting, StepMetrics, Validation, Warned
+from engine.contract.events import LogLine, Restarting, StepMetrics, Warned
 from engine.runs.folder import RunFolder
-from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.nodes.conftest import Bed, told
+from tests.engine.nodes.conftest import Bed, assert_same_training, told
 from tests.support.machines import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -33,14 +31,13 @@ SETTINGS = {
     ),
 }
 NAMED_S = 15.0
-LIMIT = 1e-6
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_that_two_machines_train_as_one_does(bed: Bed, setting: str) -> None:
     flags = (*SETTINGS[setting], "--epochs", "3")
     there, here = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
-    _assert_same_training(there, here, steps=18)
+    assert_same_training(there, here, steps=18)
     assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
     assert told(there, "predicted")
     assert [event.code for event in _warnings(there)] == [event.code for event in _warnings(here)]
@@ -50,7 +47,7 @@ def test_that_two_machines_train_as_one_does(bed: Bed, setting: str) -> None:
 def test_that_the_head_may_train_too_and_a_run_may_be_elsewhere_alone(bed: Bed) -> None:
     here = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
     for devices in ("cpu,node1:cpu", "node2:cpu,cpu", "node1:cpu,node1:cpu"):
-        _assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), here, steps=12)
+        assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), here, steps=12)
         assert bed.left() == []
 
 
@@ -137,21 +134,3 @@ def _warnings(run: RunFolder) -> list[Warned]:
 
 def _step(run: RunFolder) -> int:
     return max(event.step for event in told(run, "step") if isinstance(event, StepMetrics))
-
-
-def _assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
-    """The same loss at the first step, the same measures (a loss among them) after every epoch, and the same weights at the end."""
-    first, second = (
-        next(event for event in told(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
-    )
-    assert first.step == second.step == 1
-    assert first.loss == pytest.approx(second.loss, rel=LIMIT)
-    validations = [
-        [event for event in told(each, "validation") if isinstance(event, Validation)] for each in (run, other)
-    ]
-    for one, two in zip(*validations, strict=True):
-        assert one.step == two.step
-        assert one.measures == pytest.approx(two.measures, rel=LIMIT)
-    assert validations[0][-1].step == steps
-    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, other)]
-    torch.testing.assert_close(states[0], states[1], rtol=LIMIT, atol=LIMIT)

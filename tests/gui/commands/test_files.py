@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import load_job, save_job
@@ -42,6 +43,12 @@ def test_that_a_job_is_saved_opened_and_emptied(
         files.open_job(str(tmp_path / "bad.toml"))
     assert "can't be opened" in said.args[0]
     assert form.values()["epochs"] == 9
+    assert "single process" in window.acts.copy_torchrun.disabled_reason
+    form.set_job(msgspec.structs.replace(saved, strategy="ddp", devices=("cpu", "cpu")))
+    form.set_devices(("cpu", "cpu"))
+    qtbot.waitUntil(lambda: window.acts.copy_torchrun.ready)
+    window.acts.copy_torchrun.trigger()
+    qtbot.waitUntil(lambda: "torchrun --nproc-per-node 2" in QGuiApplication.clipboard().text())
     titles = [entry.toolTip() for entry in _menu(window)]
     assert titles[0] == str(paths.sample_dataset())
 

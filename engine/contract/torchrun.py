@@ -1,0 +1,75 @@
+"""A job as the lines of PyTorch's own launcher that train it, one for each machine, without Footplate's ssh."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import groupby
+
+import msgspec
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import host_of
+from engine.contract.hosts import THIS, Host, host
+from engine.contract.job import Job, changed_fields
+from engine.contract.problems import Problem
+
+WORKER = "engine.nodes.torchrun"
+"""The module that torchrun starts for each device; it takes a job as JSON, or a job file."""
+_ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
+"""The agent's store is a temporary file."""
+_NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+"""Else torchrun opens a port on every interface for its workers, which have no use for it on one machine."""
+
+
+def single_process(job: Job) -> Problem | None:
+    """What is wrong with a job that torchrun has nothing to start for."""
+    strategy = load_catalogue().strategy(job.strategy)
+    if strategy is not None and strategy.process_per_device and len(job.devices) > 1:
+        return None
+    message = "torchrun starts one process per device, and this job has a single process."
+    return Problem("strategy", message, "Choose a strategy such as ddp, and several devices.")
+
+
+def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
+    """The line for each machine, by its title and in the order of node ranks, to paste into a shell there; or what stands in the way.
+
+    On several machines the rendezvous is torchrun's static one, at the first machine's address and port.
+    """
+    if problem := single_process(job):
+        return {}, [problem]
+    machines = [(host(name) or Host(name=name), len(list(each))) for name, each in groupby(job.devices, host_of)]
+    titles = [machine.title for machine, _ in machines]
+    if len(set(titles)) < len(titles):
+        return {}, [Problem("devices", "The devices of a machine are not side by side.", "Name them together.")]
+    worker = f"-m {WORKER} {shlex.quote(_as_json(job))}"
+    if len(machines) == 1:
+        machine, count = machines[0]
+        line = f"{_NO_SERVER} {_program(machine)} --nproc-per-node {count} {_ONE_MACHINE} {worker}"
+        return {machine.title: line}, []
+    first = machines[0][0]
+    address = first.address or first.reached_by.rpartition("@")[2]
+    if not address:
+        message = "The address at which the other machines reach this machine is not known."
+        return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
+    return {
+        machine.title: f"{_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
+        f"--master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
+        for number, (machine, count) in enumerate(machines)
+    }, []
+
+
+def torchrun_text(lines: dict[str, str]) -> str:
+    """The lines, each after a comment that names its machine."""
+    return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
+
+
+def _as_json(job: Job) -> str:
+    return msgspec.json.encode(changed_fields(job) | {"devices": job.devices}).decode()
+
+
+def _program(machine: Host) -> str:
+    folder = machine.folder.rstrip("/")
+    if not folder:
+        return "torchrun"
+    home = "~/" if folder.startswith("~/") else ""  # which the shell expands only where it is not quoted
+    return home + shlex.quote(f"{folder.removeprefix('~/')}/bin/torchrun")

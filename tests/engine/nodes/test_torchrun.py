@@ -1,0 +1,65 @@
+"""`footplate torchrun`: the lines that it prints, and that PyTorch's own launcher trains the same by them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.job import Job, job_from_values
+from engine.contract.torchrun import torchrun_lines
+from tests.engine.nodes.conftest import QUICK, Bed, assert_same_training
+
+FLAGS = ("--strategy", "ddp", "--epochs", "2")
+
+
+def test_that_a_line_holds_the_whole_job_and_one_of_a_single_process_is_refused() -> None:
+    job = Job(dataset="/data/it's here", strategy="ddp", devices=("cpu", "cpu"), learning_rate=0.02)
+    lines, problems = torchrun_lines(job)
+    words = shlex.split(lines["this machine"])
+    assert not problems
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert job_from_values(msgspec.json.decode(words[-1]))[0] == job
+    for alone in (Job(devices=("cpu",), strategy="ddp"), Job(devices=("cpu", "cpu"), strategy="dp")):
+        lines, [problem] = torchrun_lines(alone)
+        assert not lines
+        assert problem.field == "strategy"
+
+
+def test_that_each_machine_has_its_line(own_home: Path) -> None:
+    own_home.mkdir(mode=0o700)
+    (own_home / "hosts.toml").write_text(
+        '[[host]]\nname = "node1"\ndestination = "anna@10.0.0.8"\nfolder = "~/my venv"\nport = 30000\n'
+    )
+    lines, _ = torchrun_lines(Job(strategy="ddp", devices=("node1:cpu", "node1:cpu", "cpu")))
+    first, second = lines["node1"], lines["this machine"]
+    assert first.startswith("~/'my venv/bin/torchrun' --nnodes 2 --node-rank 0 --nproc-per-node 2")
+    assert second.startswith("torchrun --nnodes 2 --node-rank 1 --nproc-per-node 1")
+    assert all("--master-addr 10.0.0.8 --master-port 30000" in line for line in (first, second))
+    lines, [problem] = torchrun_lines(Job(strategy="ddp", devices=("cpu", "node1:cpu")))
+    assert not lines
+    assert "--address" in problem.remedy
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("devices", ["cpu,cpu", "node1:cpu,node2:cpu"])
+def test_that_torchrun_trains_as_footplate_does(bed: Bed, devices: str) -> None:
+    here = bed.train("cpu,cpu", *FLAGS)
+    printed = bed.footplate("torchrun", str(bed.images), *QUICK, "--devices", devices, *FLAGS)
+    assert printed.returncode == 0, printed.stderr
+    lines = [line for line in printed.stdout.splitlines() if not line.startswith("#")]
+    assert len(lines) == (1 if devices == "cpu,cpu" else 2)
+    names = bed.names if len(lines) == 2 else ("node1",)
+    running = [bed.start_on(name, line) for name, line in zip(names, lines, strict=True)]
+    said = [each.communicate(timeout=300)[0] for each in running]
+    assert [each.returncode for each in running] == [0] * len(lines), said
+    assert " completed." in said[0]
+    [folder] = (bed.home_of("node1") / "runs").iterdir()
+    there = bed.move_here(folder)
+    assert_same_training(there, here, steps=12)
+    assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
+    assert "last.pt" in bed.footplate("attach", there.run_id).stdout
+    assert not any(bed.processes(name) for name in bed.names)
