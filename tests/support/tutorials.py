@@ -169,13 +169,13 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
     """A rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; gives the count of its steps after
-    each, for as long as it is asked."""
+    each, for as long as it is asked. Where `store` is empty, the ranks meet by torchrun's variables."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DistributedSampler
 
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", init_method=f"file://{store}" if store else "env://", rank=rank, world_size=world)
     dataset = folder_loader(setting, 0).dataset
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, shuffle=True)
     loader = DataLoader(dataset, setting.batch // world, sampler=sampler, num_workers=1, drop_last=True)

@@ -1,0 +1,96 @@
+"""How near DDP over two machines comes to a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
+
+resnet18 at 64 px on made JPEGs, one CPU worker of one thread on each of two network namespaces, with 1 Gbit/s between them and
+1 ms each way. Footplate's run through ssh and torch's DDP tutorial take turns; each is timed over the third epoch alone. Prints
+images per second and their ratio. Aim: 0.95.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import StepMetrics
+from engine.runs.folder import RunFolder
+from tests.support import tutorials
+from tests.support.machines import Machines, why_not
+from tests.support.sides import Setting
+from tests.support.timed_runs import make_images, where
+
+SIZE, BATCH, STEPS, ROUNDS, HELD_OUT = 64, 64, 12, 2, 8
+WARM = 2 * STEPS
+AIM = 0.95
+
+
+def footplate(machines: Machines, data: Path) -> float:
+    """From the first step that the third epoch tells of to the last."""
+    done = machines.footplate(
+        *("train", str(data), "--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
+        *("--recipe", "", "--strategy", "ddp", "--devices", "node1:cpu,node2:cpu", "--epochs", "3"),
+        *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01"),
+    )
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    newest = max((machines.home / "runs").iterdir())
+    told = [event for event in RunFolder(newest).events() if isinstance(event, StepMetrics) and event.step > WARM]
+    return (told[-1].step - told[0].step) * BATCH / (told[-1].time - told[0].time)
+
+
+def script(machines: Machines, data: Path) -> float:
+    meet = f"--nnodes 2 --nproc-per-node 1 --master-addr {machines.address('node1')} --master-port 29400"
+    run = shlex.join([__file__, str(data)])
+    running = [
+        machines.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {meet} --node-rank {number} {run}")
+        for number, name in enumerate(machines.names)
+    ]
+    said = [each.communicate(timeout=300)[0] for each in running]
+    if any(each.returncode for each in running):
+        raise SystemExit("\n".join(said))
+    return float(said[0].splitlines()[-1])
+
+
+def worker(data: str) -> None:
+    """One rank of the script, as torchrun starts it."""
+    setting = Setting(data, "resnet18", SIZE, BATCH, 2, STEPS * BATCH, 0.0)
+    rank = int(os.environ["RANK"])
+    rate = tutorials.ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)
+    if rank == 0:
+        print(rate)
+
+
+def main() -> int:
+    if why := why_not():
+        raise SystemExit(why)
+    sides = {"Footplate": footplate, "torchrun's script": script}
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    with tempfile.TemporaryDirectory(prefix="fpb") as name:
+        machines = Machines(Path(name))
+        try:
+            data = make_images(machines.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT)
+            for host in machines.names:
+                machines.footplate("hosts", "add", host, "--no-check")
+            machines.slow("1gbit", "1ms")
+            for _ in range(ROUNDS):
+                for side, measure in sides.items():
+                    rates[side].append(measure(machines, data))
+        finally:
+            machines.close()
+    print(where())
+    for side, values in rates.items():
+        print(f"{side}: {', '.join(f'{value:.1f}' for value in values)} images/s")
+    ratio = statistics.median(rates["Footplate"]) / statistics.median(rates["torchrun's script"])
+    print(f"Footplate over two machines, of torchrun's script: {ratio:.3f} (aim {AIM})")
+    return 0 if ratio >= AIM else 1
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        worker(sys.argv[1])
+    else:
+        sys.exit(main())
