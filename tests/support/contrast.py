@@ -1,0 +1,24 @@
+"""How far a text stands out from its ground, after WCAG 2.1."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QColor
+
+LEAST = 4.5
+"""The least contrast of texts, level AA."""
+
+
+def luminance(color: str | QColor) -> float:
+    """Relative luminance, 0 for black to 1 for white."""
+    given = QColor(color)
+    channels = [
+        channel / 12.92 if channel <= 0.03928 else ((channel + 0.055) / 1.055) ** 2.4
+        for channel in (given.redF(), given.greenF(), given.blueF())
+    ]
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+
+
+def contrast(one: str | QColor, other: str | QColor) -> float:
+    """1 for the same colour to 21 for black on white."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
