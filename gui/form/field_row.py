@@ -11,6 +11,7 @@ from engine.contract.job import Field
 from engine.contract.problems import Problem
 from gui.style import icons
 from gui.widgets.editors import Editor
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
 LABEL_WIDTH = 104
@@ -38,9 +39,9 @@ class FieldRow(QWidget):
         self.has_effect = True
         self.locked = ""
         self.problem_label = ProblemLabel()
-        self.note = QLabel()
+        # The strategy's also counts those that are not to be had, and would push the fields below it about.
+        self.note = ElidedLabel() if field.name == "strategy" else QLabel(wordWrap=True)
         self.note.setObjectName("muted")
-        self.note.setWordWrap(True)
         self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.note.hide()
         self.label = QLabel(field.label)
@@ -100,6 +101,7 @@ class FieldRow(QWidget):
         """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
         if text != self.note.text():
             self.note.setText(text)
+            self.note.setToolTip(text)
             self.note.setVisible(bool(text))
 
     def _about(self) -> str:
