@@ -101,7 +101,7 @@ class SearchView(QWidget):
         tip = "Opens the run of the selected trial (Enter)"
         self.open = Action(self.table, "show_trial", "Show run", tip, context=HERE)
         tip = "Compares the runs of the selected trials"
-        self.compare = Action(self.table, "compare_trials", "Compare", tip, "Ctrl+K", context=HERE)
+        self.compare = Action(self.table, "compare_trials", "Compare", tip, "Ctrl+Shift+C", context=HERE)
 
     def _lay_out(self) -> None:
         buttons = QWidget()
