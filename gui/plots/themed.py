@@ -10,6 +10,11 @@ from PySide6.QtCore import Qt
 from gui.style import theme
 
 
+def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
+    """A text for a plot, whose `setText` takes no HTML."""
+    return pg.TextItem(anchor=anchor)
+
+
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """A plot that neither pans nor zooms. A subclass says in `draw` what is on it, in the colours of the scheme."""
 

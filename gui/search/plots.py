@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel
 
 from engine.contract.search import Goal
-from gui.plots.themed import ThemedPlot
+from gui.plots.themed import ThemedPlot, plain_text
 from gui.sources.columns import Floats
 from gui.sources.search_data import SearchData, field_label, goal_words, lines_of
 from gui.style import theme
@@ -92,7 +92,7 @@ class TrialPlot(ThemedPlot):
 
     def text(self, key: Any, words: str, x: float, y: float, anchor: tuple[float, float]) -> None:
         """Puts a text onto the plot."""
-        item = self.put(key, lambda: pg.TextItem(anchor=anchor))
+        item = self.put(key, lambda: plain_text(anchor))
         if item.toPlainText() != words or item.color != pg.mkColor(theme.colors().text):
             item.setText(words, theme.colors().text)
             item.fill = pg.mkBrush(theme.colors().panel)
