@@ -228,9 +228,9 @@ def draw(folder: Path, only: str, scheme: str) -> int:
     """Draws the pages at this process's scale; returns the exit code."""
     app = QApplication(sys.argv[:1])
     theme.apply(app)
-    theme.choose(scheme, 100)
     Launcher.touch = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
     stage = Stage()
+    stage.window.commands.preferences.set("theme", scheme)
     complaints: list[str] = []
     drawn = 0
     for name, show in stage.pages().items():
