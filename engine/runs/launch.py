@@ -1,4 +1,4 @@
-"""Starting a run's supervisor: detached, so that it outlives whoever started it."""
+"""Starting a run's supervisor, or another process that is to outlive whoever started it: detached."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from engine.runs.folder import RunFolder
 from engine.runs.interruptions import note_end
@@ -16,13 +18,21 @@ _GOODBYE_S = 2.0
 
 def start_supervisor(run: RunFolder) -> int:
     """Starts the supervisor of `run` in a session of its own and returns its pid. Raises OSError."""
+    return start_detached("engine.supervisor", run.path, "supervisor.log", lambda code: note_end(run.path, code))
+
+
+def start_detached(
+    module: str, folder: Path, log_name: str, ended: Callable[[int], object] = lambda _code: None
+) -> int:
+    """Starts `python -m module FOLDER` in a session of its own, so that it outlives whoever started it, and returns its pid. What it
+    prints is added to the log in the folder; while the starter lives, `ended` is given its exit code. Raises OSError."""
     windows = sys.platform == "win32"
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-    with open(run.path / "supervisor.log", "ab", opener=paths.for_the_user_alone) as log:
+    with open(folder / log_name, "ab", opener=paths.for_the_user_alone) as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine.supervisor", str(run.path.absolute())],
+            [sys.executable, "-m", module, str(folder.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -31,12 +41,9 @@ def start_supervisor(run: RunFolder) -> int:
             creationflags=flags,
         )
     # Waited for aside, so that no zombie stays while the starter lives.
-    threading.Thread(target=_wait, args=(process, run), name=f"supervisor-{process.pid}", daemon=True).start()
+    name = f"{module.rpartition('.')[2]}-{process.pid}"
+    threading.Thread(target=lambda: ended(process.wait()), name=name, daemon=True).start()
     return process.pid
-
-
-def _wait(process: subprocess.Popen[bytes], run: RunFolder) -> None:
-    note_end(run.path, process.wait())
 
 
 class Preloader:

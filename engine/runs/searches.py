@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -30,7 +27,7 @@ from engine.contract.search import (
     TrialRow,
 )
 from engine.runs.folder import RunFolder, create_run, process_alive
-from engine.runs.launch import start_supervisor
+from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 
@@ -118,26 +115,12 @@ def create_search(search: Search) -> SearchFolder:
 def start_driver(folder: SearchFolder) -> int:
     """Starts the driver of a search in a session of its own, so that it outlives whoever started it, and returns its pid; where another
     drives it already, this one ends at once. Raises OSError."""
-    windows = sys.platform == "win32"
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-    with open(folder.path / DRIVER_LOG, "ab", opener=paths.for_the_user_alone) as log:
-        os.utime(log.name)
-        if folder.driver() is None:
-            (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
-        process = subprocess.Popen(
-            [sys.executable, "-m", "engine.advisor.search", str(folder.path.absolute())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=paths.PACKAGES,
-            start_new_session=not windows,
-            creationflags=flags,
-        )
-    # Waited for aside, so that no zombie stays while the starter lives.
-    threading.Thread(target=process.wait, name=f"search-{process.pid}", daemon=True).start()
-    return process.pid
+    log = folder.path / DRIVER_LOG
+    with open(log, "ab", opener=paths.for_the_user_alone):
+        os.utime(log)
+    if folder.driver() is None:
+        (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
+    return start_detached("engine.advisor.search", folder.path, DRIVER_LOG)
 
 
 def stop_driver(folder: SearchFolder) -> bool:
