@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from PIL import Image
 
 from engine.contract.events import AnyEvent
@@ -30,6 +31,14 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
     while not condition():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
         time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class Supervised:

@@ -21,7 +21,7 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
 from engine.runs.resume import job_to_resume, last_execution, save_next_job
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, make_images, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, gone, make_images, wait_until
 
 LONG = 100_000
 
@@ -46,10 +46,6 @@ def job(images: Path, *, epochs: int = 1, workers: int = 1) -> Job:
 def connect(run: RunFolder) -> RunConnection:
     wait_until(lambda: run.state() != "starting", "the supervisor")
     return RunConnection(run)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.long

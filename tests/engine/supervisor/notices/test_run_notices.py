@@ -35,7 +35,7 @@ from engine.supervisor.event_log import EventLog
 from engine.supervisor.notices import desktop, sending
 from engine.supervisor.notices.run_notices import STALL_S, Notices
 from engine.supervisor.notices.sending import send
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, gone, wait_until
 
 TELL = 'printf "%s: %s / %s\\n" "$FOOTPLATE_NOTICE" "$FOOTPLATE_TITLE" "$FOOTPLATE_TEXT" >> "$FOOTPLATE_FOLDER/told"'
 ALL = dict.fromkeys(KINDS, True)
@@ -335,7 +335,7 @@ def test_that_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path:
         == "The notification command had not finished after 0.5 s and was killed. It printed nothing."
     )
     child = int((tmp_path / "child").read_text())
-    wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie", "its child to end")
+    wait_until(lambda: gone(child), "its child to end")
 
 
 def test_that_what_a_command_leaves_in_the_background_holds_nothing_up(tmp_path: Path) -> None:
