@@ -57,7 +57,7 @@ def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_t
     assert f"{run.folder.run_id} was interrupted: its supervisor (pid {run.pid}) {SEEN[sent]}" in attached.stderr
     store = RunSession()
     store.open(run.folder)
-    qtbot.waitUntil(lambda: SEEN[sent] in store.status.text, timeout=20_000)
+    qtbot.waitUntil(lambda: SEEN[sent] in store.status.text)
     assert store.status.text.startswith("Interrupted before the first step: its supervisor")
     store.close()
 

@@ -238,16 +238,16 @@ def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsav
     page.show()
     offer = page.header.elsewhere
     store.open(run.folder)
-    qtbot.waitUntil(lambda: store.status.word == "Running" and not store.loading, timeout=20_000)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and not store.loading)
     assert not offer.isVisible()
     fill(small_disk)
     gate.open()
-    qtbot.waitUntil(offer.isVisible, timeout=20_000)
+    qtbot.waitUntil(offer.isVisible)
     assert store.status.text == "Running · epoch 3 of 3, retrying to save the last state"
     offer.click()
     dialog = page.findChild(QFileDialog)
     assert dialog is not None
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         dialog.fileSelected.emit(str(tmp_path))
     dialog.close()
     assert ended.args == ["unsaved"]

@@ -108,7 +108,7 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], Mai
         window = MainWindow()
         opened.append(window)
         qtbot.addWidget(window)
-        with qtbot.waitSignal(window.completed, timeout=20_000):
+        with qtbot.waitSignal(window.completed):
             window.show()
         return window
 
