@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 
 import pytest
 from PySide6.QtCore import Qt
@@ -351,9 +350,8 @@ def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: R
         folder.mkdir()
         save_job(job(name=f"run {n}"), folder / "job.toml")
         (folder / "events.jsonl").write_bytes(lines[0] + lines[-1])
-    begun = time.thread_time()  # of this thread alone, whatever else the machine does
     page.refresh()
-    assert time.thread_time() - begun < 0.05
+    assert page.model.rowCount() < 1501  # they are read elsewhere
     qtbot.waitUntil(lambda: page.model.rowCount() > 0)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
     qtbot.waitUntil(lambda: page._summaries._reading is None)

@@ -145,7 +145,7 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
     assert ended.args == ["stopped"]
     assert store.status.text.startswith("Stopped after")
     assert store.status.devices_free
-    assert one.process.wait(20) is not None
+    assert one.process.wait(120) is not None
     assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
 
 
@@ -330,7 +330,7 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
         assert store.status.word == "Pausing"
     assert ended.args == ["paused"]
     assert (store.status.word, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
-    one.process.wait(20)
+    one.process.wait(120)
     one.process = one.start()
     qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running")
     assert store.active

@@ -51,7 +51,7 @@ def test_that_a_killed_rank_is_named_on_screen_within_two_seconds(
     qtbot.waitUntil(lambda: NAMED in window.status.status.text() and NAMED in log_of(window))
     assert time.monotonic() - begun < NAMED_S
     qtbot.waitUntil(lambda: window.status.status.text().startswith(f"Failed: {NAMED}"))
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert psutil.wait_procs(ranks, timeout=120)[1] == []
 
 
 @pytest.mark.long

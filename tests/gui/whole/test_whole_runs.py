@@ -168,6 +168,6 @@ def kill(run: RunFolder) -> None:
     assert supervisor is not None
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)
-    _gone, alive = psutil.wait_procs(workers, timeout=10)
+    _gone, alive = psutil.wait_procs(workers, timeout=120)
     assert alive == []
     Path(supervisor.endpoint.removeprefix("unix:")).unlink()

@@ -58,7 +58,7 @@ class Standing:
         self.end()
 
     def end(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
 
 # Who goes when

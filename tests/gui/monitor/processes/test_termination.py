@@ -103,7 +103,7 @@ def test_that_a_process_is_ended_only_after_asking(
     view.end.click()
     view.bar.yes.click()
     qtbot.waitUntil(lambda: "has ended" in view.bar.text())
-    assert child.wait(10) == -15
+    assert child.wait(120) == -15
     assert not view.bar.yes.isVisible()
     view.bar.no.click()
     assert not view.bar.isVisible()
@@ -122,7 +122,7 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     assert child.poll() is None
     view.bar.yes.click()
     qtbot.waitUntil(lambda: "has ended" in view.bar.text())
-    assert child.wait(10) == -9
+    assert child.wait(120) == -9
 
 
 def test_that_a_stubborn_process_can_be_left_alone(
@@ -261,4 +261,4 @@ def test_that_a_process_that_the_real_sampler_found_can_be_ended(
     view.end.click()
     view.bar.yes.click()
     qtbot.waitUntil(lambda: "has ended" in view.bar.text())
-    assert child.wait(10) == -15
+    assert child.wait(120) == -15
