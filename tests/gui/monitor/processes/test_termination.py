@@ -63,7 +63,7 @@ def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> ProcessesView:
     made = ProcessesView(hosts, RunIntervals())
-    made.bar.patience_s = 0.3
+    made.bar.patience_s = 600.0
     qtbot.addWidget(made)
     made.resize(1000, 500)
     made.show()
@@ -117,6 +117,7 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     view.end.click()
     view.bar.yes.click()
     assert "was asked to end" in view.bar.text()
+    view.bar.patience_s = 0.3
     qtbot.waitUntil(lambda: "still running after 0.3 s" in view.bar.text())
     assert (view.bar.yes.text(), view.bar.no.text()) == ("Kill it", "Leave it")
     assert child.poll() is None
@@ -130,6 +131,7 @@ def test_that_a_stubborn_process_can_be_left_alone(
 ) -> None:
     child = start(STUBBORN)
     show(hosts, view, held_by(child))
+    view.bar.patience_s = 0.3
     view.end.click()
     view.bar.yes.click()
     qtbot.waitUntil(view.bar.yes.isVisible)
