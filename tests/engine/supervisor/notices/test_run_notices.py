@@ -324,10 +324,10 @@ def test_that_what_is_under_way_at_the_end_goes_on_alone(
 def test_that_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
     command = f"sleep 600 & echo $! > {tmp_path}/child; sleep 600"
     notice = Notice(title="", text="", folder=str(tmp_path), desktop=False, command=command, variables={})
-    sent = send(notice, command_s=0.5)
+    sent = send(notice, command_s=2.0)
     assert (
         sent.command_problem
-        == "The notification command had not finished after 0.5 s and was killed. It printed nothing."
+        == "The notification command had not finished after 2.0 s and was killed. It printed nothing."
     )
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: gone(child), "its child to end")
