@@ -327,7 +327,7 @@ def test_that_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path:
     sent = send(notice, command_s=2.0)
     assert (
         sent.command_problem
-        == "The notification command had not finished after 2.0 s and was killed. It printed nothing."
+        == "The notification command had not finished after 2 s and was killed. It printed nothing."
     )
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: gone(child), "its child to end")
