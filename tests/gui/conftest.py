@@ -12,10 +12,12 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.style import theme
+from gui.widgets import file_dialogs
 from tests.support.nvml_stub import NvmlStub
 
 OFFSCREEN_NOISE = "This plugin does not support"
@@ -85,6 +87,13 @@ def form(styled: QApplication, qtbot: QtBot) -> JobForm:
     made.resize(380, 760)
     made.show()
     return made
+
+
+@pytest.fixture(autouse=True)
+def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, disks count as those that answer at once, but in tests that hold them up."""
+    monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
+    monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import Kind, RealDisk
+from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 
 
@@ -27,6 +28,7 @@ def test_that_a_look_asked_for_during_another_follows_it(
         return kind
 
     monkeypatch.setattr(RealDisk, "kind", slow)
+    monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
     path = tmp_path / "dataset"
     parent = QObject()
     disk = CachedDisk(parent)

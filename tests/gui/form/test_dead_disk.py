@@ -15,6 +15,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import ModelFile, RealDisk
+from gui.form import cached_disk
 from gui.form.form import JobForm
 from tests.gui.form.test_form import fill, shown_at
 
@@ -63,6 +64,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return model_file(disk, path)
 
     monkeypatch.setattr(RealDisk, "model_file", late)
+    monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
     yield event
     event.set()  # lets go of whoever waits
 
