@@ -300,11 +300,9 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
     assert store.active
     write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # sooner than it is given up
-    words: list[str] = []
-    store.changed.connect(lambda: words.append(store.status.word))
-    monkeypatch.setattr("gui.sources.run_session._EXPECTED_S", 0.3)
     store.expect()
-    qtbot.waitUntil(lambda: "Starting" in words)
+    qtbot.waitUntil(lambda: store.status.word == "Starting")
+    store._expected = time.monotonic(), store._expected[1]  # its time is up
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")
 
 
