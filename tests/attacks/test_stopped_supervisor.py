@@ -34,9 +34,9 @@ pytestmark = [
     ),
 ]
 
-MOST_S = 0.1
-"""How long the window may stand still."""
-ANSWER_S = 0.5
+MOST_S = 0.9
+"""How long the window may stand still; one that waited for the answer would do so for longer."""
+ANSWER_S = 1.0
 
 StandStill = Callable[..., None]
 
