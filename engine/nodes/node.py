@@ -59,6 +59,7 @@ def serve() -> int:
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
     frontend.start_beating(lambda: end_all(1))
+    agent.preload()
     return _Node(frontend).run()
 
 
@@ -71,7 +72,7 @@ def end_all(code: int) -> None:
 
 
 class _Node:
-    """`run` trains in the main thread, as torch's agent wants it; all else happens in threads."""
+    """`run` has the workers trained from the main thread; all else happens in threads."""
 
     def __init__(self, frontend: Frontend) -> None:
         self._frontend = frontend
@@ -86,6 +87,8 @@ class _Node:
         order = self._ordered.get()
         try:
             self._train(order)
+        except agent.AgentFailed as error:
+            self._frontend.say(NodeFailed(cause=f"{order.title}: {error}"))
         except Exception as error:
             traceback.print_exc()
             self._frontend.say(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
@@ -95,18 +98,12 @@ class _Node:
     # In the main thread
 
     def _train(self, order: NodeOrder) -> None:
-        agent.preload()
         job = order.specs[0].job
         if job.model_file_sha256:
             agree(job.model, job.model_file_sha256)  # to that content alone, as the user has where the run was started
         self._files = RunFiles(order, self._frontend.say)
         threading.Thread(target=self._tell_facts, args=(order,), name="facts", daemon=True).start()
-        import torch.distributed.launcher.api  # noqa: F401  (while the machine is looked at)
-
         meet = self._meetings.get()
-        interface = addresses.interface_of(meet.own_address)
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        os.environ["NCCL_SOCKET_IFNAME"] = f"={interface}"  # else NCCL takes every interface that begins so
         listener = None
         if order.node == 0:
             listener = addresses.listen(meet.own_address, order.port, order.attempt)

@@ -255,6 +255,7 @@ class Nodes:
             case Sampled():
                 self._sampled(message.samples)
             case NodeFailed():
+                _give_up(node)
                 self._fail(Failed(cause=message.cause, kind="fault" if self._met else "error"))
 
     def _heard(self, node: Node, heard: FromWorker) -> None:
@@ -343,16 +344,21 @@ class Nodes:
             node.link, node.again_at = None, time.monotonic() + _AGAIN_S
             return
         begun = node.link is not None and node.link.begun
-        for worker in node.workers:
-            if worker.exit_code is None:
-                worker.ended(None)
-        if node.fetched is not None:
-            node.fetched.give_up()
+        _give_up(node)
         self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if begun or self._attempt else "error"))
 
     def _fail(self, event: Failed) -> None:
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
+
+
+def _give_up(node: Node) -> None:
+    """Expects nothing more of a machine's workers and files."""
+    for worker in node.workers:
+        if worker.exit_code is None:
+            worker.ended(None)
+    if node.fetched is not None:
+        node.fetched.give_up()
 
 
 _WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
