@@ -107,7 +107,7 @@ def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_s
 
     rendezvous_handler_registry.register(rendezvous.NAME, handler)
     ranks = [spec.rank for spec in order.specs]
-    logs = tempfile.mkdtemp(prefix="footplate-")  # the workers write their own
+    logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # the workers write their own
     config = LaunchConfig(
         min_nodes=order.nodes,
         max_nodes=order.nodes,

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -41,6 +42,7 @@ from engine.nodes.files import RunFiles
 from engine.nodes.frames import Frontend
 from engine.nodes.pretrained import fetch_weights
 from engine.nodes.samples import start_samples
+from engine.nodes.scratch import make_scratch
 from engine.nodes.workers import Workers
 from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
@@ -58,24 +60,26 @@ def serve() -> int:
     os.chdir(paths.PACKAGES)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
-    frontend.start_beating(lambda: end_all(1))
+    scratch = make_scratch()
+    frontend.start_beating(lambda: _end_all(1, scratch))
     agent.preload()
-    return _Node(frontend).run()
+    return _Node(frontend, scratch).run()
 
 
-def end_all(code: int) -> None:
+def _end_all(code: int, scratch: Path) -> None:
     """Kills everything that this process has started, and ends it."""
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             child.kill()
+    shutil.rmtree(scratch, ignore_errors=True)
     os._exit(code)
 
 
 class _Node:
     """`run` has the workers trained from the main thread; all else happens in threads."""
 
-    def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
+    def __init__(self, frontend: Frontend, scratch: Path) -> None:
+        self._frontend, self._scratch = frontend, scratch
         self._meetings: queue.SimpleQueue[Meet] = queue.SimpleQueue()
         self._ordered: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
         self._workers: Workers | None = None
@@ -111,7 +115,7 @@ class _Node:
             meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
             self._frontend.say(Listening(address=meet.address, port=port))
         specs = tuple(self._own(order, spec) for spec in order.specs)
-        self._workers = Workers(specs, self._frontend.say)
+        self._workers = Workers(specs, self._frontend.say, self._scratch)
         if not order.run_folder:
             start_samples(order, self._frontend.say)
         codes = agent.run_agent(order, meet, listener, self._workers.socket_path)
@@ -177,7 +181,7 @@ class _Node:
             self._workers.close()
         if self._files is not None:
             self._files.close()
-        end_all(0)
+        _end_all(0, self._scratch)
 
     def _take(self, message: object) -> None:
         match message:

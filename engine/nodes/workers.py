@@ -17,7 +17,6 @@ from engine.contract.nodes import FromWorker
 from engine.contract.protocol import ENCODE, Command, Frames
 from engine.contract.worker import WorkerSpec
 from engine.nodes.worker import WorkerHello
-from engine.system import paths
 
 _CHUNK = 1 << 18
 _LAST_WORDS_S = 5.0
@@ -25,15 +24,15 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class Workers:
-    """Listens on a socket of this user's alone, where each worker connects, takes its orders, and says what it has to say."""
+    """Listens on a socket in `folder`, of this user's alone, where each worker connects, takes its orders, and says what it has to say."""
 
-    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None]) -> None:
+    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
         self._say = say
         self._channels: dict[int, socket.socket] = {}
         self._pids: dict[int, int] = {}
         self._threads: list[threading.Thread] = []
-        self.socket_path: Path = paths.runtime_folder() / f"node-{os.getpid()}.sock"
+        self.socket_path: Path = folder / "workers.sock"
         self.socket_path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.socket_path))
