@@ -60,19 +60,10 @@ def serve() -> int:
     os.chdir(paths.PACKAGES)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
-    scratch = make_scratch()
-    frontend.start_beating(lambda: _end_all(1, scratch))
+    node = _Node(frontend, make_scratch())
+    frontend.start_beating(lambda: node.end(1))
     agent.preload()
-    return _Node(frontend, scratch).run()
-
-
-def _end_all(code: int, scratch: Path) -> None:
-    """Kills everything that this process has started, and ends it."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
-    shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(code)
+    return node.run()
 
 
 class _Node:
@@ -98,6 +89,18 @@ class _Node:
             self._frontend.say(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
         self._done.wait()  # which ends the process
         return 0
+
+    def end(self, code: int) -> None:
+        """Kills everything that this process has started, removes what it has written, and ends it."""
+        if self._workers is not None:
+            self._workers.close()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        if self._files is not None:
+            self._files.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os._exit(code)
 
     # In the main thread
 
@@ -177,11 +180,7 @@ class _Node:
             print(f"The supervisor sent an invalid message: {error}", file=sys.stderr, flush=True)
         except Exception:
             traceback.print_exc()
-        if self._workers is not None:
-            self._workers.close()
-        if self._files is not None:
-            self._files.close()
-        _end_all(0, self._scratch)
+        self.end(0)
 
     def _take(self, message: object) -> None:
         match message:

@@ -85,7 +85,7 @@ def measure(machines: Machines, data: Path, batch: int, strategy: str, devices: 
             "1",
         ),
         *("--strategy", strategy, "--devices", devices, "--loader-workers", "1", "--precision", "fp32"),
-        *("--memory-format", "contiguous", "--learning-rate", "0.01", "--predictions", "0"),
+        *("--memory-format", "contiguous", "--learning-rate", "0.01", "--predictions", "0", "--cpu-threads", "1"),
     )
 
 

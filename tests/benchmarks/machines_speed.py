@@ -33,7 +33,7 @@ def footplate(machines: Machines, data: Path) -> float:
         WARM,
         *("--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
         *("--recipe", "", "--strategy", "ddp", "--devices", "node1:cpu,node2:cpu", "--epochs", "3"),
-        *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01"),
+        *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01", "--cpu-threads", "1"),
     )
 
 
