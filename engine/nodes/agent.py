@@ -10,9 +10,11 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -47,26 +49,40 @@ def preload() -> None:
     multiprocessing.forkserver.ensure_running()
 
 
-def run_agent(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> dict[int, int | None]:
-    """Has an agent run the order's workers to their end. The exit codes by rank, None for workers that were ended because another had
-    failed. Raises AgentFailed."""
-    ours, theirs = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_serve, args=(order, meet, listener, str(node_socket), theirs))
-    process.start()
-    theirs.close()
-    if listener is not None:
-        listener.close()
-    with ours:
-        try:
-            end = msgspec.json.decode(ours.recv_bytes(), type=_End)
-        except EOFError:
-            end = None
-    process.join()
-    if end is None:
-        raise AgentFailed(f"the agent that runs the workers {exit_words(process.exitcode or 0)}")
-    if end.fault:
-        raise AgentFailed(end.fault)
-    return end.codes
+class Agent:
+    """An agent, in a process of its own, that runs the order's workers to their end. `kill` may be called by any thread."""
+
+    def __init__(self, order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> None:
+        self._ranks = [spec.rank for spec in order.specs]
+        self._connection, theirs = _CONTEXT.Pipe(duplex=False)
+        self._killed = False
+        self._process = _CONTEXT.Process(target=_serve, args=(order, meet, listener, str(node_socket), theirs))
+        self._process.start()
+        theirs.close()
+        if listener is not None:
+            listener.close()
+
+    def kill(self) -> None:
+        """Ends it with its workers, which all may still wait for other machines."""
+        self._killed = True
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid or 0, signal.SIGKILL)
+
+    def codes(self) -> dict[int, int | None]:
+        """The exit codes by rank, once all have ended, None for workers that were ended because of another. Raises AgentFailed."""
+        with self._connection:
+            try:
+                end = msgspec.json.decode(self._connection.recv_bytes(), type=_End)
+            except EOFError:
+                end = None
+        self._process.join()
+        if self._killed:
+            return dict.fromkeys(self._ranks)
+        if end is None:
+            raise AgentFailed(f"the agent that runs the workers {exit_words(self._process.exitcode or 0)}")
+        if end.fault:
+            raise AgentFailed(end.fault)
+        return end.codes
 
 
 def _serve(

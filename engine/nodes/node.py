@@ -75,6 +75,9 @@ class _Node:
         self._ordered: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
         self._workers: Workers | None = None
         self._files: RunFiles | None = None
+        self._agent: agent.Agent | None = None
+        self._no_more = False
+        """Whether workers are to end that have not begun."""
         self._done = threading.Event()
 
     def run(self) -> int:
@@ -109,6 +112,8 @@ class _Node:
         if job.model_file_sha256:
             agree(job.model, job.model_file_sha256)  # to that content alone, as the user has where the run was started
         self._files = RunFiles(order, self._frontend.say)
+        specs = tuple(self._own(order, spec) for spec in order.specs)
+        self._workers = Workers(specs, self._frontend.say, self._scratch)
         threading.Thread(target=self._tell_facts, args=(order,), name="facts", daemon=True).start()
         meet = self._meetings.get()
         listener = None
@@ -117,11 +122,12 @@ class _Node:
             port = listener.getsockname()[1]
             meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
             self._frontend.say(Listening(address=meet.address, port=port))
-        specs = tuple(self._own(order, spec) for spec in order.specs)
-        self._workers = Workers(specs, self._frontend.say, self._scratch)
         if not order.run_folder:
             start_samples(order, self._frontend.say)
-        codes = agent.run_agent(order, meet, listener, self._workers.socket_path)
+        self._agent = agent.Agent(order, meet, listener, self._workers.socket_path)
+        if self._no_more:
+            self._agent.kill()
+        codes = self._agent.codes()
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)
@@ -190,9 +196,17 @@ class _Node:
                 self._meetings.put(message)
             case ToWorker() if self._workers is not None:
                 self._workers.send(message.rank, message.command)
-            case KillWorker() if self._workers is not None:
-                self._workers.kill(message.rank, hard=message.hard)
+            case KillWorker():
+                self._kill(message)
             case FileWanted() if self._files is not None:
                 self._files.send(message.path)
             case FilePart() if self._files is not None:
                 self._files.take(message)
+
+    def _kill(self, message: KillWorker) -> None:
+        """Signals a worker; ends all where it has not begun, as it may wait for a machine that is gone."""
+        if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
+            return
+        self._no_more = True
+        if self._agent is not None:
+            self._agent.kill()
