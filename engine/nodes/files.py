@@ -44,7 +44,11 @@ class RunFiles:
             _take_over(self.folder)
         else:
             self.folder = Path(order.run_folder)
-        paths.make_folder(self.folder / "checkpoints")
+        try:
+            paths.make_folder(self.folder / "checkpoints")
+        except OSError:
+            self.close()
+            raise
 
     def lacking(self) -> tuple[str, ...]:
         """The order's files that are not there, or others."""
@@ -111,8 +115,12 @@ def _take_over(folder: Path) -> None:
             raise TimeoutError(f"another node of this run does not end (see {path})")
         _kill(os.pread(descriptor, 32, 0))
         time.sleep(0.1)
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except OSError:  # the disk is full
+        _remove(folder)
+        raise
 
 
 def _sweep() -> None:

@@ -224,6 +224,8 @@ def main() -> int:
             except AssertionError as error:
                 failed += 1
                 said = f"FAILED {error}"
+                for machine in bed.names:  # so that the next has none of it
+                    shutil.rmtree(bed.home_of(machine) / "nodes", ignore_errors=True)
             print(f"{number} {fault}: {said} [{time.monotonic() - begun:.1f} s]", flush=True)
     finally:
         bed.close()
