@@ -53,7 +53,7 @@ class Bed(Machines):
         )
         assert begun.returncode == 0, begun.stderr
         run = next(run for run in self.runs() if run.run_id == begun.stdout.strip())
-        until(lambda: len(told(run, "checkpoint")) > 2, 60, f"no checkpoints: {list(run.events())}")
+        until(lambda: len(told(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
         return run
 
     def stop(self, run: RunFolder) -> None:

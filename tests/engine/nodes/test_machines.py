@@ -131,7 +131,7 @@ def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) 
     flags = ("--strategy", "ddp", "--epochs", "40")
     run = bed.begin(ON_TWO, *flags, "--on-lost-machine", "fewer")
     bed.power_off("node2")
-    until(lambda: run.state() != "running", 120, f"it does not go on: {list(run.events())[-5:]}")
+    until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
     assert run.state() == "completed"
     event = told(run, "restarting")[-1]
     assert isinstance(event, Restarting)
@@ -155,7 +155,7 @@ def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) 
 def test_that_a_machine_that_the_run_needs_is_waited_for_and_why(bed: Bed) -> None:
     run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-machine", "fewer")
     bed.power_off("node2")
-    until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 40, "it does not wait")
+    until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
     bed.plug_in("node2")
     bed.boot("node2")
     _goes_on(run)
@@ -167,7 +167,9 @@ def _goes_on(run: RunFolder) -> None:
     """Returns once steps are made after the last restart; they begin at the last checkpoint."""
     at = told(run, "restarting")[-1].time
     until(
-        lambda: any(event.time > at for event in told(run, "step")), 60, f"it does not go on: {list(run.events())[-5:]}"
+        lambda: any(event.time > at for event in told(run, "step")),
+        240,
+        f"it does not go on: {list(run.events())[-5:]}",
     )
     steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
     assert all(after > before - 40 for before, after in pairwise(steps))
