@@ -139,7 +139,7 @@ class _Node:
 
     def _tell_facts(self, order: NodeOrder) -> None:
         assert self._files is not None
-        came_to, came_from = addresses.ssh_addresses()
+        came_to, came_from = addresses.reached_addresses()
         address, problem = order.address or came_to, ""
         try:
             if address:
