@@ -51,28 +51,37 @@ def lead(folder: Path) -> int:
         return _REFUSED
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor listens
     os.environ.pop("SSH_CONNECTION", None)  # of the shell that has submitted the job
-    _note(run, int(number), "RUNNING")
+    stdio.redirect(run.path / "supervisor.log")
+    _note(run, number, "RUNNING")
+    code = _supervise(run, first)
+    if _was_warned(run):
+        _note(run, number, "PENDING", "Requeued")
+        if not subprocess.run(["scontrol", "requeue", number], check=False).returncode:
+            return code
+    _note(run, number, "FAILED" if code else "COMPLETED")
+    return code
+
+
+def _supervise(run: RunFolder, first: str) -> int:
     last = run.last_event()
     if isinstance(last, RunFinished) and last.outcome == "completed":
         return 0
-    stdio.redirect(run.path / "supervisor.log")
     try:
         save_next_job(run, _job_here(run, first))
     except (_CannotStart, SlurmFailed, OSError, subprocess.SubprocessError) as error:
         close_unstarted(run, str(error))
         return 1
-    code = supervise(run.path)
-    if _was_warned(run):
-        _note(run, int(number), "PENDING", "Requeued")
-        done = subprocess.run(["scontrol", "requeue", number], check=False)
-        if done.returncode:
-            _note(run, int(number), "COMPLETING")
-    return code
+    return supervise(run.path)
 
 
-def _note(run: RunFolder, number: int, state: str, reason: str = "") -> None:
+def _note(run: RunFolder, number: str, state: str, reason: str = "") -> None:
+    """Tells whoever looks at the folder what SLURM would say."""
     before = read_slurm(run.path)
-    write_slurm(run.path, SlurmJob(job_id=number, host=before.host if before else "", state=state, reason=reason))
+    now = SlurmJob(job_id=int(number), host=before.host if before else "", state=state, reason=reason)
+    try:
+        write_slurm(run.path, now)
+    except OSError as error:
+        print(f"slurm.json can't be written: {error}", flush=True)
 
 
 def _job_here(run: RunFolder, first: str) -> Job:
