@@ -36,7 +36,10 @@ def job_to_try(job: Job) -> Job:
 def job_to_rehearse(job: Job) -> Job:
     """The same, with what its run decides at its start left open."""
     return msgspec.structs.replace(
-        job_to_try(job), memory_format=job.memory_format, cpu_threads=job.cpu_threads, predictions=0
+        job_to_try(job),
+        memory_format=job.memory_format,
+        cpu_threads=job.cpu_threads,
+        predictions=job.predictions,
     )
 
 

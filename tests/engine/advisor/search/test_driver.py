@@ -47,7 +47,7 @@ def kill_everything() -> None:
     mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_ours(process)]
     for process in mine:
         process.kill()
-    psutil.wait_procs(mine, timeout=10)
+    psutil.wait_procs(mine, timeout=120)
 
 
 def _is_ours(process: psutil.Process) -> bool:
