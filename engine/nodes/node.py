@@ -118,7 +118,9 @@ class _Node:
         if not order.run_folder:
             start_samples(order, self._frontend.say)
         codes = agent.run_agent(order, meet, listener, self._workers.socket_path)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM's, at the end of a job, would come before our files are removed
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # SLURM's, at the end of a job, would come before our files are removed
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)

@@ -158,7 +158,11 @@ class Slurm:
         for daemon in reversed(self._daemons):
             daemon.terminate()
         for daemon in self._daemons:
-            daemon.wait(_START_S)
+            try:
+                daemon.wait(_START_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
 
 
 def _ports(count: int) -> list[int]:

@@ -21,10 +21,10 @@ from tests.engine.nodes.conftest import QUICK, assert_same_training, told
 from tests.support.machines import until
 from tests.support.slurm import NODES, Slurm, why_not
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
-LONG = ("--epochs", "200")
+LONG = ("--epochs", "300")
 """Longer than it takes until SLURM warns."""
 
 
@@ -50,14 +50,17 @@ class Bed(Slurm):
     def state(self, run: RunFolder) -> str:
         return self.ask("squeue", "-h", "--states=all", "-j", str(self.number(run)), "-o", "%T").strip()
 
-    def until_over(self, run: RunFolder, patience_s: float = 120) -> None:
+    def limit(self, run: RunFolder, minutes: int) -> None:
+        self.ask("scontrol", "update", f"jobid={self.number(run)}", f"timelimit={minutes}")
+
+    def until_over(self, run: RunFolder, patience_s: float = 240) -> None:
         until(
             lambda: self.state(run) not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"),
             patience_s,
             f"{self.state(run)}: {list(run.events())[-3:]} {self.said(run)}",
         )
 
-    def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 60) -> None:
+    def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
         until(
             lambda: len(told(run, "run_started")) >= execution and bool(told(run, "checkpoint")),
             patience_s,
@@ -93,7 +96,7 @@ def bed() -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def undisturbed(bed: Bed) -> RunFolder:
     run = bed.submit(*LONG)
-    bed.until_over(run, 240)
+    bed.until_over(run, 600)
     assert run.state() == "completed", bed.said(run)
     return run
 
@@ -155,25 +158,22 @@ def test_that_a_running_run_is_followed_and_stopped_from_another_machine(bed: Be
 def test_that_a_run_that_is_warned_is_requeued_and_continues_to_the_bit(
     bed: Bed, undisturbed: RunFolder, warned_by: str
 ) -> None:
+    run = bed.submit(*LONG)
+    bed.until_training(run)
     if warned_by == "preemption":
-        run = bed.submit(*LONG)
-        bed.until_training(run)
         urgent = bed.ask("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
         assert urgent.strip().isdecimal()
     else:
-        printed = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--time", "5", "--print").stdout
-        script = bed.folder / "short.sh"
-        script.write_text(printed.replace("--time=5", "--time=2"))
-        run = bed.submit(*LONG, "--script", str(script))
-        bed.until_training(run)
-    until(lambda: bool(told(run, "run_finished")), 120, f"it is not warned: {bed.said(run)}")
+        minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
+        bed.limit(run, int(minutes) + 2)
+    until(lambda: bool(told(run, "run_finished")), 240, f"it is not warned: {bed.said(run)}")
     first = told(run, "run_finished")[0]
     assert isinstance(first, RunFinished)
     assert (first.outcome, first.execution) == ("paused", 1)
     until(lambda: bed.state(run) == "PENDING", 60, bed.said(run))
     assert run.state() == "waiting"
-    bed.ask("scontrol", "update", f"jobid={bed.number(run)}", "timelimit=60")
-    bed.until_over(run, 400)
+    bed.limit(run, 60)
+    bed.until_over(run, 600)
     assert run.state() == "completed", bed.said(run)
     assert len(told(run, "run_finished")) == 2
     steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
