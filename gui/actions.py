@@ -162,6 +162,8 @@ class Actions(QObject):
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
         torchrun = "Copies the torchrun line of each machine for this job, which needs none of Footplate's ssh"
         self.copy_torchrun = Action(window, "copy_torchrun", "Copy as torchrun command", torchrun)
+        slurm = "Shows the script by which SLURM trains this job, and submits it"
+        self.submit = Action(window, "submit", "Submit to SLURM …", slurm)
         self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
         self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
 

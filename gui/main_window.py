@@ -363,6 +363,7 @@ class MainWindow(QMainWindow):
         self.panels.keep()
         self._remember_job()
         self.inspector.close()
+        self.commands.close()
         if self.help is not None:
             self.help.close()
         if self.workspace is not None:

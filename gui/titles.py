@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, is_gpu
 from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
@@ -115,7 +115,7 @@ def changes_words(changes: Mapping[str, object]) -> str:
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
     """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all."""
-    workers = devices.count(CPU)
+    workers = sum(not is_gpu(device) for device in devices)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
     if names is None or not all(device in names for device in devices):

@@ -28,6 +28,7 @@ from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
+from gui.sources.slurm_watch import SlurmWatch
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
@@ -62,6 +63,9 @@ class Workspace(QObject):
         self.hosts.removed.connect(self.history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
+        self.slurm = SlurmWatch(self)
+        self.run_list.complete.connect(self.slurm.see)
+        self.slurm.changed.connect(self.run_list.refresh)
         self.store.opened.connect(self.run_list.refresh)
         self.store.finished.connect(lambda _outcome: self.run_list.refresh())
 
@@ -101,6 +105,7 @@ class Workspace(QObject):
         self.store.close()
         self.hosts.stop()
         self.run_list.close()
+        self.slurm.close()
         self.monitor.close_work()
         self.runs.close_reading()
         if self.compare is not None:

@@ -33,6 +33,7 @@ from engine.cli import (
     review,
     saving,
     search,
+    submit,
     torchrun,
     train,
     watching,
@@ -64,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
         search.search,
         advise.advise,
         torchrun.torchrun,
+        submit.submit,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -157,6 +159,7 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
     )
     torchrun.add_torchrun(commands)
+    submit.add_submit(commands)
     node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
     doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
     root.set_defaults(names=frozenset(commands.choices))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 
 def add_node(parser: argparse.ArgumentParser) -> None:
@@ -11,13 +12,16 @@ def add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", default="", help="the address that other machines reach this one by")
     parser.add_argument("--listen", type=int, metavar="PORT", help="answer others for some seconds")
     parser.add_argument("--reach", type=int, metavar="PORT", help="see whether another machine answers")
+    parser.add_argument("--slurm", metavar="FOLDER", help="supervise a run in the batch step of its SLURM job")
     parser.set_defaults(command=node)
 
 
 def node(options: argparse.Namespace) -> int:
     """Does one of these, or serves a run over its standard input and output."""
-    from engine.nodes import look
+    from engine.nodes import look, slurm
 
+    if options.slurm is not None:
+        return slurm.lead(Path(options.slurm))
     if options.look:
         return look.look(options.dataset, options.address)
     if options.listen is not None:

@@ -17,11 +17,12 @@ from engine.cli.progress import Progress
 from engine.cli.terminal import say
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.protocol import Pause, Stop
-from engine.runs.connection import NotAnswering, NotRunning, RunConnection, send, silent
+from engine.runs.connection import NotAnswering, NotRunning, RunConnection, silent
 from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import why_interrupted
 from engine.runs.resume import last_execution
+from engine.runs.slurm import LOOK_S, look, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
 
 _TICK_S = 0.5
@@ -60,7 +61,7 @@ class Watcher:
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
         self.refusal = ""
-        self._again_at = 0.0
+        self._again_at = self._look_at = 0.0
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
@@ -76,7 +77,9 @@ class Watcher:
         deadline = time.monotonic() + _START_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
+                if self._in_slurm():
+                    deadline = time.monotonic() + _START_S
+                elif not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
                     self._read_file()
                     return
             elif self.connection is not None:
@@ -101,6 +104,20 @@ class Watcher:
     def _goes_on(self) -> bool:
         """Whether there is still something to come, as far as the run's folder tells."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
+
+    def _in_slurm(self) -> bool:
+        """Follows a run by its log whose supervisor is on a node of SLURM; False for another."""
+        if supervised_elsewhere(self._run) is None:
+            return False
+        now = time.monotonic()
+        if now > self._look_at:
+            self._look_at = now + LOOK_S
+            with suppress(OSError):
+                look([self._run])
+        if now > self._again_at:
+            self._again_at = now + _AWAY_S
+            self._read_file()
+        return True
 
     def _connect(self) -> bool:
         if time.monotonic() < self._again_at and self._goes_on():
@@ -233,7 +250,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
     watcher = Watcher(run, note)
     try:
-        if send(run, *[command] * (2 if options.now else 1)) is None:
+        if not send(run, *[command] * (2 if options.now else 1)):
             say(f"footplate: {silent(run)}", to=sys.stderr)
         with on_interrupt(watcher):
             watcher.follow(leave)
@@ -248,7 +265,8 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     finally:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
-    free = watcher.freed is not None and watcher.freed.verified
+    never_began = watcher.finished is None and state == "stopped"  # SLURM has let it go
+    free = never_began or (watcher.freed is not None and watcher.freed.verified)
     say(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None

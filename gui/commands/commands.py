@@ -26,6 +26,7 @@ from gui.sources.settings import Settings
 if TYPE_CHECKING:
     from gui.commands.palette import Entry, Palette
     from gui.commands.shortcuts import ShortcutsDialog
+    from gui.commands.slurm import SlurmDialog
     from gui.preferences.dialog import PreferencesDialog
     from gui.sources.run_list import RunsRead
     from gui.workspace import Workspace
@@ -67,6 +68,7 @@ class Commands(QObject):
         self._settings_dialog: PreferencesDialog | None = None
         self._shortcuts: ShortcutsDialog | None = None
         self._about: QDialog | None = None
+        self.slurm: SlurmDialog | None = None
         for action in self._later:
             action.allow(_STARTING)
         self._connect()
@@ -82,6 +84,11 @@ class Commands(QObject):
         for action in self._later:
             action.allow()
         self._offer_fork()
+
+    def close(self) -> None:
+        """Has what is being submitted arrive, as at the end of the program."""
+        if self.slurm is not None:
+            self.slurm.close_work()
 
     @property
     def _later(self) -> tuple[Action, ...]:
@@ -101,6 +108,7 @@ class Commands(QObject):
         form.inspection.changed.connect(self._remember_dataset)
         acts.fork.on_trigger(self._fork)
         acts.queue.on_trigger(self._show_queue)
+        acts.submit.on_trigger(self._submit)
         for trial, field in zip(acts.trials, ("strategy", "learning_rate", "batch_size"), strict=True):
             trial.on_trigger(partial(self._find, field))
         acts.hosts.on_trigger(self._show_hosts)
@@ -167,6 +175,18 @@ class Commands(QObject):
             *entries.of_runs(self._runs, self._parts.show_run),
             *entries.of_models(self._parts.form.catalogue, self._choose_model),
         ]
+
+    def _submit(self) -> None:
+        from gui.commands.slurm import SlurmDialog
+
+        if self.slurm is None:
+            self.slurm = SlurmDialog(lambda: self._parts.form.job, self._parts.settings, self._window)
+            self.slurm.submitted.connect(self._submitted)
+        _bring(self.slurm)
+
+    def _submitted(self, run: RunFolder) -> None:
+        self._parts.show_run(run)
+        self._parts.say(f"SLURM has taken the run {run.run_id}.")
 
     # What is chosen
 

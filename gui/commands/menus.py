@@ -38,7 +38,16 @@ class Menus:
         file.addSeparator()
         file.addAction(acts.quit)
         run = self._menu(
-            "&Run", acts.train, acts.start_at_once, None, acts.pause, acts.stop, None, acts.fork, acts.queue
+            "&Run",
+            acts.train,
+            acts.start_at_once,
+            acts.submit,
+            None,
+            acts.pause,
+            acts.stop,
+            None,
+            acts.fork,
+            acts.queue,
         )
         run.addSeparator()
         self.selected = self._submenu(run, "&Selected runs")

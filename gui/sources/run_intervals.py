@@ -123,7 +123,7 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
         state=summary.state,
         start=start,
         end=end,
-        supervisor=supervisor.pid if supervisor is not None else None,
+        supervisor=supervisor.pid if supervisor is not None and not summary.slurm else None,  # else of another machine
     )
     return (*before, newest)
 
