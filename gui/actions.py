@@ -204,7 +204,7 @@ class Actions(QObject):
         self.find_rate = Action(window, "find_rate", "Learning-rate finder", "Tries learning rates for the job")
         self.find_batch = Action(window, "find_batch", "Batch-size finder", "Finds the largest batch that fits")
         self.trials = (self.advise, self.find_rate, self.find_batch)
-        self.hosts = Action(window, "hosts", "Hosts …", "Monitors other machines over ssh")
+        self.hosts = Action(window, "hosts", "Hosts …", "Adds other machines, to monitor and to train on over ssh")
         self.alerts = Action(window, "alerts", "Alerts", "Shows the Monitor's alerts and notifications")
         self.preferences = Action(window, "preferences", "Settings …", "Opens the settings", "Ctrl+,")
         self.shortcuts = Action(window, "shortcuts", "Keyboard shortcuts …", "Lists the shortcuts, and changes them")

@@ -46,6 +46,7 @@ class Workspace(QObject):
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
         self.devices = DevicesPanel(self.history)
+        self.devices.set_hosts(self.hosts.names)
         self.store = RunSession(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store, settings)
@@ -59,6 +60,7 @@ class Workspace(QObject):
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
+        self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
         self.hosts.removed.connect(self.history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
@@ -117,15 +119,11 @@ class Workspace(QObject):
         self.launcher.close()
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:
-        if host:
-            self.history.add(snapshot, host)
-            self.alerts.consider(host, snapshot, {})
-        else:
-            self.devices.update_snapshot(snapshot)
+        self.devices.update_snapshot(snapshot, host)
+        if not host:
             self.runs.orphans.set_machine(snapshot)
-            self.alerts.consider(host, snapshot, self.marks.holding())
+        self.alerts.consider(host, snapshot, self.marks.holding())
 
     def _troubled(self, host: str, words: str) -> None:
-        if not host:
-            self.devices.show_trouble(words)
+        self.devices.show_trouble(words, host)
         self.alerts.trouble(host, words)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QDialog, QMainWindow
 
-from engine.contract.devices import CPU
+from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import MONITOR, RUNS, Action, Actions
 from gui.commands.files import JobFiles
@@ -158,7 +158,7 @@ class Commands(QObject):
         from gui.commands.recent import datasets_of
 
         history = self._workspace.history if self._workspace is not None else None
-        gpus = {} if history is None else {key: t for key, t in history.titles.items() if key.rpartition("/")[2] != CPU}
+        gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}
         return [
             *entries.of_actions(self._acts.all(), self._window),
             *entries.of_settings(self.show_preferences),

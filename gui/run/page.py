@@ -3,6 +3,7 @@ its model is worth."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -80,6 +81,7 @@ class RunPage(QWidget):
         self.views = QStackedWidget()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
+        self._titles: Mapping[str, str] = {}
         self._result_shown = False
         self._executions = 0
         self.welcome = WelcomePage()
@@ -104,10 +106,15 @@ class RunPage(QWidget):
     def set_machine(self, snapshot: Snapshot) -> None:
         """What this machine has, and what its GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
-        self.store.name_gpus(self._gpu_titles)
+        self.store.name_gpus({**self._titles, **self._gpu_titles})
         self.model.set_gpus(self._gpu_titles)
         self.use.set_gpus(self._gpu_titles)
         self.welcome.set_machine(snapshot)
+
+    def name_devices(self, titles: Mapping[str, str]) -> None:
+        """What the devices of all machines are called, by what jobs call them."""
+        self._titles = titles
+        self.store.name_gpus({**titles, **self._gpu_titles})
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -150,7 +157,7 @@ class RunPage(QWidget):
         self.verdict.show_data(store.data)
         self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
-        self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)
+        self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
         if self.strategy.maximumHeight() != before:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # once the splitter has laid it out
         if self.log.show_lines(store.data.lines):
