@@ -41,7 +41,8 @@ class MachineDevices(QWidget):
         self._message.setTextFormat(Qt.TextFormat.PlainText)
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cpu = CpuCard(host)
-        self._cpu.setHidden(bool(host))
+        if host:
+            self._cpu.hide()
         self._cpu.toggled.connect(self._toggled)
         self._list = QVBoxLayout(self)
         self._list.setContentsMargins(0, 0, 0, 0)

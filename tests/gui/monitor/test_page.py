@@ -182,7 +182,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     page.refresh()
     assert page.troubles.isVisible()
     assert page.troubles.text() == "ws2 can't be reached: connection refused."
-    silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
+    silent = page.gpus.tiles.tiles[f"ws2:{full_gpu(0).uuid}"]
     assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
