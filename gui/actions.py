@@ -172,6 +172,8 @@ class Actions(QObject):
         self.save_job = Action(window, "save_job", "Save job as …", "Saves the form as a job.toml", "Ctrl+S")
         elsewhere = "Shows a run whose folder lies anywhere, such as on another disk"
         self.open_run = Action(window, "open_run", "Open run folder …", elsewhere)
+        remote = "Follows a run of one of your hosts, over ssh"
+        self.open_remote = Action(window, "open_remote", "Open run on another machine …", remote)
         fork = "Opens a new run in the form that starts from the last checkpoint of the run on screen"
         self.fork = Action(window, "fork", "Fork …", fork)
         self.queue = Action(window, "queue", "Show the queue", "Shows which runs wait for devices, and in which order")

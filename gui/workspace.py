@@ -24,6 +24,7 @@ from gui.runs.page import RunsPage
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
+from gui.sources.remote_runs import FollowedRun
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from gui.sources.run_session import RunSession
@@ -48,6 +49,7 @@ class Workspace(QObject):
         self.devices = DevicesPanel(self.history)
         self.devices.set_hosts(self.hosts.names)
         self.store = RunSession(self)
+        self.followed = FollowedRun(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store, settings)
         self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
@@ -80,6 +82,8 @@ class Workspace(QObject):
         self.runs.look_around()
 
     def open_run(self, run: RunFolder) -> None:
+        if self.followed.run is not None and run is not self.followed.run:
+            self.followed.close()
         self.store.open(run)
         self.has_run = True
 
@@ -101,6 +105,7 @@ class Workspace(QObject):
         """Ends what belongs to the window alone; runs go on."""
         self.store.finish()
         self.store.close()
+        self.followed.close()
         self.hosts.stop()
         self.run_list.close()
         self.monitor.close_work()
@@ -114,6 +119,7 @@ class Workspace(QObject):
             page.child.close()
         self.dataset.renderer.close()
         self.run.exporter.close()
+        self.run.header.remote.close_work()
         self.run.model.close_work()
         self.run.use.close_work()
         self.launcher.close()

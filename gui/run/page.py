@@ -58,7 +58,6 @@ class RunPage(QWidget):
         self._settings = settings or Settings()
         self.charts: RunCharts | None = None
         self.header = RunHeader()
-        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         self.log = LogView()
         self.result = self.header.result
         self.result.export_wanted.connect(self._ask_where_to)
@@ -93,6 +92,12 @@ class RunPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
+        self._connect()
+
+    def _connect(self) -> None:
+        store = self.store
+        self.header.remote.fetched.connect(self._look_for_models)
+        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         store.message.connect(self.message)
         store.opened.connect(self._opened)
         store.changed.connect(self._show)
@@ -138,6 +143,13 @@ class RunPage(QWidget):
         self._result_shown = False
         self._stack.setCurrentIndex(1)
         self._show()
+
+    def _look_for_models(self) -> None:
+        """There is a file more in the run's folder."""
+        if self.store.run is not None:
+            run = RunFolder(self.store.run.path)  # another one, which they look at anew
+            self.model.show_run(run)
+            self.use.show_run(run)
 
     def _show(self) -> None:
         store = self.store
