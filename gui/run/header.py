@@ -16,6 +16,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
+from engine.runs.mirror import machine_of
 from engine.system.plain_text import shortened
 from gui.plots.group import AxisKind
 from gui.run.curves.charts import RunCharts
@@ -127,7 +128,7 @@ class RunHeader(QWidget):
         self._word = status.word
         self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
         self.remarks.show_data(data)
-        self.elsewhere.setVisible(data.unsaved and status.active)
+        self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
         self.recolor()
 
     def recolor(self) -> None:
