@@ -230,6 +230,8 @@ class MainWindow(QMainWindow):
     def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
         workspace.hosts.local.snapshot.connect(self._snapshot)
+        for told in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
+            told.connect(self._hosts_changed)
         for source in (control, workspace.monitor, workspace.run, workspace.runs):
             source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
@@ -251,6 +253,11 @@ class MainWindow(QMainWindow):
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
+
+    def _hosts_changed(self) -> None:
+        if self.workspace is not None:
+            self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.troubles)
+            self.workspace.run.name_devices(self.workspace.history.titles)
 
     def _inspect(self, job: Job | None) -> None:
         if job is not None and not self._closing:

@@ -100,6 +100,10 @@ class RunsPage(QWidget):
         self._summaries.refresh()
         self.look_around()
 
+    def offer(self, action: Action) -> None:
+        """Adds a button for a command of the window."""
+        self._top.addWidget(bind(QPushButton(), action))
+
     def look_around(self) -> None:
         """Looks for runs in line and for workers without a supervisor, in the background."""
         self.queue.look()
@@ -131,7 +135,7 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        top = QHBoxLayout()
+        self._top = top = QHBoxLayout()
         top.setSpacing(10)
         top.addWidget(heading)
         top.addWidget(self._count)
