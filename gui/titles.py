@@ -13,7 +13,7 @@ from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted
+from gui.format import counted, localised
 
 SCHEDULES = {
     "gpipe": "GPipe",
@@ -171,7 +171,7 @@ def doing(run: RunSummary) -> str:
     """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
-        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {run.step:,}"]
+        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
     return ", ".join(parts)
 
 

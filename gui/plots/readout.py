@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QLabel, QWidget
 
+from gui.format import localised
 from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
@@ -101,9 +102,9 @@ def _unbroken(text: str) -> str:
 def x_words(group: PlotGroup, x: float) -> str:
     """A position on the horizontal axis, as the axis counts."""
     if group.axis == "count":
-        return f"step {x:,.0f}"
+        return f"step {localised(x)}"
     if group.axis == "epochs":
-        return f"epoch {x:,.2f}"
+        return f"epoch {localised(x, 2)}"
     if group.axis == "elapsed":
         return elapsed(x)
     moment, now = time.localtime(x + group.origin), time.localtime()

@@ -8,6 +8,7 @@ from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.problems import Problem
+from gui.format import significant
 from gui.preferences.declared import Setting, Value
 from gui.preferences.store import Preferences
 from gui.style import icons
@@ -121,7 +122,7 @@ class SettingRow(QWidget):
             return "on" if value else "off"
         if isinstance(value, str):
             return self.setting.offered().get(value, value) or "empty"
-        return f"{value:g} {self.setting.unit}".strip()
+        return f"{significant(value)} {self.setting.unit}".strip()
 
     def _lay_out(self) -> None:
         line = QHBoxLayout()

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QTool
 from engine.contract.job import Field
 from engine.contract.problems import Problem
 from gui.form.field_row import LABEL_WIDTH
+from gui.format import number_in
 from gui.sources.search_data import value_words
 from gui.style import icons
 from gui.widgets.editors import ChoiceEditor, TextEditor
@@ -88,7 +89,7 @@ class DimensionRow(QWidget):
         if self.field.kind not in ("int", "float"):
             return text
         try:
-            number = float(text)
+            number = number_in(text)
         except ValueError:
             return text
         return int(number) if self.field.kind == "int" and number.is_integer() else number

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QSlider, QWidget
 
+from gui.format import localised
 from gui.style import theme
 
 _SMOOTHEST = 99
@@ -62,5 +63,5 @@ class CurveControls(QWidget):
             row.addWidget(widget)
 
     def _smooth(self, hundredths: int) -> None:
-        self._weight.setText(f"{hundredths / 100:.2f}")
+        self._weight.setText(localised(hundredths / 100, 2))
         self.smoothed.emit(hundredths / 100)
