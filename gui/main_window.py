@@ -198,7 +198,7 @@ class MainWindow(QMainWindow):
         control.form_wanted.connect(self.show_form)
         control.run_wanted.connect(self.show_run)
         self.status.page_wanted.connect(self.header.show_page)
-        side_pages = SidePages(self.form, workspace, self.pages, self._go_back, self)
+        side_pages = SidePages(self.form, workspace, self.pages, self.acts, self)
         side_pages.added.connect(self._order_tabs)
         side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
@@ -209,7 +209,7 @@ class MainWindow(QMainWindow):
             workspace.devices.set_selection(self._wanted_devices)
         self.commands.complete(workspace)
         self.form.set_devices(workspace.devices.selection())
-        self._go_back()
+        self._show_page(self.acts.page)
         control.show_status()
         workspace.start()
         self.completed.emit()
@@ -289,10 +289,6 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentIndex(number)
         if self.workspace is not None and number == RUNS:
             self.workspace.runs.refresh()
-
-    def _go_back(self) -> None:
-        """To the page of the header, from one without a tab."""
-        self._show_page(self.acts.page)
 
     def _show_job(self, shown: bool) -> None:
         self._show_panel(self.form, shown)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui import format as window_format
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
@@ -85,6 +87,14 @@ def form(styled: QApplication, qtbot: QtBot) -> JobForm:
     made.resize(380, 760)
     made.show()
     return made
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    """Numbers and dates of the window are as on a German desktop."""
+    window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
+    yield
+    window_format.use_locale(QLocale.c())
 
 
 @pytest.fixture
