@@ -22,11 +22,9 @@ class SidePages(QObject):
     """Shows them under the header's page that they belong to, keeps them at the form's job, and leads back to where they were
     asked for.
 
-    Signals: added() - a page has been made that was not there before; message(str, str) - in plain words, what one has done
-    or why not; "info" or "warning".
+    Signals: message(str, str) - in plain words, what one has done or why not; "info" or "warning".
     """
 
-    added = Signal()
     message = Signal(str, str)
 
     def __init__(
@@ -98,7 +96,6 @@ class SidePages(QObject):
             self._stack.addWidget(page)
             page.closed.connect(lambda: self._close(self._workspace.runs.table))
             page.message.connect(self.message)
-            self.added.emit()
         page.show_runs(run_ids)
         self._show(page, RUNS)
         page.controls.axis.setFocus()
@@ -115,7 +112,6 @@ class SidePages(QObject):
             page.train_wanted.connect(self._form.train_requested)
             page.job_opened.connect(self._form.set_job)
             self._show_job_to(page)
-            self.added.emit()
         self._show(page, RUNS)
         page.show_list()
 

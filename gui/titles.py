@@ -101,7 +101,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """ "top-1 93.4 %"."""
-    return short_title(measure_words(task, name, value))
+    return short_title(measure_words(task, name, value, localised))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:

@@ -286,6 +286,6 @@ def _state_words(run: RunSummary) -> str:
         first = f"Interrupted {lasted} while {doing(run)}"
     else:
         first = f"{run.state.capitalize()} {lasted}"
-    best = f"best {best_words(run)}" if run.best else ""
+    best = f"best {best_words(run, localised)}" if run.best else ""
     parts = [part for part in (first, best, f"started {moment(run.started)}") if part]
     return " · ".join(parts) + (f"\n{run.cause}" if run.cause else "")

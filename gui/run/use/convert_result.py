@@ -133,7 +133,7 @@ def _measured(task: str, each: ComparedFile) -> str:
     if not each.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value)} (model: {measure_words(task, name, each.torch_measures[name])})"
+        f"{measure_words(task, name, value, localised)} (model: {measure_words(task, name, each.torch_measures[name], localised)})"
         for name, value in each.measures.items()
     )
     return f"{each.name} on {localised(each.samples)} validation samples: {pairs}."
