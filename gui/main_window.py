@@ -116,7 +116,6 @@ class MainWindow(QMainWindow):
             self.splitter.addWidget(widget)
         self.devices_holder.setMinimumWidth(290)
         self.pages.setMinimumWidth(360)
-        self.form.setMinimumWidth(330)
         self.splitter.setStretchFactor(1, 1)
         central = QWidget()
         central.setObjectName("window")

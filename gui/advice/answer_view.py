@@ -18,7 +18,6 @@ from gui.widgets.banner import Banner
 from gui.widgets.fold import FoldButton
 from gui.widgets.problem_label import ProblemLabel
 
-LARGER = 1.25
 NO_PREDICTION = "This kept answer says nothing of several machines. Measure again to have them predicted."
 
 
@@ -29,10 +28,7 @@ class AnswerView(QWidget):
         super().__init__()
         self.answer: Advice | None = None
         self.kept = Banner(name="A kept answer")
-        self.sentence = _text("heading")
-        font = self.sentence.font()
-        font.setPointSizeF(font.pointSizeF() * LARGER)
-        self.sentence.setFont(font)
+        self.sentence = _text("title")
         self.sentence.setAccessibleName("The advice")
         self.more = _text()
         self.remarks = ProblemLabel()

@@ -47,11 +47,11 @@ class DevicesPanel(QWidget):
         for widget in (heading, self._message, self._cpu):
             self._list.addWidget(widget)
         self._list.addStretch(1)
-        scroll = scroll_panel(inside)
+        inside.setMinimumWidth(280)
+        scroll = scroll_panel(inside, whole_width=True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
-        self.setMinimumWidth(290)
         self._announced = self.selection()
 
     def selection(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from engine.contract.problems import Problem
 from gui.format import significant
 from gui.preferences.declared import Setting, Value
 from gui.preferences.store import Preferences
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -30,7 +30,7 @@ class SettingRow(QWidget):
         control.setAccessibleName(setting.title)
         self.label = QLabel(setting.title)
         self.label.setWordWrap(True)
-        self.label.setFixedWidth(TITLE_WIDTH)
+        self.label.setFixedWidth(theme.scaled(TITLE_WIDTH))
         self.label.setContentsMargins(0, 6, 0, 0)
         self.label.setBuddy(control)
         self.reset = QToolButton()
@@ -128,7 +128,7 @@ class SettingRow(QWidget):
         line = QHBoxLayout()
         line.setSpacing(6)
         if self.setting.kind in ("number", "whole"):
-            self.editor.setFixedWidth(_NUMBER_WIDTH)
+            self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
             line.addWidget(self.editor)
             line.addWidget(QLabel(self.setting.unit))
             line.addStretch(1)

@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 from gui.form.field_row import LABEL_WIDTH
 from gui.format import number_in
 from gui.sources.search_data import value_words
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.editors import ChoiceEditor, TextEditor
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.problem_label import ProblemLabel
@@ -96,7 +96,7 @@ class DimensionRow(QWidget):
 
     def _lay_out(self) -> None:
         label = QLabel(self.field.label, wordWrap=True)
-        label.setFixedWidth(LABEL_WIDTH + 20)
+        label.setFixedWidth(theme.scaled(LABEL_WIDTH + 20))
         label.setToolTip(self.field.help)
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
