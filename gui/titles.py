@@ -14,7 +14,7 @@ from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted
+from gui.format import counted, localised
 
 SCHEDULES = {
     "gpipe": "GPipe",
@@ -102,7 +102,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """ "top-1 93.4 %"."""
-    return short_title(measure_words(task, name, value))
+    return short_title(measure_words(task, name, value, localised))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
@@ -188,7 +188,7 @@ def doing(run: RunSummary) -> str:
     """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
-        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {run.step:,}"]
+        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
     return ", ".join(parts)
 
 

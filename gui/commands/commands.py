@@ -18,6 +18,7 @@ from gui.commands.keymap import Keymap
 from gui.commands.menus import Menus, Recent, fill
 from gui.commands.recent import MOST, RecentDatasets, run_line, titles_of
 from gui.form.form import JobForm
+from gui.format import significant
 from gui.header import Header
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
@@ -280,7 +281,7 @@ class Commands(QObject):
     def _resize_text(self, by: int) -> None:
         size = self.preferences.number("text_percent") + by
         if not self.preferences.set("text_percent", size):
-            self._parts.say(f"Text size: {size:g} %")
+            self._parts.say(f"Text size: {significant(size)} %")
 
     def _fill_screen(self, on: bool) -> None:
         if on != self._window.isFullScreen():

@@ -41,11 +41,11 @@ class DevicesPanel(QWidget):
         self._machines: dict[str, MachineDevices] = {}
         self._here = self._add("")
         self._here.choose((CPU,))
-        scroll = scroll_panel(inside)
+        inside.setMinimumWidth(280)
+        scroll = scroll_panel(inside, whole_width=True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
-        self.setMinimumWidth(290)
         self._announced = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import bind, leaving
 from gui.finders.child import FinderChild
+from gui.format import localised, significant
 from gui.titles import model_title, strategy_title
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
@@ -195,7 +196,13 @@ class FinderPage(QWidget):
     def show_choice(self) -> None:
         """Has the button say what it takes."""
         value = self.chosen()
-        self.use.setText(NOTHING_CHOSEN if value is None else f"Use {value:.2g}" if value < 1 else f"Use {value:,}")
+        self.use.setText(
+            NOTHING_CHOSEN
+            if value is None
+            else f"Use {significant(value, 2)}"
+            if value < 1
+            else f"Use {localised(value)}"
+        )
         self.use.setEnabled(value is not None)
 
     def _failed(self, why: str) -> None:

@@ -44,6 +44,7 @@ from gui.form.recipes import RecipeFollower
 from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
+from gui.style import theme
 from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
@@ -270,7 +271,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = self._area = scroll_panel(column)
+        area = self._area = scroll_panel(column, whole_width=True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -280,7 +281,7 @@ class JobForm(QWidget):
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel("Devices")
-        title.setMinimumWidth(LABEL_WIDTH)
+        title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
         self.devices_label.setObjectName("muted")
         self.devices_label.setWordWrap(True)
         line = QHBoxLayout()

@@ -67,10 +67,7 @@ class RunHeader(QWidget):
         self._job: Job | None = None
         self._word: StatusWord = "Idle"
         self._title = ElidedLabel()
-        self._title.setObjectName("heading")
-        font = self._title.font()
-        font.setPointSizeF(font.pointSizeF() * 1.2)
-        self._title.setFont(font)
+        self._title.setObjectName("title")
         self._state = QLabel(wordWrap=True)
         self._state.setAccessibleName("State of the run on screen")
         self.result = ResultCard()

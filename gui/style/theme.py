@@ -171,6 +171,11 @@ def tabular(font: QFont) -> QFont:
     return copy
 
 
+def scaled(pixels: int) -> int:
+    """A width that grows with the texts, `pixels` at 100 per cent."""
+    return round(pixels * _chosen.text_percent / 100)
+
+
 def set_kind(label: QLabel, kind: str) -> None:
     """Colours a label as the style sheet does by that name: "muted", "warning", …; "" for plain text."""
     if label.objectName() != kind:
@@ -235,8 +240,10 @@ def palette(scheme: Colors) -> QPalette:
 def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
+    points = (_chosen.base or QFont()).pointSizeF() * _chosen.text_percent / 100
+    sizes = {"title": f"{1.25 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt"}
     return Template(_STYLE).substitute(
-        asdict(scheme), icons=icons, check="check-dark" if scheme is DARK else "check-light"
+        asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )
 
 
@@ -253,6 +260,8 @@ QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px
 QFrame#card QLabel { background: transparent; }
 QLabel#muted { color: $muted; }
 QLabel#heading { font-weight: 600; }
+QLabel#title { font-weight: 600; font-size: $title; }
+QLabel#welcome { font-weight: 600; font-size: $welcome; }
 QLabel#section { font-weight: 600; color: $accent; border-bottom: 1px solid $border; padding: 10px 0 4px 0; }
 QDialog#palette { background: $panel; border: 1px solid $border; }
 QDialog#palette QListView { border: none; }

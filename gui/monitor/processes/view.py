@@ -28,6 +28,7 @@ from engine.contract.devices import Snapshot, device_key, gpu_title
 from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
 from gui.actions import WITHIN, Action, bind
+from gui.format import localised
 from gui.monitor.processes.lines import Line, lines_of, sharing
 from gui.monitor.processes.model import (
     COLUMNS,
@@ -273,8 +274,8 @@ class ProcessesView(QWidget):
         total = sum(not line.group for line in lines)
         left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
         shown = sum(line is not None and not line.group for line in left)
-        many = "1 process" if total == 1 else f"{total:,} processes"
-        self._count.setText(many if shown == total else f"{shown:,} of {many}")
+        many = "1 process" if total == 1 else f"{localised(total)} processes"
+        self._count.setText(many if shown == total else f"{localised(shown)} of {many}")
         self._count.setVisible(total > 0)
         empty = self._why_empty(total, shown)
         self._empty.setText(empty)
