@@ -70,7 +70,6 @@ class RunHeader(QWidget):
         font.setPointSizeF(font.pointSizeF() * 1.2)
         self._title.setFont(font)
         self._state = QLabel(wordWrap=True)
-        self._state.setAccessibleName("State of the run on screen")
         self.result = ResultCard()
         self.remarks = RemarksView()
         self.elsewhere = QPushButton("Save elsewhere…")
