@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from gui.tray import Tray
     from gui.workspace import Workspace
 
+_TITLE_BAR = 50
+"""Pixels of height kept for it and the edges: desktops tell their sizes only of windows that are shown."""
+
 
 class MainWindow(QMainWindow):
     """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not to the
@@ -157,7 +160,7 @@ class MainWindow(QMainWindow):
         return Commands(self, parts)
 
     def _restore(self) -> None:
-        self.resize(1280, 800)
+        self.resize(1280, min(800, self.screen().availableSize().height() - _TITLE_BAR))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)

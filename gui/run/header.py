@@ -69,7 +69,6 @@ class RunHeader(QWidget):
         self._title = ElidedLabel()
         self._title.setObjectName("title")
         self._state = QLabel(wordWrap=True)
-        self._state.setAccessibleName("State of the run on screen")
         self.result = ResultCard()
         self.remarks = RemarksView()
         self.remote = RemoteBar()

@@ -77,7 +77,6 @@ class Details(QWidget):
         self._state = QLabel(wordWrap=True)
         self._state.setTextFormat(Qt.TextFormat.PlainText)
         self._state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._state.setAccessibleName("State of the chosen run")
         self.facts = self._make_facts()
         self.tags = QLineEdit()
         self.tags.setPlaceholderText("Separate with commas")

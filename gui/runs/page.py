@@ -85,7 +85,6 @@ class RunsPage(QWidget):
         self.notes_writer = NotesWriter(self.model.find, self)
         self._count = QLabel()
         self._count.setObjectName("muted")
-        self._count.setAccessibleName("Runs shown")
         self.unread = Banner(name="Runs that can't be read")
         self._empty = EmptyState("Looking for runs …")
         self._stack = QStackedWidget()

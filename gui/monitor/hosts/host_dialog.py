@@ -36,7 +36,6 @@ class HostDialog(QDialog):
         self.add.clicked.connect(self._add)
         self.problem = QLabel(wordWrap=True)
         self.problem.setObjectName("error")
-        self.problem.setAccessibleName("Why the host can't be added")
         self.problem.hide()
         self.name.textChanged.connect(lambda _text: self.problem.hide())
         hint = QLabel(_HINT, wordWrap=True)
