@@ -22,6 +22,7 @@ from engine.cli import (
     evaluate,
     explain,
     export,
+    fetch,
     finders,
     hosts,
     listing,
@@ -33,6 +34,7 @@ from engine.cli import (
     review,
     saving,
     search,
+    submit,
     torchrun,
     train,
     watching,
@@ -64,6 +66,7 @@ def main(argv: Sequence[str]) -> int:
         search.search,
         advise.advise,
         torchrun.torchrun,
+        submit.submit,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -111,17 +114,25 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(command=listing.runs)
 
     command = commands.add_parser("attach", help="follow a run, or replay a past one")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument(
+        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
+    )
     command.add_argument("--json", action="store_true", help="print the event lines")
     command.set_defaults(command=watching.attach)
 
+    fetch.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
+
     command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument(
+        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
+    )
     command.add_argument("--now", action="store_true", help="do not wait for the current step")
     command.set_defaults(command=watching.stop)
 
     command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    command.add_argument(
+        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
+    )
     command.add_argument("--now", action="store_true", help="do not wait for the current step")
     command.set_defaults(command=resume.pause)
 
@@ -157,6 +168,7 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
     )
     torchrun.add_torchrun(commands)
+    submit.add_submit(commands)
     node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
     doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
     root.set_defaults(names=frozenset(commands.choices))
