@@ -104,7 +104,7 @@ def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
 ) -> None:
     nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
-    qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form), timeout=20_000)
+    qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
     assert window.form.devices_label.text() == "GPU 0"
     assert not window.form.train.isEnabled()
 
