@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -21,24 +22,16 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 def node(options: argparse.Namespace) -> int:
     """Does one of these, or serves a run over its standard input and output."""
-    from engine.nodes import look, slurm
-
-    if options.slurm is not None:
-        return slurm.lead(Path(options.slurm))
-    if options.look:
-        return look.look(options.dataset, options.address)
-    if options.listen is not None:
-        return look.listen(options.address, options.listen)
-    if options.reach is not None:
-        return look.reach(options.address, options.reach)
-    if options.relay:
-        from engine.nodes.relay import relay
-
-        return relay(options.relay)
-    if options.files or options.send:
-        from engine.nodes import fetch
-
-        return fetch.list_files(options.files) if options.files else fetch.send_file(*options.send)
+    from engine.nodes import fetch, look, relay, slurm
     from engine.nodes.node import serve
 
-    return serve()
+    asked: list[tuple[object, Callable[[], int]]] = [
+        (options.slurm, lambda: slurm.lead(Path(options.slurm))),
+        (options.look, lambda: look.look(options.dataset, options.address)),
+        (options.listen, lambda: look.listen(options.address, options.listen)),
+        (options.reach, lambda: look.reach(options.address, options.reach)),
+        (options.relay, lambda: relay.relay(options.relay)),
+        (options.files, lambda: fetch.list_files(options.files)),
+        (options.send, lambda: fetch.send_file(*options.send)),
+    ]
+    return next((do for what, do in asked if what), serve)()
