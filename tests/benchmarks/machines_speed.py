@@ -44,7 +44,7 @@ def script(machines: Machines, data: Path) -> float:
         machines.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {meet} --node-rank {number} {run}")
         for number, name in enumerate(machines.names)
     ]
-    said = [each.communicate(timeout=300)[0] for each in running]
+    said = [each.communicate(timeout=900)[0] for each in running]
     if any(each.returncode for each in running):
         raise SystemExit("\n".join(said))
     return float(said[0].splitlines()[-1])

@@ -99,7 +99,7 @@ class Machines:
 
     def step_s(self, data: Path, warm: int, *flags: str) -> float:
         """Seconds of a step of a run of such `flags`, from the first that it tells of after `warm` steps to the last."""
-        done = self.footplate("train", str(data), *flags, timeout=600)
+        done = self.footplate("train", str(data), *flags, timeout=900)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         newest = max((self.home / "runs").iterdir())
