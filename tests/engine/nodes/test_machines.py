@@ -128,7 +128,7 @@ def test_that_a_machine_that_is_lost_is_named_and_the_run_goes_on_once_it_is_bac
 
 
 def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) -> None:
-    flags = ("--strategy", "ddp", "--epochs", "40", "--learning-rate", "0.0005")
+    flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
     run = bed.begin(ON_TWO, *flags, "--on-lost-machine", "fewer")
     bed.power_off("node2")
     until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
