@@ -128,6 +128,8 @@ class _Node:
         if self._no_more:
             self._agent.kill()
         codes = self._agent.codes()
+        # SLURM's, at the end of a job, would come before our files are removed.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)
@@ -149,7 +151,7 @@ class _Node:
 
     def _tell_facts(self, order: NodeOrder) -> None:
         assert self._files is not None
-        came_to, came_from = addresses.ssh_addresses()
+        came_to, came_from = addresses.reached_addresses()
         address, problem = order.address or came_to, ""
         try:
             if address:

@@ -42,6 +42,7 @@ from engine.contract.events import (
 from engine.runs.metrics import find_measure
 from engine.system.format import counted, duration
 from engine.system.plain_text import brief
+from gui.format import localised
 from gui.sources.run_series import DeviceColumns, Looks, Steps, Validations
 from gui.titles import changes_words
 
@@ -363,4 +364,4 @@ def _validation_words(event: Validation, task: str) -> str:
 
 def _written(task: str, name: str, value: float) -> str:
     measure = find_measure(task, name)
-    return f"{100 * value:.2f} %" if measure is not None and measure.percent else f"{value:.4f}"
+    return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)

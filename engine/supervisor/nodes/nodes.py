@@ -15,7 +15,7 @@ import msgspec
 from engine.checks.node_checks import differences, inputs_of, versions
 from engine.contract.devices import DeviceSample, host_of
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, Predicted, Warned
-from engine.contract.hosts import Host, host
+from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
 from engine.contract.nodes import (
     LOST_S,
@@ -41,6 +41,7 @@ from engine.supervisor.nodes.remote_worker import RemoteWorker
 from engine.supervisor.workers import failures
 from engine.supervisor.workers.group import Group
 from engine.system.format import counted
+from engine.system.slurm import on_node
 from engine.system.ssh import ssh_command, why_it_ended
 
 BEGIN_S = 40.0
@@ -157,7 +158,9 @@ class Nodes:
     def _reach(self, node: Node) -> None:
         number = self.nodes.index(node)
         command = [sys.executable, "-m", "engine.nodes"]
-        if not node.is_here:
+        if node.host.name.startswith(SLURM):
+            command = on_node(node.host.name.removeprefix(SLURM), ["node"])
+        elif not node.is_here:
             command = ssh_command(node.host.reached_by, node.host.command("node"))
         log = self._run.path / f"node-{number}.log"
         try:
