@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from engine.checks.node_checks import inputs_of, versions
-from engine.contract.devices import is_gpu
+from engine.contract.devices import host_of, is_gpu
 from engine.contract.nodes import (
     FilePart,
     FileWanted,
@@ -115,12 +115,9 @@ class _Node:
             self._frontend.say(Listening(address=meet.address, port=port))
         specs = tuple(self._own(order, spec) for spec in order.specs)
         self._workers = Workers(specs, self._frontend.say)
-        if not order.run_folder:
+        if host_of(order.specs[0].devices[order.specs[0].rank]):
             start_samples(order, self._frontend.say)
         codes = agent.run_agent(order, meet, listener, self._workers.socket_path)
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # SLURM's, at the end of a job, would come before our files are removed
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)
