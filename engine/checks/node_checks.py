@@ -74,7 +74,11 @@ def here_only(devices: Iterable[str]) -> list[Problem]:
     """What is wrong with devices of other machines for work that runs on this one."""
     if not elsewhere(devices):
         return []
-    return [Problem("devices", "Only a training run uses devices of other machines.", "Name devices of this machine.")]
+    return [
+        Problem(
+            "devices", "Only a training run uses devices of other machines.", "Choose devices of this machine alone."
+        )
+    ]
 
 
 def versions() -> dict[str, str]:

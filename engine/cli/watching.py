@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from engine.cli import following
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.cli.terminal import say
@@ -225,7 +226,7 @@ def follow(
 
 def attach(options: argparse.Namespace) -> int:
     """Follows a run that goes on, or shows what a past one said."""
-    run = find_or_say(options.run)
+    run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
     return follow(run, json=options.json, stop_on_interrupt=False)
@@ -238,7 +239,7 @@ def stop(options: argparse.Namespace) -> int:
 
 def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     """Sends `command`, which ends a run, and waits until its devices are free."""
-    run = find_or_say(options.run)
+    run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
     saved: list[CheckpointSaved] = []
@@ -293,6 +294,12 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def find_or_follow(name: str) -> RunFolder | None:
+    """As `find_or_say`; of another machine where the name is "HOST:RUN"."""
+    where, run = following.split(name)
+    return find_or_say(name) if where is None or find_run(name) is not None else following.followed(where, run)
 
 
 def find_or_say(name: str) -> RunFolder | None:

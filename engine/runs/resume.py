@@ -15,6 +15,7 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
+from engine.runs.mirror import machine_of
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
@@ -38,6 +39,12 @@ class Standing:
 def standing(run: RunFolder) -> Standing:
     """Reads the run's folder."""
     job, problems = load_job(run.job_file)
+    if job is not None and (machine := machine_of(run)):
+        message = f"{run.run_id} is on {machine}, and can't be resumed from here."
+        job, problems = (
+            None,
+            [Problem("run", message, f"Resume it there: ssh -t {machine} footplate resume {run.run_id}")],
+        )
     return Standing(run.run_id, job, tuple(problems), run.state())
 
 

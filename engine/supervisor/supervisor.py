@@ -255,6 +255,7 @@ class Supervisor:
                 tell=self._tell,
                 sampled=self._sampled,
                 attempt=self._attempt,
+                without=self._attempts.without,
             )
             self._nodes.launch(self._group)
             self._attempt += 1

@@ -33,7 +33,7 @@ class Menus:
         file.addSeparator()
         file.addActions([acts.open_job, acts.save_job, acts.copy_command, acts.copy_torchrun])
         file.addSeparator()
-        file.addAction(acts.open_run)
+        file.addActions([acts.open_run, acts.open_remote])
         self.runs = self._submenu(file, "Recent &runs")
         file.addSeparator()
         file.addAction(acts.quit)

@@ -27,7 +27,7 @@ from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import counted, moment
+from gui.format import counted, localised, moment
 from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
@@ -77,7 +77,6 @@ class Details(QWidget):
         self._state = QLabel(wordWrap=True)
         self._state.setTextFormat(Qt.TextFormat.PlainText)
         self._state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._state.setAccessibleName("State of the chosen run")
         self.facts = self._make_facts()
         self.tags = QLineEdit()
         self.tags.setPlaceholderText("Separate with commas")
@@ -219,7 +218,7 @@ class Details(QWidget):
             return
         lines = [(each.name, each.words) for each in checkpoints[:_MOST]]
         left = len(checkpoints) - _MOST
-        more = [("", f"{left:,} older ones are in the run's folder")] if left > 0 else []
+        more = [("", f"{localised(left)} older ones are in the run's folder")] if left > 0 else []
         items = self._section("Checkpoints", [*lines, *more])
         for item, checkpoint in zip(items, checkpoints[:_MOST], strict=False):
             item.setData(0, _PATH, checkpoint.path)
@@ -288,6 +287,6 @@ def _state_words(run: RunSummary) -> str:
         first = f"Interrupted {lasted} while {doing(run)}"
     else:
         first = f"{run.state.capitalize()} {lasted}"
-    best = f"best {best_words(run)}" if run.best else ""
+    best = f"best {best_words(run, localised)}" if run.best else ""
     parts = [part for part in (first, best, f"started {moment(run.started)}") if part]
     return " · ".join(parts) + (f"\n{run.cause}" if run.cause else "")

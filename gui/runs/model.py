@@ -13,7 +13,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui.format import moment
+from gui.format import localised, moment
 from gui.runs.deleting import GOING_ON
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
@@ -60,7 +60,7 @@ def state_words(run: RunSummary) -> str:
 COLUMNS: tuple[_Column, ...] = (
     _Column("Name", run_title, lambda run: run_title(run).lower()),
     _Column("State", state_words, lambda run: run.state),
-    _Column("Best", best_words, _best_key, number=True),
+    _Column("Best", lambda run: best_words(run, localised), _best_key, number=True),
     _Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     _Column("Strategy", lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     _Column("Devices", lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),

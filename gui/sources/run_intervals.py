@@ -61,7 +61,7 @@ class RunIntervals(QObject):
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
-        """The GPUs of this machine that runs going on hold: UUIDs, and the name of the run."""
+        """The GPUs that runs going on hold, those of other machines by "HOST:UUID": the name of the run."""
         return {device: mark.name for mark in self.marks if mark.going_on for device in mark.devices if is_gpu(device)}
 
     def supervisors(self) -> dict[int, str]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui import format as window_format
 from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
@@ -94,6 +96,14 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, disks count as those that answer at once, but in tests that hold them up."""
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    """Numbers and dates of the window are as on a German desktop."""
+    window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
+    yield
+    window_format.use_locale(QLocale.c())
 
 
 @pytest.fixture

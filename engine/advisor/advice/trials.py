@@ -43,10 +43,13 @@ def job_to_rehearse(job: Job) -> Job:
     )
 
 
-def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed:
-    """Looks at the job on its first device, as if it were alone there."""
+def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed | None:
+    """Looks at the job on its first device, as if it were alone there; None where that takes longer than `seconds`."""
     alone = msgspec.structs.replace(job_to_try(job), strategy="single", devices=job.devices[:1])
-    failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
+    try:
+        failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
+    except TimeoutError:
+        return None
     return collect_footprint(folder) if failed is None else failed
 
 
