@@ -113,28 +113,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
     command.set_defaults(command=listing.runs)
 
-    command = commands.add_parser("attach", help="follow a run, or replay a past one")
-    command.add_argument(
-        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
-    )
-    command.add_argument("--json", action="store_true", help="print the event lines")
-    command.set_defaults(command=watching.attach)
-
-    fetch.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
-
-    command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
-    command.add_argument(
-        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
-    )
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=watching.stop)
-
-    command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
-    command.add_argument(
-        "run", help="a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
-    )
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=resume.pause)
+    _add_following(commands)
 
     saving.add_save(
         commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
@@ -179,6 +158,21 @@ def command_names() -> frozenset[str]:
     """What may follow `footplate` as a command."""
     names: frozenset[str] = parser().get_default("names")
     return names
+
+
+def _add_following(commands: Any) -> None:
+    """Adds the commands that follow a run, or end it, on this machine or another."""
+    which = "a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
+    command = commands.add_parser("attach", help="follow a run, or replay a past one")
+    command.add_argument("run", help=which)
+    command.add_argument("--json", action="store_true", help="print the event lines")
+    command.set_defaults(command=watching.attach)
+    fetch.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
+    for name, function in (("stop", watching.stop), ("pause", resume.pause)):
+        command = commands.add_parser(name, help=f"{name} a run, and wait until its devices are free")
+        command.add_argument("run", help=which)
+        command.add_argument("--now", action="store_true", help="do not wait for the current step")
+        command.set_defaults(command=function)
 
 
 def _add_results(commands: Any) -> None:

@@ -21,6 +21,8 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 def node(options: argparse.Namespace) -> int:
     """Does one of these, or serves a run over its standard input and output."""
+    if options.relay or options.files or options.send:
+        return _tell_of_run(options)
     from engine.nodes import look, slurm
 
     if options.slurm is not None:
@@ -31,14 +33,15 @@ def node(options: argparse.Namespace) -> int:
         return look.listen(options.address, options.listen)
     if options.reach is not None:
         return look.reach(options.address, options.reach)
-    if options.relay:
-        from engine.nodes.relay import relay
-
-        return relay(options.relay)
-    if options.files or options.send:
-        from engine.nodes import fetch
-
-        return fetch.list_files(options.files) if options.files else fetch.send_file(*options.send)
     from engine.nodes.node import serve
 
     return serve()
+
+
+def _tell_of_run(options: argparse.Namespace) -> int:
+    """Tells another machine of a run of this one."""
+    from engine.nodes import fetch, relay
+
+    if options.relay:
+        return relay.relay(options.relay)
+    return fetch.list_files(options.files) if options.files else fetch.send_file(*options.send)

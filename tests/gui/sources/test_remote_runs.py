@@ -78,6 +78,12 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert problem.message.endswith("is on ws1, and can't be resumed from here.")
 
 
+@pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
+def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(told: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a run"):
+        mirror("ws1", told)
+
+
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
     with qtbot.waitSignal(followed.failed, timeout=PATIENCE_MS) as unknown:
         followed.follow("ws1", "last")
