@@ -94,6 +94,24 @@ def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: Fa
     assert "refused the connection" in refused.args[0]
 
 
+def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
+    followed: FollowedRun, qtbot: QtBot
+) -> None:
+    run = a_run(outcome=None)
+    running(run)
+    os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
+    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+        followed.follow("ws1", "last")
+    assert followed.run is not None
+    session = RunSession()
+    session.open(followed.run)
+    qtbot.waitUntil(lambda: session.status.word == "Running", timeout=PATIENCE_MS)
+    run.supervisor_file.unlink()
+    qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text, timeout=PATIENCE_MS)
+    assert session.status.word == "Interrupted"
+    session.close()
+
+
 def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(followed: FollowedRun, qtbot: QtBot) -> None:
     run = a_run()
     best = run.checkpoints / "best.pt"
