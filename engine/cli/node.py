@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -21,27 +22,16 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 def node(options: argparse.Namespace) -> int:
     """Does one of these, or serves a run over its standard input and output."""
-    if options.relay or options.files or options.send:
-        return _tell_of_run(options)
-    from engine.nodes import look, slurm
-
-    if options.slurm is not None:
-        return slurm.lead(Path(options.slurm))
-    if options.look:
-        return look.look(options.dataset, options.address)
-    if options.listen is not None:
-        return look.listen(options.address, options.listen)
-    if options.reach is not None:
-        return look.reach(options.address, options.reach)
+    from engine.nodes import fetch, look, relay, slurm
     from engine.nodes.node import serve
 
-    return serve()
-
-
-def _tell_of_run(options: argparse.Namespace) -> int:
-    """Tells another machine of a run of this one."""
-    from engine.nodes import fetch, relay
-
-    if options.relay:
-        return relay.relay(options.relay)
-    return fetch.list_files(options.files) if options.files else fetch.send_file(*options.send)
+    asked: list[tuple[object, Callable[[], int]]] = [
+        (options.slurm, lambda: slurm.lead(Path(options.slurm))),
+        (options.look, lambda: look.look(options.dataset, options.address)),
+        (options.listen, lambda: look.listen(options.address, options.listen)),
+        (options.reach, lambda: look.reach(options.address, options.reach)),
+        (options.relay, lambda: relay.relay(options.relay)),
+        (options.files, lambda: fetch.list_files(options.files)),
+        (options.send, lambda: fetch.send_file(*options.send)),
+    ]
+    return next((do for what, do in asked if what), serve)()
