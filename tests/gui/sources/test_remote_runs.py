@@ -76,6 +76,12 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert problem.message.endswith("is on ws1, and can't be resumed from here.")
 
 
+@pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
+def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(told: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a run"):
+        mirror("ws1", told)
+
+
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
     with qtbot.waitSignal(followed.failed) as unknown:
         followed.follow("ws1", "last")
@@ -84,6 +90,24 @@ def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: Fa
     with qtbot.waitSignal(followed.failed) as refused:
         followed.follow("ws1", "last")
     assert "refused the connection" in refused.args[0]
+
+
+def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
+    followed: FollowedRun, qtbot: QtBot
+) -> None:
+    run = a_run(outcome=None)
+    running(run)
+    os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
+    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+        followed.follow("ws1", "last")
+    assert followed.run is not None
+    session = RunSession()
+    session.open(followed.run)
+    qtbot.waitUntil(lambda: session.status.word == "Running", timeout=PATIENCE_MS)
+    run.supervisor_file.unlink()
+    qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text, timeout=PATIENCE_MS)
+    assert session.status.word == "Interrupted"
+    session.close()
 
 
 def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(followed: FollowedRun, qtbot: QtBot) -> None:
