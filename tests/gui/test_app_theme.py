@@ -71,7 +71,7 @@ def test_that_the_whole_program_changes_with_the_desktop(
 
 def test_that_a_window_that_is_gone_no_longer_follows_the_desktop(styled: QApplication, qtbot: QtBot) -> None:
     window = MainWindow()
-    with qtbot.waitSignal(window.completed, timeout=20_000):
+    with qtbot.waitSignal(window.completed):
         window.show()
     window.close()
     shiboken6.delete(window)

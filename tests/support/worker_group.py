@@ -83,7 +83,7 @@ class Forker:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 class ForkedWorker:

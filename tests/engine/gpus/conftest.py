@@ -25,7 +25,6 @@ class RunningSampler:
     """`python -m engine.gpus` with its snapshots taken as they come."""
 
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
-        self.started = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "engine.gpus", *arguments],
             stdin=subprocess.PIPE,
@@ -37,11 +36,11 @@ class RunningSampler:
         self._thread = threading.Thread(target=self._take)
         self._thread.start()
 
-    def next(self, timeout_s: float = 10.0) -> Snapshot:
+    def next(self, timeout_s: float = 120.0) -> Snapshot:
         """The next snapshot."""
         return self._snapshots.get(timeout=timeout_s)
 
-    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 20.0) -> Snapshot:
+    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
         """The first coming snapshot for which `condition` holds."""
         deadline = time.monotonic() + timeout_s
         snapshot = None

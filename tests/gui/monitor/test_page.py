@@ -281,7 +281,7 @@ def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_pat
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
     dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
-    with qtbot.waitSignal(page.message, timeout=10_000) as told:
+    with qtbot.waitSignal(page.message) as told:
         dialog.fileSelected.emit(str(file))
     dialog.close()
     assert told.args == [f"The displayed values were saved to {file}.", "info"]
@@ -358,4 +358,4 @@ def test_that_a_snapshot_is_shown_at_once(watching: Watching, qtbot: QtBot) -> N
     later = msgspec.structs.replace(seen, time=START + 1, gpus=(other,))
     watching.hosts.snapshot.connect(lambda host, snapshot: watching.history.add(snapshot, host))
     watching.hosts.local.snapshot.emit(later)
-    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words(), timeout=1000)
+    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words())
