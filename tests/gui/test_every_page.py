@@ -24,6 +24,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import SupervisorFile, process_start
 from gui.main_window import MainWindow
 from gui.run.header import CURVES
+from gui.widgets.problem_label import ProblemLabel
 from tests.gui.sources.written_runs import a_run
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
@@ -74,9 +75,9 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(shown: QWidget) -> Iterator[str]:
-    """All that is written, as labels, on buttons, in tables and for screen readers."""
+    """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own sentences."""
     for widget in shown.findChildren(QWidget):
-        if not widget.isVisible():
+        if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel):
             continue
         if isinstance(widget, QLabel | QAbstractButton):
             yield widget.text()
