@@ -33,7 +33,6 @@ class Header(QWidget):
         self.tabs.tabBarClicked.connect(self._clicked)
         self.running = QLabel()
         self.running.setObjectName("muted")
-        self.running.setAccessibleName("Runs going on")
         self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
         layout = QHBoxLayout(self)
         layout.setContentsMargins(8, 4, 10, 0)

@@ -86,7 +86,6 @@ class HelpWindow(QDialog):
         self.search.textChanged.connect(self._search)
         self.found = QLabel(wordWrap=True)
         self.found.setObjectName("muted")
-        self.found.setAccessibleName("Matches in help")
         self.found.hide()
         self.list = QListWidget()
         self.list.setAccessibleName("Pages of help")

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from gui.tray import Tray
     from gui.workspace import Workspace
 
+_TITLE_BAR = 50
+"""Pixels of height kept for it and the edges: desktops tell their sizes only of windows that are shown."""
+
 
 class MainWindow(QMainWindow):
     """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not to the
@@ -157,7 +160,7 @@ class MainWindow(QMainWindow):
         return Commands(self, parts)
 
     def _restore(self) -> None:
-        self.resize(1280, 800)
+        self.resize(1280, min(800, self.screen().availableSize().height() - _TITLE_BAR))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
@@ -228,6 +231,8 @@ class MainWindow(QMainWindow):
     def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
         workspace.hosts.local.snapshot.connect(self._snapshot)
+        for told in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
+            told.connect(self._hosts_changed)
         for source in (control, workspace.monitor, workspace.run, workspace.runs):
             source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
@@ -247,6 +252,11 @@ class MainWindow(QMainWindow):
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
+
+    def _hosts_changed(self) -> None:
+        if self.workspace is not None:
+            self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.troubles)
+            self.workspace.run.name_devices(self.workspace.history.titles)
 
     def _inspect(self, job: Job | None) -> None:
         if job is not None and not self._closing:
@@ -355,6 +365,7 @@ class MainWindow(QMainWindow):
         self.panels.keep()
         self._remember_job()
         self.inspector.close()
+        self.commands.close()
         if self.help is not None:
             self.help.close()
         if self.workspace is not None:

@@ -175,7 +175,6 @@ class Palette(QDialog):
         self.list.clicked.connect(self._do)
         self.said = QLabel()
         self.said.setObjectName("muted")
-        self.said.setAccessibleName("Result of the search")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(10, 10, 10, 8)
         layout.setSpacing(8)

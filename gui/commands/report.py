@@ -47,7 +47,6 @@ class ReportDialog(QDialog):
         self.resize(820, 600)
         self.texts: dict[str, str] = {}
         self.state = QLabel("Checking this machine and collecting the logs …", wordWrap=True)
-        self.state.setAccessibleName("State of the report")
         self.files = QListWidget()
         self.files.setAccessibleName("Files of the report")
         self.files.currentTextChanged.connect(self._show)

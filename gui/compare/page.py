@@ -79,7 +79,6 @@ class ComparePage(QWidget):
         self._title.setObjectName("heading")
         self._state = QLabel(wordWrap=True)
         self._state.setObjectName("muted")
-        self._state.setAccessibleName("What has been read of the compared runs")
         self.legend = Legend()
         self.curves = CompareCurves()
         self.controls = CompareControls(self.curves)

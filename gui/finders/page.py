@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
+from engine.checks.node_checks import here_only
 from engine.contract.advice import AdviceOrder, AdviceProgress
 from engine.contract.finders import FinderOrder, FinderProgress
 from engine.contract.job import FIELDS, Job
@@ -82,6 +83,7 @@ class FinderPage(QWidget):
         """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of it."""
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
+        wrong += here_only(job.devices) if job is not None else []
         if job is None or wrong:
             self.child.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])

@@ -34,7 +34,6 @@ class RecipeDialog(QDialog):
         self.problem = QLabel(wordWrap=True)
         self.problem.setObjectName("error")
         self.problem.setTextFormat(Qt.TextFormat.PlainText)
-        self.problem.setAccessibleName("Why the recipe is not saved")
         self.problem.hide()
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
         self.buttons.accepted.connect(self._try)

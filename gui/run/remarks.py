@@ -80,7 +80,7 @@ def _restarted(data: RunData) -> str:
         return ""
     newest = data.restarts[-1]
     often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" (since then {attempt_words(newest)})" if newest.changes else ""
+    changed = f" (since then {attempt_words(newest)})" if newest.changes or newest.devices else ""
     return f"Restarted {often} at step {localised(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
 
 

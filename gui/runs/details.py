@@ -77,7 +77,6 @@ class Details(QWidget):
         self._state = QLabel(wordWrap=True)
         self._state.setTextFormat(Qt.TextFormat.PlainText)
         self._state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._state.setAccessibleName("State of the chosen run")
         self.facts = self._make_facts()
         self.tags = QLineEdit()
         self.tags.setPlaceholderText("Separate with commas")
@@ -278,7 +277,9 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 def _state_words(run: RunSummary) -> str:
     """ "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and why."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
-    if run.state == "waiting":
+    if run.slurm and run.state in GOING_ON:
+        first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
+    elif run.state == "waiting":
         first = "Waiting until its devices are free"
     elif run.state in GOING_ON:
         first = f"{run.state.capitalize()}: {doing(run)}"

@@ -85,7 +85,6 @@ class RunsPage(QWidget):
         self.notes_writer = NotesWriter(self.model.find, self)
         self._count = QLabel()
         self._count.setObjectName("muted")
-        self._count.setAccessibleName("Runs shown")
         self.unread = Banner(name="Runs that can't be read")
         self._empty = EmptyState("Looking for runs …")
         self._stack = QStackedWidget()
@@ -99,6 +98,10 @@ class RunsPage(QWidget):
         """Reads the list anew, in the background."""
         self._summaries.refresh()
         self.look_around()
+
+    def offer(self, action: Action) -> None:
+        """Adds a button for a command of the window."""
+        self._top.addWidget(bind(QPushButton(), action))
 
     def look_around(self) -> None:
         """Looks for runs in line and for workers without a supervisor, in the background."""
@@ -131,7 +134,7 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        top = QHBoxLayout()
+        self._top = top = QHBoxLayout()
         top.setSpacing(10)
         top.addWidget(heading)
         top.addWidget(self._count)

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, is_gpu
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def register_devices(keys: Iterable[str]) -> None:
 
 
 def device_color(key: str) -> str:
-    """The colour of a device (a GPU's UUID, "cpu", or either after "host/"), the same in every graph of this window."""
-    if key.rpartition("/")[2] == CPU:
+    """The colour of a device (a GPU's UUID, "cpu", or either after "host:"), the same in every graph of this window."""
+    if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
     return series_color(_order[key])
@@ -147,7 +147,7 @@ def device_color(key: str) -> str:
 def device_is_dashed(key: str) -> bool:
     """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
     and for the processors of other hosts."""
-    if key.rpartition("/")[2] == CPU:
+    if not is_gpu(key):
         return key != CPU
     register_devices([key])
     return series_is_dashed(_order[key])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
 from engine.system.plain_text import shortened
@@ -26,14 +27,14 @@ class Banner(QFrame):
     closed = Signal()
 
     def __init__(self, *buttons: QPushButton, name: str = "", close: str = "", parent: QWidget | None = None) -> None:
-        """`name` is what screen readers call the text, and `close` the cross, which is there where that is given."""
+        """`name` is what screen readers call it, and `close` the cross, which is there where that is given."""
         super().__init__(parent)
         self.setObjectName("card")
         self._buttons = buttons
         self._mark = IconLabel()
         self._severity: Severity | None = None
         self.label = QLabel(wordWrap=True)
-        self.label.setAccessibleName(name)
+        self.setAccessibleName(name)
         self.label.setTextFormat(Qt.TextFormat.PlainText)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         row = QHBoxLayout(self)
@@ -49,11 +50,12 @@ class Banner(QFrame):
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
         """Shows `text`, and with `titles` what the buttons say, of which an empty one hides its button. Hides itself where
-        there is no text."""
+        there is no text. Screen readers are told what is new."""
         if severity != self._severity:
             self._severity = severity
             self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])
-        self.label.setText(shortened(text))
+        before, text = self.text(), shortened(text)
+        self.label.setText(text)
         for button, title in zip(self._buttons, titles, strict=False):
             if title:
                 button.setText(title)
@@ -61,7 +63,10 @@ class Banner(QFrame):
         for button in self._buttons:
             if not button.toolTip():
                 button.setAccessibleDescription(text)  # read out as the focus arrives
+        news = self.isHidden() or text != before
         self.setVisible(bool(text))
+        if news and self.isVisible():
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def text(self) -> str:
         return self.label.text()

@@ -15,9 +15,8 @@ class QuestionBar(Banner):
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """`name` is what screen readers call it."""
         yes, no = QPushButton("Yes"), QPushButton("No")  # a control has a name before it is first asked, too
-        super().__init__(yes, no, parent=parent)
+        super().__init__(yes, no, name=name, parent=parent)
         self.yes, self.no = yes, no
-        self.setAccessibleName(name)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:

@@ -8,7 +8,7 @@ the window has settled. Timed until the table has been painted with all runs in 
 does at its start held back until the click, by the index that an earlier window left, which is what the aim of 0.3 s is for;
 cold with a damaged index, when all logs are read anew; and as the window is, which has read the list before the click.
 Wall time includes what other processes took of the cores, so the window's own time is told too. Then, in the window that is
-open: a search, a sort by the best measure, and the renewal of a list in which nothing has changed.
+open: a search, a sort by the best measure, the renewal of a list in which nothing has changed, and the command palette.
 The exit code is 1 where the median with the index misses the aim.
 """
 
@@ -106,6 +106,15 @@ runs.filters.take_back()
 timed(lambda: runs.table.sortByColumn(2, Qt.SortOrder.DescendingOrder), lambda: True)
 settled.clear()
 timed(runs.refresh, lambda: settled)
+timed(window.acts.palette.trigger, lambda: True)
+palette, keys = window.commands._palette, []
+for letter in "completed 12":
+    begun = time.perf_counter()
+    QTest.keyClicks(palette.field, letter)
+    palette.repaint()
+    keys.append(time.perf_counter() - begun)
+figures.append(max(keys))
+palette.hide()
 print(*figures, flush=True)
 window.close()
 """
@@ -138,8 +147,8 @@ def make_runs(count: int) -> None:
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a sort
-    and for a renewal."""
+    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a sort,
+    for a renewal, for the command palette to open, and for the slowest of the keys typed into it."""
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return [float(word) for word in child.stdout.split()]
@@ -165,7 +174,7 @@ def main() -> int:
         print(f"read again through the index ({size / 1e6:.1f} MB): {time.perf_counter() - begun:.3f} s")
         environment = dict(os.environ)
         taken = [one_window(environment, options.runs, "cold") for _ in range(options.times)]
-        names = ("first rows", "all rows", "of which own", "search", "sort", "renewal")
+        names = ("first rows", "all rows", "of which own", "search", "sort", "renewal", "palette", "slowest key")
         medians = [statistics.median(column) for column in zip(*taken, strict=True)]
         print(
             "cold, with the index, medians: " + ", ".join(f"{n} {s:.3f} s" for n, s in zip(names, medians, strict=True))

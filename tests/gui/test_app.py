@@ -56,7 +56,7 @@ def test_that_a_display_that_does_not_answer_is_told_of_before_qt_would_abort() 
         [sys.executable, "footplate.py"], cwd=ROOT, env=stale, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert ":987 does not answer" in done.stderr
+    assert ":987 does not respond" in done.stderr
     assert "footplate train" in done.stderr
 
 

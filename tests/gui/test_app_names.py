@@ -116,6 +116,14 @@ def test_that_fields_have_a_label_as_buddy(open_window: Callable[[], MainWindow]
     assert without == []
 
 
+def test_that_screen_readers_are_told_the_text_of_every_label(open_window: Callable[[], MainWindow]) -> None:
+    """Qt keeps the text of a label with a name of its own to itself."""
+    labels = [label for label in open_window().findChildren(QLabel) if label.text()]
+    assert len(labels) > 40
+    told = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}
+    assert [label.text() for label in labels if label.text().replace("&", "").lower() not in told[label]] == []
+
+
 def test_that_tab_goes_through_the_window_as_it_is_read(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitUntil(window.form.train.isEnabled)

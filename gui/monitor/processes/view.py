@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.devices import Snapshot, gpu_title
+from engine.contract.devices import Snapshot, device_key, gpu_title
 from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
 from gui.actions import WITHIN, Action, bind
@@ -43,7 +43,6 @@ from gui.monitor.processes.model import (
 )
 from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import card_order
-from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.widgets.banner import Banner

@@ -8,7 +8,7 @@ import numpy as np
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, host_of
 from engine.gpus.quantities import GIB
 from gui.format import localised, size
 from gui.plots.group import AxisKind, PlotGroup
@@ -20,7 +20,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import DeviceColumns, Steps, Validations
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.titles import short_title
+from gui.titles import device_title, short_title
 
 _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
@@ -181,8 +181,8 @@ def device_titles(data: RunData) -> dict[str, str]:
     the CPU it would say less than "CPU"."""
     names = list(data.device_names.values())
     return {
-        device: "CPU"
-        if device == CPU
+        device: device_title(device)
+        if host_of(device) or device == CPU
         else name.removeprefix("NVIDIA ")
         if names.count(name) == 1
         else f"device {number}"

@@ -78,6 +78,7 @@ print(json.dumps(failed.kind if failed else "fits"))
     return bool(answer == "fits")
 
 
+@pytest.mark.long
 def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_left(job: Job, tmp_path: Path) -> None:
     cap = BASE_BYTES + 1_000_000_000
     found = found_under(cap, job, tmp_path)

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot, SnapshotRequest
+from engine.gpus.reading import Reading
 from tests.support.nvml_stub import NvmlStub
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +77,19 @@ Start = Callable[..., RunningSampler]
 
 def has_gpus(snapshot: Snapshot) -> bool:
     return bool(snapshot.gpus)
+
+
+def readings(stub: NvmlStub) -> Iterator[Reading]:
+    """One reading of NVML after the other, as told by the process that asks it, which ends with the iterator."""
+    command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
+    environment = os.environ | stub.environment
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
+        assert reader.stdout is not None
+        try:
+            for line in reader.stdout:
+                yield msgspec.json.decode(line, type=Reading)
+        finally:
+            reader.kill()
 
 
 def readers_of(sampler: RunningSampler) -> list[psutil.Process]:

@@ -127,6 +127,7 @@ def train(folder: Path, *words: str) -> Answer:
     return footplate("train", str(folder), "--model", "narrow_net", "--start", "at_once", "--recipe", "", *words)
 
 
+@pytest.mark.long
 def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(listed: Path) -> None:
     small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
     answer = train(listed, *small)

@@ -184,7 +184,6 @@ def test_that_a_run_that_is_starting_again_still_heeds_its_user(start: Start, co
     finished = supervised.wait()[-1]
     assert isinstance(finished, RunFinished)
     assert finished.outcome in (outcome, "failed"), "a rank may die while it is asked to end"
-    assert finished.seconds < 60
 
 
 # Pausing and going on

@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Mig, Nvml, SnapshotRequest
+from engine.contract.devices import Mig, Nvml, SnapshotRequest, device_key
 from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
@@ -24,7 +24,6 @@ from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
-from gui.sources.devices.history import device_key
 from gui.sources.run_intervals import RunInterval
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
@@ -183,7 +182,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     page.refresh()
     assert page.troubles.isVisible()
     assert page.troubles.text() == "ws2 can't be reached: connection refused."
-    silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
+    silent = page.gpus.tiles.tiles[f"ws2:{full_gpu(0).uuid}"]
     assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()

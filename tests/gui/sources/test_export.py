@@ -14,8 +14,8 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU
-from gui.sources.devices.history import DeviceHistory, device_key
+from engine.contract.devices import CPU, device_key
+from gui.sources.devices.history import DeviceHistory
 from gui.sources.export import ExportError, excerpt, export_csv, export_png, write_csv, written
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 

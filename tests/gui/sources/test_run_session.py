@@ -16,7 +16,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import RunFolder, SupervisorFile, create_run
+from engine.runs.slurm_job import SlurmJob, write_slurm
+from gui.runs.model import state_words
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.sources.written_runs import a_run, job, story, write
@@ -383,3 +385,26 @@ def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot:
     loaded(store, qtbot, a_run(8))
     store.stop()
     assert store.status.word == "Completed"
+
+
+def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: RunSession, qtbot: QtBot) -> None:
+    run = create_run(job())
+    write_slurm(run.path, SlurmJob(job_id=7, reason="Priority", place=2))
+    store.open(run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    assert store.status.text == "Waiting · SLURM job 7 is pending: Priority, place 2"
+    with qtbot.waitSignal(store.message) as said:
+        store.pause()
+    assert "can only be stopped" in said.args[0]
+    on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
+    run.write_supervisor(on_a_node)
+    write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
+    told = list(story(job(), 8, "paused"))
+    write(run.events_file, told[:-2])
+    qtbot.waitUntil(lambda: store.data.step == 8 and store.status.word == "Running")
+    assert state_words(run.summary()) == "Running in SLURM"
+    with qtbot.waitSignal(store.finished):
+        write(run.events_file, told[-2:], len(told) - 1)
+    write_slurm(run.path, SlurmJob(job_id=7, reason="Requeued"))
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    assert state_words(run.summary()) == "Waiting in SLURM"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 
-import msgspec
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Snapshot
-from engine.gpus.reading import Reading
-from tests.engine.gpus.conftest import ROOT, Start, has_gpus
+from tests.engine.gpus.conftest import Start, has_gpus, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
@@ -211,16 +207,12 @@ def test_that_energy_grows_with_the_power_drawn(nvml_stub: NvmlStub, start_sampl
 
 def test_that_activity_takes_two_samples_and_moves(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, wave=1)])
-    command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
-    environment = os.environ | nvml_stub.environment
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
-        assert reader.stdout is not None
-        told = [msgspec.json.decode(reader.stdout.readline(), type=Reading) for _ in range(4)]
-        reader.kill()
-    first, *values = [reading.gpus[0].sm_active_percent for reading in told]
-    assert first is None
-    assert len(set(values)) > 1
-    assert all(31 <= (value or 0) <= 51 for value in values)
+    told = (reading.gpus[0].sm_active_percent for reading in readings(nvml_stub))
+    assert next(told) is None
+    values: set[float] = set()
+    while len(values) < 2:
+        values.update(value for value in (next(told),) if value is not None)
+    assert all(31 <= value <= 51 for value in values)
 
 
 def test_that_how_long_nvmls_own_calls_took_is_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -55,6 +55,7 @@ def rows_of(out: Path) -> list[str]:
 
 
 @linux_with_compiler
+@pytest.mark.long
 def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:

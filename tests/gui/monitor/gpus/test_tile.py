@@ -268,7 +268,7 @@ def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
         {"ws2": there, "": here, "ws3": stuck}, {"ws2": "can't be reached"}, {}, {here.gpus[0].uuid: "flowers"}
     )
     assert [each.key for each in found] == [
-        here.gpus[1].uuid, here.gpus[0].uuid, f"ws2/{there.gpus[0].uuid}", f"ws3/{stuck.gpus[0].uuid}",
+        here.gpus[1].uuid, here.gpus[0].uuid, f"ws2:{there.gpus[0].uuid}", f"ws3:{stuck.gpus[0].uuid}",
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
     assert [each.faded for each in found] == [False, False, True, True]
