@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QComboBox, QLabel, QStyleOptionComboBox, QWidget
@@ -137,13 +136,15 @@ def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
     assert form.train.isEnabled()
 
 
-@pytest.mark.parametrize(("typed", "number"), [("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002)])
 def test_that_a_learning_rate_may_be_written_in_any_common_way(
-    form: JobForm, images: Path, qtbot: QtBot, typed: str, number: float
+    form: JobForm, images: Path, german: None, qtbot: QtBot
 ) -> None:
     fill(form, images, qtbot)
-    form.rows["learning_rate"].editor.line.setText(typed)
-    qtbot.waitUntil(lambda: form.job is not None and form.job.learning_rate == number)
+    for typed, number in (("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002), ("0,25", 0.25)):
+        form.rows["learning_rate"].editor.line.setText(typed)
+        qtbot.waitUntil(lambda number=number: form.job is not None and form.job.learning_rate == number)
+    form.rows["learning_rate"].set_value(0.125)
+    assert form.rows["learning_rate"].editor.line.text() == "0,125"
 
 
 def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
