@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gui.tray import Tray
     from gui.workspace import Workspace
 
-_TITLE_BAR = 50
-"""Pixels of height kept for it and the edges: desktops tell their sizes only of windows that are shown."""
+_AROUND = 80
+"""Pixels of a screen's height kept for the title bar and, under Wayland, for panels, of which no desktop tells beforehand."""
 
 
 class MainWindow(QMainWindow):
@@ -161,7 +161,7 @@ class MainWindow(QMainWindow):
         return Commands(self, parts)
 
     def _restore(self) -> None:
-        self.resize(1280, min(800, self.screen().availableSize().height() - _TITLE_BAR))
+        self.resize(1280, min(800, self.screen().availableSize().height() - _AROUND))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
