@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
-from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -366,8 +366,8 @@ class MainWindow(QMainWindow):
         self.panels.keep()
         self._remember_job()
         self.inspector.close()
-        if self.help is not None:
-            self.help.close()
+        for dialog in self.findChildren(QDialog):
+            dialog.close()
         if self.workspace is not None:
             self.workspace.close()
         if self.tray is not None:
