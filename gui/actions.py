@@ -162,6 +162,8 @@ class Actions(QObject):
         self.copy_command = Action(window, "copy_command", "Copy as command", copy)
         torchrun = "Copies the torchrun line of each machine for this job, which needs none of Footplate's ssh"
         self.copy_torchrun = Action(window, "copy_torchrun", "Copy as torchrun command", torchrun)
+        slurm = "Shows the script by which SLURM trains this job, and submits it"
+        self.submit = Action(window, "submit", "Submit to SLURM …", slurm)
         self.pause = Action(window, "pause", "Pause", "Pauses the run on screen", "Ctrl+P", icon="pause")
         self.stop = Action(window, "stop", "Stop", "Stops the run on screen", "Ctrl+.", icon="stop", color="error")
 
@@ -172,6 +174,8 @@ class Actions(QObject):
         self.save_job = Action(window, "save_job", "Save job as …", "Saves the form as a job.toml", "Ctrl+S")
         elsewhere = "Shows a run whose folder lies anywhere, such as on another disk"
         self.open_run = Action(window, "open_run", "Open run folder …", elsewhere)
+        remote = "Follows a run of one of your hosts, over ssh"
+        self.open_remote = Action(window, "open_remote", "Open run on another machine …", remote)
         fork = "Opens a new run in the form that starts from the last checkpoint of the run on screen"
         self.fork = Action(window, "fork", "Fork …", fork)
         self.queue = Action(window, "queue", "Show the queue", "Shows which runs wait for devices, and in which order")
@@ -204,7 +208,7 @@ class Actions(QObject):
         self.find_rate = Action(window, "find_rate", "Learning-rate finder", "Tries learning rates for the job")
         self.find_batch = Action(window, "find_batch", "Batch-size finder", "Finds the largest batch that fits")
         self.trials = (self.advise, self.find_rate, self.find_batch)
-        self.hosts = Action(window, "hosts", "Hosts …", "Monitors other machines over ssh")
+        self.hosts = Action(window, "hosts", "Hosts …", "Adds other machines, to monitor and to train on over ssh")
         self.alerts = Action(window, "alerts", "Alerts", "Shows the Monitor's alerts and notifications")
         self.preferences = Action(window, "preferences", "Settings …", "Opens the settings", "Ctrl+,")
         self.shortcuts = Action(window, "shortcuts", "Keyboard shortcuts …", "Lists the shortcuts, and changes them")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,35 +48,64 @@ def use_decimal_units(decimal: bool) -> None:
     _style.decimal = decimal
 
 
-def localised(number: str) -> str:
+def locale() -> QLocale:
+    """For editors of Qt's own."""
+    return _style.locale or QLocale.c()
+
+
+@contextmanager
+def as_in_files() -> Iterator[None]:
+    """Numbers and dates are written meanwhile as files have them, whatever the desktop."""
+    of_window = locale()
+    use_locale(QLocale.c())
+    try:
+        yield
+    finally:
+        use_locale(of_window)
+
+
+def _localised(number: str) -> str:
     """A number as Python writes it, such as "1,234.5", as the desktop does."""
     return number.translate(_style.marks)
 
 
-def count(value: float, digits: int = 0) -> str:
-    """ "12,345", as the desktop separates thousands."""
-    return localised(f"{value:,.{digits}f}")
+def localised(value: float, digits: int = 0) -> str:
+    """ "12,345", or "1,234.5" with one digit, as the desktop groups and separates them."""
+    return _localised(f"{value:,.{digits}f}")
+
+
+def significant(value: float, digits: int = 6) -> str:
+    """ "0.0012", "3e-05": `value` rounded to that many significant digits."""
+    return _localised(f"{value:.{digits}g}")
+
+
+def number_in(text: str) -> float:
+    """The number that `text` is, written as the desktop does or as Python reads it; raises ValueError where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float(text.replace(locale().decimalPoint(), "."))
 
 
 def counted(number: int, noun: str) -> str:
     """ "1 run", "3,000 runs"."""
     written, _, rest = plain.counted(number, noun).partition(" ")
-    return f"{localised(written)} {rest}"
+    return f"{_localised(written)} {rest}"
 
 
 def size(count: float | None, unit: str = "") -> str:
     """ "44.9 MiB", or "47.1 MB" where the user prefers decimal units; see `engine.system.format.size`."""
     if not _style.decimal or count is None or math.isnan(count):
-        return localised(plain.size(count, unit))
+        return _localised(plain.size(count, unit))
     units = list(_DECIMAL)
     fitting = (power for power in range(len(units)) if round(count / 1000**power, 1) < 1000)
     power = units.index(unit) if unit else next(fitting, len(units) - 1)
-    return localised(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
+    return _localised(f"{count / 1000**power:.{1 if power else 0}f} {_DECIMAL[units[power]]}")
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
     """A quantity of NVML's in its basic unit, in words: "41.2 GiB", "215 W"."""
-    return size(value, quantity.unit) if quantity.unit in _DECIMAL else localised(quantity.write(value))
+    return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
@@ -89,7 +119,7 @@ def known(value: float | None) -> bool:
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
     """`value` rounded, padded on the left to `width` figures; a dash where it is not known."""
-    text = localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
+    text = _localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
 
@@ -113,13 +143,13 @@ def celsius(value: float | None, width: int = 0) -> str:
 def energy(joules: float) -> str:
     """ "41.2 kJ" for what takes minutes, "1.24 kWh" for what takes hours."""
     if joules < _JOULES_PER_KWH / 10:
-        return f"{count(joules / 1000, 1)} kJ"
-    return f"{count(joules / _JOULES_PER_KWH, 2)} kWh"
+        return f"{localised(joules / 1000, 1)} kJ"
+    return f"{localised(joules / _JOULES_PER_KWH, 2)} kWh"
 
 
 def throughput(bytes_per_s: float) -> str:
     """ "1.20 GB/s": decimal, as links are rated."""
-    return f"{count(bytes_per_s / 1e9, 2)} GB/s"
+    return f"{localised(bytes_per_s / 1e9, 2)} GB/s"
 
 
 def clock(seconds: float, now: float | None = None) -> str:

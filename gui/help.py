@@ -8,10 +8,11 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QUrl
+from PySide6.QtCore import QByteArray, Qt, QUrl
 from PySide6.QtGui import (
     QColor,
     QFontDatabase,
+    QImage,
     QKeyEvent,
     QKeySequence,
     QResizeEvent,
@@ -291,11 +292,26 @@ class Browser(QTextBrowser):
         if fragment := QUrl(url).fragment():
             self._go_to_heading(fragment)
 
+    def loadResource(self, type: int, name: QUrl | str, /) -> object:
+        """Pictures are made no wider than a line of text, smoothly, which Qt would not do."""
+        loaded = super().loadResource(type, name)
+        if type != QTextDocument.ResourceType.ImageResource.value or not isinstance(loaded, QByteArray):
+            return loaded
+        image, ratio = QImage.fromData(loaded), self.devicePixelRatioF()
+        width = min(image.width(), self._widest - 2 * round(self.document().documentMargin()))
+        if width * ratio < image.width():
+            image = image.scaledToWidth(round(width * ratio), Qt.TransformationMode.SmoothTransformation)
+        image.setDevicePixelRatio(image.width() / max(1, width))
+        return image
+
+    @property
+    def _widest(self) -> int:
+        return self.fontMetrics().averageCharWidth() * WIDEST
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keeps lines short enough to read, and in the middle of a wide window."""
-        widest = self.fontMetrics().averageCharWidth() * WIDEST
         room = self.width() - self.verticalScrollBar().sizeHint().width()
-        side = max(16, (room - widest) // 2)
+        side = max(16, (room - self._widest) // 2)
         self.setViewportMargins(side, 0, side, 0)
         super().resizeEvent(event)
 

@@ -26,7 +26,7 @@ from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
 from gui.widgets.run_drag import is_of_runs
-from gui.widgets.tab_order import order_tabs
+from gui.widgets.tab_order import tab
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunFolder
@@ -119,7 +119,6 @@ class MainWindow(QMainWindow):
             self.splitter.addWidget(widget)
         self.devices_holder.setMinimumWidth(290)
         self.pages.setMinimumWidth(360)
-        self.form.setMinimumWidth(330)
         self.splitter.setStretchFactor(1, 1)
         central = QWidget()
         central.setObjectName("window")
@@ -173,6 +172,10 @@ class MainWindow(QMainWindow):
         self.panels = PagePanels(self.acts, self.settings)
         self.acts.full_screen.setChecked(self.isFullScreen())
 
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        parts = (self.header, self.devices_holder, self.pages, self.form, self.message, self.status)
+        return tab(self, parts, forward)
+
     # After the first paint
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -194,15 +197,13 @@ class MainWindow(QMainWindow):
         for page in workspace.pages:
             self.pages.addWidget(page)
         self._put_devices(workspace)
-        self._order_tabs()
         control = RunControl(
             self, acts=self.acts, form=self.form, header=self.header, status=self.status, workspace=workspace
         )
         control.form_wanted.connect(self.show_form)
         control.run_wanted.connect(self.show_run)
         self.status.page_wanted.connect(self.header.show_page)
-        side_pages = SidePages(self.form, workspace, self.pages, self._go_back, self)
-        side_pages.added.connect(self._order_tabs)
+        side_pages = SidePages(self.form, workspace, self.pages, self.acts, self)
         side_pages.message.connect(self.message.say)
         self._connect_workspace(workspace, control)
         self.tray = Tray(self.settings, self.acts, workspace, self)
@@ -212,7 +213,7 @@ class MainWindow(QMainWindow):
             workspace.devices.set_selection(self._wanted_devices)
         self.commands.complete(workspace)
         self.form.set_devices(workspace.devices.selection())
-        self._go_back()
+        self._show_page(self.acts.page)
         control.show_status()
         workspace.start()
         self.completed.emit()
@@ -227,19 +228,16 @@ class MainWindow(QMainWindow):
         workspace.monitor.set_panel_shown(not hidden)
         self.splitter.restoreState(state)  # which knows the sizes of hidden panels, too
 
-    def _order_tabs(self) -> None:
-        order_tabs(self, (self.header, self.devices_holder, self.pages, self.form, self.message, self.status))
-
     def _connect_workspace(self, workspace: Workspace, control: RunControl) -> None:
         workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
         workspace.hosts.local.snapshot.connect(self._snapshot)
+        for told in (workspace.hosts.snapshot, workspace.hosts.trouble, workspace.hosts.changed):
+            told.connect(self._hosts_changed)
         for source in (control, workspace.monitor, workspace.run, workspace.runs):
             source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
         workspace.alerts.message.connect(self._say_if_any)
         self._say_if_any(workspace.alerts.problem)
-        # A run's page is made when the first run is opened.
-        workspace.store.opened.connect(self._order_tabs, Qt.ConnectionType.QueuedConnection)
         workspace.runs.run_chosen.connect(self.show_run)
         workspace.run.welcome.sample_wanted.connect(self._train_sample)
         workspace.run.welcome.folder_wanted.connect(self._browse)
@@ -254,6 +252,11 @@ class MainWindow(QMainWindow):
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
+
+    def _hosts_changed(self) -> None:
+        if self.workspace is not None:
+            self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.troubles)
+            self.workspace.run.name_devices(self.workspace.history.titles)
 
     def _inspect(self, job: Job | None) -> None:
         if job is not None and not self._closing:
@@ -292,10 +295,6 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentIndex(number)
         if self.workspace is not None and number == RUNS:
             self.workspace.runs.refresh()
-
-    def _go_back(self) -> None:
-        """To the page of the header, from one without a tab."""
-        self._show_page(self.acts.page)
 
     def _show_job(self, shown: bool) -> None:
         self._show_panel(self.form, shown)
@@ -366,6 +365,7 @@ class MainWindow(QMainWindow):
         self.panels.keep()
         self._remember_job()
         self.inspector.close()
+        self.commands.close()
         for dialog in self.findChildren(QDialog):
             dialog.close()
         if self.workspace is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
+from gui.actions import PAGES, RUNS, TRAIN, Actions
 from gui.form.form import JobForm
 from gui.sources.launcher import resolved
 from gui.workspace import Workspace
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class SidePages(QObject):
-    """Shows them in place of the header's pages, keeps them at the form's job, and leads back to where they were asked for.
+    """Shows them under the header's page that they belong to, keeps them at the form's job, and leads back to where they were
+    asked for.
 
-    Signals: added() - a page has been made that was not there before; message(str, str) - in plain words, what one has done
-    or why not; "info" or "warning".
+    Signals: message(str, str) - in plain words, what one has done or why not; "info" or "warning".
     """
 
-    added = Signal()
     message = Signal(str, str)
 
     def __init__(
-        self, form: JobForm, workspace: Workspace, stack: QStackedWidget, go_back: Callable[[], None], window: QObject
+        self, form: JobForm, workspace: Workspace, stack: QStackedWidget, acts: Actions, window: QObject
     ) -> None:
         super().__init__(window)
-        self._form, self._workspace, self._stack, self._go_back = form, workspace, stack, go_back
+        self._form, self._workspace, self._stack, self._acts = form, workspace, stack, acts
+        self._asked_from = TRAIN
         cut, dataset = workspace.cut, workspace.dataset
         cut.wanted.connect(self._show_cut)
         cut.used.connect(form.cuts.set_value)
@@ -68,12 +68,12 @@ class SidePages(QObject):
 
     def _show_cut(self) -> None:
         self._workspace.cut.show_job(self._job(), self._form.problems, self._form.device_names())
-        self._stack.setCurrentWidget(self._workspace.cut)
+        self._show(self._workspace.cut, TRAIN)
 
     def _show_finder(self, field: str) -> None:
         page = self._workspace.finders[field]
         page.show_job(self._job(), self._form.problems)
-        self._stack.setCurrentWidget(page)
+        self._show(page, TRAIN)
 
     def _set(self, values: dict[str, Any]) -> None:
         """Puts values into the form, and devices into their panel."""
@@ -87,7 +87,7 @@ class SidePages(QObject):
         """The dataset large, from that example on, as the form's augmentation would make it."""
         page = self._workspace.dataset
         page.show_augmented(self._form.rows["augmentation"].value() != "none")
-        self._stack.setCurrentWidget(page)
+        self._show(page, TRAIN)
         page.choose(example)
 
     def _compare(self, run_ids: list[str]) -> None:
@@ -96,9 +96,8 @@ class SidePages(QObject):
             self._stack.addWidget(page)
             page.closed.connect(lambda: self._close(self._workspace.runs.table))
             page.message.connect(self.message)
-            self.added.emit()
         page.show_runs(run_ids)
-        self._stack.setCurrentWidget(page)
+        self._show(page, RUNS)
         page.controls.axis.setFocus()
 
     def _show_searches(self) -> None:
@@ -113,14 +112,22 @@ class SidePages(QObject):
             page.train_wanted.connect(self._form.train_requested)
             page.job_opened.connect(self._form.set_job)
             self._show_job_to(page)
-            self.added.emit()
-        self._stack.setCurrentWidget(page)
+        self._show(page, RUNS)
         page.show_list()
 
     def _show_job_to(self, page: SearchPage) -> None:
         form = self._form
         page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.inspection.report)
 
+    def _show(self, page: QWidget, below: int) -> None:
+        """Brings `page` forward, with the tab that it belongs to chosen."""
+        if self._stack.currentWidget() is page:
+            return
+        if self._stack.currentIndex() < len(PAGES):
+            self._asked_from = self._stack.currentIndex()
+        self._acts.pages[below].trigger()
+        self._stack.setCurrentWidget(page)
+
     def _close(self, asked_by: QWidget) -> None:
-        self._go_back()
+        self._acts.pages[self._asked_from].trigger()
         asked_by.setFocus()

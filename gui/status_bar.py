@@ -10,6 +10,7 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from gui.actions import RUNS, TRAIN, Actions, bind
+from gui.format import localised
 from gui.titles import run_title
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class StatusBar(QWidget):
             self.progress.setValue(round(1000 * (fraction or 0)))
         self.share.setText(f"{100 * fraction:.0f} %" if fraction is not None else "")
         speed = run.images_per_second
-        self.speed.setText(f"{speed:,.0f} images/s" if at_work and speed is not None else "")
+        self.speed.setText(f"{localised(speed)} images/s" if at_work and speed is not None else "")
         self.left.setText(f"{clock(left_s)} left" if at_work and left_s is not None else "")
         if run.resumable:
             self._actions.pause.become("Resume", _RESUME, "resume", "accent")

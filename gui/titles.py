@@ -8,12 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, by_host, host_of, is_gpu, there
+from engine.contract.hosts import SLURM
 from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted
+from gui.format import counted, localised
 
 SCHEDULES = {
     "gpipe": "GPipe",
@@ -101,7 +102,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """ "top-1 93.4 %"."""
-    return short_title(measure_words(task, name, value))
+    return short_title(measure_words(task, name, value, localised))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
@@ -114,7 +115,18 @@ def changes_words(changes: Mapping[str, object]) -> str:
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
-    """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all."""
+    """ "CPU", "2 CPU workers", "2 × NVIDIA H200"; "2 GPUs" where `names` does not know them all; "CPU on ws1"."""
+    machines = by_host(devices)
+    return ", ".join(
+        f"{_devices_words(tuple(own), None)} on {host.replace(SLURM, 'node ')}"
+        if host
+        else _devices_words(tuple(own), names)
+        for host, own in machines.items()
+    )
+
+
+def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
+    """Those of one machine, as it calls them itself."""
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
@@ -130,15 +142,20 @@ def short_uuid(uuid: str) -> str:
 
 
 def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """What the device of each rank is called: "GPU 0" where `names` knows it, "CPU", or "CPU worker 1"."""
-    workers = sum(device == CPU for device in devices)
+    """What the device of each rank is called: "GPU 0" where `names` knows it, "CPU", "ws1 CPU", or "CPU worker 1"."""
     titles = []
     for rank, device in enumerate(devices):
-        if device == CPU:
-            titles.append("CPU" if workers == 1 else f"CPU worker {rank}")
+        if not is_gpu(device) and devices.count(device) > 1:
+            titles.append(f"{device_title(device)} worker {rank}")
         else:
-            titles.append((names or {}).get(device, short_uuid(device)))
+            titles.append((names or {}).get(device) or device_title(device))
     return tuple(titles)
+
+
+def device_title(device: str) -> str:
+    """ "CPU", "ws1 CPU" or "ws1 GPU-1a2b3c4d…", for a device of which nothing is known but its id."""
+    own = short_uuid(there(device)) if is_gpu(device) else "CPU"
+    return f"{host_of(device)} {own}".strip()
 
 
 @cache
@@ -171,7 +188,7 @@ def doing(run: RunSummary) -> str:
     """What a run that has not finished was at, by the end of its log: "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
-        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {run.step:,}"]
+        parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
     return ", ".join(parts)
 
 

@@ -6,8 +6,8 @@ from PySide6.QtCore import QObject, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication, QMenu, QSystemTrayIcon
 
-from engine.system.format import counted
 from gui.actions import Actions
+from gui.format import counted
 from gui.sources.run_list import RunsRead
 from gui.sources.settings import Settings
 from gui.style import icons, theme

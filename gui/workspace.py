@@ -24,10 +24,12 @@ from gui.runs.page import RunsPage
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
+from gui.sources.remote_runs import FollowedRun
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
+from gui.sources.slurm_watch import SlurmWatch
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
@@ -46,7 +48,9 @@ class Workspace(QObject):
         self.alerts = Alerts(self)
         self.notices = DesktopNotices(self.alerts, self)
         self.devices = DevicesPanel(self.history)
+        self.devices.set_hosts(self.hosts.names)
         self.store = RunSession(self)
+        self.followed = FollowedRun(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.store, settings)
         self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
@@ -59,9 +63,13 @@ class Workspace(QObject):
         self.has_run = False
         self.hosts.snapshot.connect(self._seen)
         self.hosts.trouble.connect(self._troubled)
+        self.hosts.changed.connect(lambda: self.devices.set_hosts(self.hosts.names))
         self.hosts.removed.connect(self.history.forget)
         self.hosts.removed.connect(self.alerts.forget_host)
         self.run_list.complete.connect(lambda read: self.marks.show(read.intervals, read.unread))
+        self.slurm = SlurmWatch(self)
+        self.run_list.complete.connect(self.slurm.see)
+        self.slurm.changed.connect(self.run_list.refresh)
         self.store.opened.connect(self.run_list.refresh)
         self.store.finished.connect(lambda _outcome: self.run_list.refresh())
 
@@ -78,6 +86,8 @@ class Workspace(QObject):
         self.runs.look_around()
 
     def open_run(self, run: RunFolder) -> None:
+        if self.followed.run is not None and run is not self.followed.run:
+            self.followed.close()
         self.store.open(run)
         self.has_run = True
 
@@ -99,8 +109,10 @@ class Workspace(QObject):
         """Ends what belongs to the window alone; runs go on."""
         self.store.finish()
         self.store.close()
+        self.followed.close()
         self.hosts.stop()
         self.run_list.close()
+        self.slurm.close()
         self.monitor.close_work()
         self.runs.close_reading()
         if self.compare is not None:
@@ -112,20 +124,17 @@ class Workspace(QObject):
             page.child.close()
         self.dataset.renderer.close()
         self.run.exporter.close()
+        self.run.header.remote.close_work()
         self.run.model.close_work()
         self.run.use.close_work()
         self.launcher.close()
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:
-        if host:
-            self.history.add(snapshot, host)
-            self.alerts.consider(host, snapshot, {})
-        else:
-            self.devices.update_snapshot(snapshot)
+        self.devices.update_snapshot(snapshot, host)
+        if not host:
             self.runs.orphans.set_machine(snapshot)
-            self.alerts.consider(host, snapshot, self.marks.holding())
+        self.alerts.consider(host, snapshot, self.marks.holding())
 
     def _troubled(self, host: str, words: str) -> None:
-        if not host:
-            self.devices.show_trouble(words)
+        self.devices.show_trouble(words, host)
         self.alerts.trouble(host, words)

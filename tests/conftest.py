@@ -34,8 +34,27 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MARK = "FOOTPLATE_TEST"
-GOODBYE_S = 15.0
+GOODBYE_S = 60.0
 """How long processes that are ending may take about it before they count as leaked."""
+PATIENCE_MS = 120_000
+"""How long tests of the window wait for what takes a moment while nothing else runs."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What holds of the plugins, not all of which are there on every machine (see tests/gpu)."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import HealthCheck, settings
+
+        # The same examples each time, however slow the machine is.
+        settings.register_profile(
+            "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("steady")
+    if config.pluginmanager.hasplugin("pytest-qt"):
+        from pytestqt.qtbot import QtBot
+
+        for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed, QtBot.waitActive):
+            wait.__kwdefaults__["timeout"] = PATIENCE_MS
 
 
 @pytest.fixture(autouse=True, scope="session")

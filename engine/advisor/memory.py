@@ -18,13 +18,14 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class MainMemory:
-    """This process's share of main memory, one of `workers`; made before anything large is there.
+    """This process's share of main memory, one of `workers`, less the share `kept_free` of it; made before anything large is
+    there.
 
     On Linux what goes beyond it is refused, so that a trial that takes too much ends by itself, before the kernel chooses
     a process to end.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, kept_free: float = 0.0) -> None:
         free = min((psutil.virtual_memory().available, *_free_in_cgroups())) // workers
         if sys.platform == "linux":
             import resource
@@ -33,6 +34,7 @@ class MainMemory:
             data = _of_process("VmData")
             if hard >= 0:
                 free = min(free, max(0, hard - data))
+            free = round((1 - kept_free) * free)
             resource.setrlimit(resource.RLIMIT_DATA, (data + free, hard))
         self._limit = psutil.Process().memory_info().rss + free
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.checks.torch_build import installed_torch
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import elsewhere, host_of
-from engine.contract.hosts import THIS, host
+from engine.contract.hosts import SLURM, THIS, host
 from engine.contract.job import Job
 from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
 from engine.contract.problems import Problem
@@ -38,7 +38,7 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
     found = [
         Problem("devices", f"{name} is not among your hosts.", f"Run `footplate hosts add {name}`.")
         for name in names
-        if name and host(name) is None
+        if name and not name.startswith(SLURM) and host(name) is None
     ]
     runs = [name for number, name in enumerate(map(host_of, job.devices)) if _begins(job, number, name)]
     if len(runs) > len(names):
@@ -74,7 +74,11 @@ def here_only(devices: Iterable[str]) -> list[Problem]:
     """What is wrong with devices of other machines for work that runs on this one."""
     if not elsewhere(devices):
         return []
-    return [Problem("devices", "Only a training run uses devices of other machines.", "Name devices of this machine.")]
+    return [
+        Problem(
+            "devices", "Only a training run uses devices of other machines.", "Choose devices of this machine alone."
+        )
+    ]
 
 
 def versions() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.checks.pipeline_checks import batch_problems, cut_problems, stage_problems
 from engine.contract.catalogue import ModelEntry, StrategyEntry
-from engine.contract.devices import CPU, is_gpu
+from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.layout import ZERO_BUBBLE, layout
@@ -26,7 +26,7 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
 def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
     count = len(job.devices)
     if 0 < count < strategy.min_devices:
-        on_cpu = "cpu" in strategy.device_kinds and all(device == CPU for device in job.devices)
+        on_cpu = "cpu" in strategy.device_kinds and not any(map(is_gpu, job.devices))
         workers = " (or set CPU workers higher)" if on_cpu else ""
         chosen = "is chosen" if count == 1 else "are chosen"
         return [

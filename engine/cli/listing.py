@@ -12,16 +12,20 @@ from engine.cli.table import table
 from engine.cli.terminal import say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.protocol import ENCODE
-from engine.runs.folder import RunSummary
+from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.metrics import best_words
+from engine.runs.slurm import look
 from engine.system import paths
 from engine.system.format import duration
 
 
 def runs(options: argparse.Namespace) -> int:
     """Lists all runs, newest first."""
-    summaries = list(RunIndex().summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
+    index = RunIndex()
+    summaries = list(index.summaries(lambda run_id, error: say(f"{run_id} can't be read: {error}", to=sys.stderr)))
+    if look(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
+        summaries = list(index.summaries())
     if options.json:
         for summary in summaries:
             say(ENCODE.encode(summary).decode())
@@ -40,7 +44,8 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     model = run.model.rsplit("/", maxsplit=1)[-1]
     name = f"{run.name or '–'}{' ★' if run.favourite else ''}"
     time, tags = duration(run.seconds), ", ".join(run.tags)
-    return (run.run_id, name, model, run.strategy, devices, best_words(run), time, run.state, tags)
+    state = f"{run.state} ({run.slurm})" if run.slurm and run.state not in ENDED else run.state
+    return (run.run_id, name, model, run.strategy, devices, best_words(run), time, state, tags)
 
 
 def catalogue(options: argparse.Namespace) -> int:

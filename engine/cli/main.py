@@ -22,6 +22,7 @@ from engine.cli import (
     evaluate,
     explain,
     export,
+    fetch,
     finders,
     hosts,
     listing,
@@ -33,6 +34,7 @@ from engine.cli import (
     review,
     saving,
     search,
+    submit,
     torchrun,
     train,
     watching,
@@ -41,6 +43,7 @@ from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
 from engine.runs.plugins import see_plugins
 
+RUN_ANYWHERE = "a run's id, the beginning of one, its name, or “last”; HOST:RUN on another machine"
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
 FOOTPLATE_HOME moves where runs live, FOOTPLATE_CACHE where decoded images and compiled
@@ -64,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
         search.search,
         advise.advise,
         torchrun.torchrun,
+        submit.submit,
     ):
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
@@ -106,35 +110,7 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("search", help="search for the best settings by many trials", allow_abbrev=False)
     )
 
-    command = commands.add_parser("runs", help="list all runs, newest first")
-    command.add_argument("--json", action="store_true", help="print one JSON object per line")
-    command.set_defaults(command=listing.runs)
-
-    command = commands.add_parser("attach", help="follow a run, or replay a past one")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    command.add_argument("--json", action="store_true", help="print the event lines")
-    command.set_defaults(command=watching.attach)
-
-    command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=watching.stop)
-
-    command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    command.add_argument("--now", action="store_true", help="do not wait for the current step")
-    command.set_defaults(command=resume.pause)
-
-    saving.add_save(
-        commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
-    )
-
-    command = commands.add_parser(
-        "resume", help="resume a run in its folder, from its last checkpoint", allow_abbrev=False
-    )
-    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
-    arguments.add_resume(command)
-    command.set_defaults(command=resume.resume)
+    _add_runs(commands)
 
     queue.add_queue(commands.add_parser("queue", help="show and change the queue of runs that wait for devices"))
 
@@ -157,10 +133,46 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("hosts", help="list, add, check and remove the machines that runs may train on")
     )
     torchrun.add_torchrun(commands)
+    submit.add_submit(commands)
     node.add_node(commands.add_parser("node", help="a machine's part in a run; started by the run itself"))
     doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and say what will not work and why"))
     root.set_defaults(names=frozenset(commands.choices))
     return root
+
+
+def _add_runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What is done with runs that there are."""
+    command = commands.add_parser("runs", help="list all runs, newest first")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
+    command.set_defaults(command=listing.runs)
+
+    command = commands.add_parser("attach", help="follow a run, or replay a past one")
+    command.add_argument("run", help=RUN_ANYWHERE)
+    command.add_argument("--json", action="store_true", help="print the event lines")
+    command.set_defaults(command=watching.attach)
+
+    fetch.add_fetch(commands.add_parser("fetch", help="fetch a checkpoint or a log of a run on another machine"))
+
+    command = commands.add_parser("stop", help="stop a run, and wait until its devices are free")
+    command.add_argument("run", help=RUN_ANYWHERE)
+    command.add_argument("--now", action="store_true", help="do not wait for the current step")
+    command.set_defaults(command=watching.stop)
+
+    command = commands.add_parser("pause", help="pause a run, and wait until its devices are free")
+    command.add_argument("run", help=RUN_ANYWHERE)
+    command.add_argument("--now", action="store_true", help="do not wait for the current step")
+    command.set_defaults(command=resume.pause)
+
+    saving.add_save(
+        commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
+    )
+
+    command = commands.add_parser(
+        "resume", help="resume a run in its folder, from its last checkpoint", allow_abbrev=False
+    )
+    command.add_argument("run", help="a run's id, the beginning of one, its name, or “last”")
+    arguments.add_resume(command)
+    command.set_defaults(command=resume.resume)
 
 
 def command_names() -> frozenset[str]:

@@ -33,7 +33,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
-from engine.system.format import duration, in_short, size
+from engine.system.format import counted, duration, in_short, size
 
 _BAR = 24
 STEADY = 5
@@ -188,9 +188,10 @@ def _in_line(event: Waiting) -> str:
 
 def _restarted(event: Restarting) -> tuple[str, str]:
     """ "Rank 1 was killed by SIGKILL. Restarting from the last checkpoint (1 of 3 in a row)."."""
-    changes = ", ".join(f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS)
-    such = f" with {changes}" if changes else ""
-    count = f" ({event.attempt} of {event.most} in a row)" if event.kind != "out_of_memory" else ""
+    devices = [counted(len(event.devices), "device")] if event.devices else []
+    changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
+    such = f" with {', '.join(changes)}" if changes else ""
+    count = f" ({event.attempt} of {event.most} in a row)" if not changes else ""
     return event.cause, f"Restarting from the last checkpoint{such}{count}."
 
 

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from engine.cli import following
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
 from engine.cli.progress import Progress
 from engine.cli.terminal import say
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
 from engine.contract.protocol import Pause, Stop
-from engine.runs.connection import NotAnswering, NotRunning, RunConnection, send, silent
+from engine.runs.connection import NotAnswering, NotRunning, RunConnection, silent
 from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import why_interrupted
 from engine.runs.resume import last_execution
+from engine.runs.slurm import LOOK_S, look, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
 
 _TICK_S = 0.5
@@ -60,7 +62,7 @@ class Watcher:
         self._waker.setblocking(False)
         self.connection: RunConnection | None = None
         self.refusal = ""
-        self._again_at = 0.0
+        self._again_at = self._look_at = 0.0
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
@@ -76,7 +78,9 @@ class Watcher:
         deadline = time.monotonic() + _START_S
         while self.finished is None:
             if self.connection is None and not self._connect():
-                if not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
+                if self._in_slurm():
+                    deadline = time.monotonic() + _START_S
+                elif not self._goes_on() or (time.monotonic() > deadline and not self.refusal):
                     self._read_file()
                     return
             elif self.connection is not None:
@@ -101,6 +105,20 @@ class Watcher:
     def _goes_on(self) -> bool:
         """Whether there is still something to come, as far as the run's folder tells."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
+
+    def _in_slurm(self) -> bool:
+        """Follows a run by its log whose supervisor is on a node of SLURM; False for another."""
+        if supervised_elsewhere(self._run) is None:
+            return False
+        now = time.monotonic()
+        if now > self._look_at:
+            self._look_at = now + LOOK_S
+            with suppress(OSError):
+                look([self._run])
+        if now > self._again_at:
+            self._again_at = now + _AWAY_S
+            self._read_file()
+        return True
 
     def _connect(self) -> bool:
         if time.monotonic() < self._again_at and self._goes_on():
@@ -208,7 +226,7 @@ def follow(
 
 def attach(options: argparse.Namespace) -> int:
     """Follows a run that goes on, or shows what a past one said."""
-    run = find_or_say(options.run)
+    run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
     return follow(run, json=options.json, stop_on_interrupt=False)
@@ -221,7 +239,7 @@ def stop(options: argparse.Namespace) -> int:
 
 def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     """Sends `command`, which ends a run, and waits until its devices are free."""
-    run = find_or_say(options.run)
+    run = find_or_follow(options.run)
     if run is None:
         return BAD_REQUEST
     saved: list[CheckpointSaved] = []
@@ -233,7 +251,7 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
     watcher = Watcher(run, note)
     try:
-        if send(run, *[command] * (2 if options.now else 1)) is None:
+        if not send(run, *[command] * (2 if options.now else 1)):
             say(f"footplate: {silent(run)}", to=sys.stderr)
         with on_interrupt(watcher):
             watcher.follow(leave)
@@ -248,7 +266,8 @@ def end(options: argparse.Namespace, command: Stop | Pause) -> int:
     finally:
         watcher.close()
     state = watcher.finished.outcome if watcher.finished is not None else run.state()
-    free = watcher.freed is not None and watcher.freed.verified
+    never_began = watcher.finished is None and state == "stopped"  # SLURM has let it go
+    free = never_began or (watcher.freed is not None and watcher.freed.verified)
     say(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
@@ -275,6 +294,12 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def find_or_follow(name: str) -> RunFolder | None:
+    """As `find_or_say`; of another machine where the name is "HOST:RUN"."""
+    where, run = following.split(name)
+    return find_or_say(name) if where is None or find_run(name) is not None else following.followed(where, run)
 
 
 def find_or_say(name: str) -> RunFolder | None:

@@ -279,6 +279,19 @@ def there(device: str) -> str:
     return device.rpartition(":")[2]
 
 
+def device_key(host: str, device: str) -> str:
+    """What the rest of the program calls a device that `host`, "" for this machine, calls `device`."""
+    return f"{host}:{device}" if host else device
+
+
+def by_host(devices: Iterable[str]) -> dict[str, list[str]]:
+    """The devices of each machine, as it calls them itself, the machines in their order."""
+    found: dict[str, list[str]] = {}
+    for device in devices:
+        found.setdefault(host_of(device), []).append(there(device))
+    return found
+
+
 def elsewhere(devices: Iterable[str]) -> bool:
     """Whether a run on `devices` needs another machine."""
     return any(map(host_of, devices))

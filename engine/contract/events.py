@@ -22,9 +22,9 @@ Phase = Literal["starting", "fetching", "preparing", "training", "validating", "
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
 """How an execution ended: "unsaved" where its last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
-FailureKind = Literal["error", "fault", "out_of_memory", "not_finite"]
+FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine"]
 """What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault" befell a
-process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that is no number."""
+process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that is no number; a "lost_machine" can't be reached again."""
 
 
 class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -315,7 +315,8 @@ class Restarting(Event, tag="restarting", kw_only=True):
     """The workers have ended for `cause`, and the run starts them again from its last checkpoint.
 
     It is the `attempt`-th start in a row without a checkpoint between, of `most` that the job allows. `changes` are the
-    fields of the job that are different from now on, so that the failure does not come again.
+    fields of the job that are different from now on, so that the failure does not come again; `devices` those that it goes on
+    with where they are fewer than before.
     """
 
     cause: str
@@ -326,6 +327,7 @@ class Restarting(Event, tag="restarting", kw_only=True):
     attempt: int
     most: int
     changes: dict[str, int | str] = msgspec.field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
 
 VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalised", "weak_classes", "converged"]

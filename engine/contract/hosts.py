@@ -18,6 +18,8 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import problem_with
 
+SLURM = "slurm:"
+"""How the names of the machines begin that SLURM has given a run, and that are in no list (see `contract.slurm`)."""
 THIS = "."
 """How the terminal calls this machine, whose name in the list is ""."""
 FIRST_PORT = 29400
@@ -43,7 +45,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def title(self) -> str:
-        return self.name or "this machine"
+        return self.name.removeprefix(SLURM) or "this machine"
 
     @property
     def reached_by(self) -> str:

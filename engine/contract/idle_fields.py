@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
-from engine.contract.devices import is_gpu
+from engine.contract.devices import host_of, is_gpu
 from engine.contract.job import FIELDS, Job, Need
 from engine.contract.problems import Problem
 from engine.system.format import listed
@@ -56,6 +56,8 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
     on_gpus = [is_gpu(device) for device in value["devices"]]
     if on_gpus and all(on_gpus):
         found["cpu_threads"] = Idle("on GPUs", "train on the CPU")
+    if len(set(map(host_of, value["devices"]))) < 2:
+        found["on_lost_machine"] = Idle("on one machine", "train on the devices of several")
     if not any(on_gpus):  # who is on a GPU can be told, but not of a CPU, which everybody is on
         found["wait_for_others"] = Idle("on the CPU", "train on GPUs")
     return found

@@ -521,6 +521,17 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             le=1000,
         ),
     ] = 3
+    on_lost_machine: Annotated[
+        Literal["wait", "fewer"],
+        _about(
+            "Lost machine",
+            "A run on several machines that restarts and can't reach one of them: wait up to ten minutes for it; or continue "
+            "with fewer, dividing the same batch among the devices that are left.",
+            "faults",
+            Need(("restarts",)),
+            resume=True,
+        ),
+    ] = "wait"
     on_not_finite: Annotated[
         Literal["stop", "roll_back", "skip"],
         _about(

@@ -4,6 +4,9 @@ Frames of `protocol` go over its standard input and output, both ways, and a `Be
 supervisor begins with a `NodeOrder`. The node answers with `NodeFacts`; where these are in order, it is given the files that it
 lacks, and `Meet`. The first node answers that with `Listening`, which the others need for theirs. From then on it hands on what
 its workers say, and their ends.
+
+With `--relay RUN` it is a run of its own machine that it tells of, to whoever follows that from another: `RunFound`, and once it
+is given a `LogWanted`, the run's log from there on as it grows, byte for byte, and how the run stands.
 """
 
 from __future__ import annotations
@@ -150,8 +153,79 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
     cause: str
 
 
-ToNode = NodeOrder | Meet | ToWorker | KillWorker | FileWanted | FilePart | Beat
-FromNode = NodeFacts | Listening | FromWorker | WorkerEnded | Sampled | FilePart | NodeFailed | Beat
+class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
+    """A run of the node's machine, the contents of its job.toml, and when that was written (seconds since the epoch)."""
+
+    run_id: str
+    job: bytes
+    written: float
+
+
+class LogWanted(Message, tag="log_wanted", kw_only=True, frozen=True):
+    """Asks for the run's log from byte `offset` on; `sha256` is that of the bytes before it that are here already."""
+
+    offset: int
+    sha256: str
+
+
+class LogPart(Message, tag="log_part", kw_only=True, frozen=True):
+    """The next bytes of the log; at an `offset` of 0 it begins anew, as that which is here was another."""
+
+    offset: int
+    data: bytes
+
+
+class RunStands(Message, tag="run_stands", kw_only=True, frozen=True):
+    """Whether somebody runs it, after all that it has said until then; `execution` is as in `RunStarted`."""
+
+    execution: int
+    alive: bool
+
+
+class ToRun(Message, tag="to_run", kw_only=True, frozen=True):
+    command: Command
+
+
+class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file of a run that another machine may fetch; its path is in the run's folder."""
+
+    run_id: str
+    path: str
+    size_bytes: int
+    sha256: str = ""
+
+
+class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How far a file has come, and at the end either the `path` where it is or the `problem` for which it is not there."""
+
+    done_bytes: int = 0
+    total_bytes: int = 0
+    path: str = ""
+    problem: str = ""
+
+
+class Followed(Message, tag="followed", kw_only=True, frozen=True):
+    """What ``python -m engine.supervisor.follower`` says, once: the folder in which a run of another machine is followed, or why none
+    is."""
+
+    folder: str = ""
+    problem: str = ""
+
+
+ToNode = NodeOrder | Meet | ToWorker | KillWorker | FileWanted | FilePart | LogWanted | ToRun | Beat
+FromNode = (
+    NodeFacts
+    | Listening
+    | FromWorker
+    | WorkerEnded
+    | Sampled
+    | FilePart
+    | NodeFailed
+    | RunFound
+    | LogPart
+    | RunStands
+    | Beat
+)
 
 TO_NODE = msgspec.json.Decoder(ToNode)
 FROM_NODE = msgspec.json.Decoder(FromNode)

@@ -8,13 +8,24 @@ import socket
 
 import psutil
 
-from engine.contract.hosts import PORTS
+from engine.contract.hosts import FIRST_PORT, PORTS
 
 
-def ssh_addresses() -> tuple[str, str]:
-    """The address that ssh came to, and the one that it came from; empty where this was not started by ssh (sshd(8))."""
+def reached_addresses() -> tuple[str, str]:
+    """The address that ssh or srun came to, and the one that it came from; empty where neither started this (sshd(8), srun(1))."""
+    if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
+        return towards(launcher), launcher
     parts = os.environ.get("SSH_CONNECTION", "").split()
     return (parts[2], parts[0]) if len(parts) == 4 else ("", "")
+
+
+def towards(machine: str, port: int = FIRST_PORT) -> str:
+    """The address from which this machine reaches another one. Nothing is sent. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(machine, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        own: str = probe.getsockname()[0]
+    return own
 
 
 def interface_of(address: str) -> str:

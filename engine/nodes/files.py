@@ -14,12 +14,13 @@ from pathlib import Path
 import psutil
 
 from engine.contract.nodes import PART_BYTES, FilePart, NodeOrder, file_sha256
-from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
 
 RESUME = "resume.pt"
 """The checkpoint to go on from, in the run's folder on a node."""
 _LAST = "checkpoints/last.pt"
+_LOCK = "node.lock"
+_OLD_S = 86_400.0
 _PATIENCE_S = 20.0
 
 
@@ -38,11 +39,16 @@ class RunFiles:
         self._ours = not order.run_folder
         if self._ours:
             paths.make_home()
+            _sweep()
             self.folder = paths.private_folder(node_folder(order.run_id))
             _take_over(self.folder)
         else:
             self.folder = Path(order.run_folder)
-        paths.make_folder(self.folder / "checkpoints")
+        try:
+            paths.make_folder(self.folder / "checkpoints")
+        except OSError:
+            self.close()
+            raise
 
     def lacking(self) -> tuple[str, ...]:
         """The order's files that are not there, or others."""
@@ -95,15 +101,13 @@ class RunFiles:
     def close(self) -> None:
         """Leaves nothing: the supervisor has what it wanted."""
         if self._ours:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            with suppress(OSError):
-                self.folder.parent.rmdir()
+            _remove(self.folder)
 
 
 def _take_over(folder: Path) -> None:
     """Makes the folder this process's alone, for as long as it lives; a node that an earlier attempt has left is killed with all
     that it has started. Raises TimeoutError."""
-    path = RunFolder(folder).path / "node.lock"
+    path = folder / _LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _PATIENCE_S
     while not file_locks.take(descriptor):
@@ -111,8 +115,31 @@ def _take_over(folder: Path) -> None:
             raise TimeoutError(f"another node of this run does not end (see {path})")
         _kill(os.pread(descriptor, 32, 0))
         time.sleep(0.1)
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except OSError:  # the disk is full
+        _remove(folder)
+        raise
+
+
+def _sweep() -> None:
+    """Removes what runs have left on this machine that began here over a day ago and have no node any more: it lost its power."""
+    for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
+        with suppress(OSError):
+            if lock.stat().st_mtime < time.time() - _OLD_S:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if file_locks.take(descriptor):
+                        _remove(lock.parent)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
 
 
 def _kill(told: bytes) -> None:

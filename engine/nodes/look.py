@@ -30,7 +30,7 @@ _WORD = b"footplate\n"
 
 def look(dataset: str, address: str) -> int:
     """Prints this machine's `NodeFacts`, with the dataset's digest where one is named."""
-    came_to, came_from = addresses.ssh_addresses()
+    came_to, came_from = addresses.reached_addresses()
     problem, driver = "", ""
     gpus: tuple[str, ...] = ()
     try:

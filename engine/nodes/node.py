@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -41,6 +42,7 @@ from engine.nodes.files import RunFiles
 from engine.nodes.frames import Frontend
 from engine.nodes.pretrained import fetch_weights
 from engine.nodes.samples import start_samples
+from engine.nodes.scratch import make_scratch
 from engine.nodes.workers import Workers
 from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
@@ -58,27 +60,24 @@ def serve() -> int:
     os.chdir(paths.PACKAGES)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input says it all
-    frontend.start_beating(lambda: end_all(1))
-    return _Node(frontend).run()
-
-
-def end_all(code: int) -> None:
-    """Kills everything that this process has started, and ends it."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
-    os._exit(code)
+    node = _Node(frontend, make_scratch())
+    frontend.start_beating(lambda: node.end(1))
+    agent.preload()
+    return node.run()
 
 
 class _Node:
-    """`run` trains in the main thread, as torch's agent wants it; all else happens in threads."""
+    """`run` has the workers trained from the main thread; all else happens in threads."""
 
-    def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
+    def __init__(self, frontend: Frontend, scratch: Path) -> None:
+        self._frontend, self._scratch = frontend, scratch
         self._meetings: queue.SimpleQueue[Meet] = queue.SimpleQueue()
         self._ordered: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
         self._workers: Workers | None = None
         self._files: RunFiles | None = None
+        self._agent: agent.Agent | None = None
+        self._no_more = False
+        """Whether workers are to end that have not begun."""
         self._done = threading.Event()
 
     def run(self) -> int:
@@ -86,38 +85,51 @@ class _Node:
         order = self._ordered.get()
         try:
             self._train(order)
+        except agent.AgentFailed as error:
+            self._frontend.say(NodeFailed(cause=f"{order.title}: {error}"))
         except Exception as error:
             traceback.print_exc()
             self._frontend.say(NodeFailed(cause=f"{order.title}: {type(error).__name__}: {error}"))
         self._done.wait()  # which ends the process
         return 0
 
+    def end(self, code: int) -> None:
+        """Kills everything that this process has started, removes what it has written, and ends it."""
+        if self._workers is not None:
+            self._workers.close()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        if self._files is not None:
+            self._files.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os._exit(code)
+
     # In the main thread
 
     def _train(self, order: NodeOrder) -> None:
-        agent.preload()
         job = order.specs[0].job
         if job.model_file_sha256:
             agree(job.model, job.model_file_sha256)  # to that content alone, as the user has where the run was started
         self._files = RunFiles(order, self._frontend.say)
+        specs = tuple(self._own(order, spec) for spec in order.specs)
+        self._workers = Workers(specs, self._frontend.say, self._scratch)
         threading.Thread(target=self._tell_facts, args=(order,), name="facts", daemon=True).start()
-        import torch.distributed.launcher.api  # noqa: F401  (while the machine is looked at)
-
         meet = self._meetings.get()
-        interface = addresses.interface_of(meet.own_address)
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        os.environ["NCCL_SOCKET_IFNAME"] = f"={interface}"  # else NCCL takes every interface that begins so
         listener = None
         if order.node == 0:
             listener = addresses.listen(meet.own_address, order.port, order.attempt)
             port = listener.getsockname()[1]
             meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
             self._frontend.say(Listening(address=meet.address, port=port))
-        specs = tuple(self._own(order, spec) for spec in order.specs)
-        self._workers = Workers(specs, self._frontend.say)
         if not order.run_folder:
             start_samples(order, self._frontend.say)
-        codes = agent.run_agent(order, meet, listener, self._workers.socket_path)
+        self._agent = agent.Agent(order, meet, listener, self._workers.socket_path)
+        if self._no_more:
+            self._agent.kill()
+        codes = self._agent.codes()
+        # SLURM's, at the end of a job, would come before our files are removed.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
             self._files.send_worker_files(rank, _LOG_BYTES)
@@ -139,7 +151,7 @@ class _Node:
 
     def _tell_facts(self, order: NodeOrder) -> None:
         assert self._files is not None
-        came_to, came_from = addresses.ssh_addresses()
+        came_to, came_from = addresses.reached_addresses()
         address, problem = order.address or came_to, ""
         try:
             if address:
@@ -176,11 +188,7 @@ class _Node:
             print(f"The supervisor sent an invalid message: {error}", file=sys.stderr, flush=True)
         except Exception:
             traceback.print_exc()
-        if self._workers is not None:
-            self._workers.close()
-        if self._files is not None:
-            self._files.close()
-        end_all(0)
+        self.end(0)
 
     def _take(self, message: object) -> None:
         match message:
@@ -190,9 +198,17 @@ class _Node:
                 self._meetings.put(message)
             case ToWorker() if self._workers is not None:
                 self._workers.send(message.rank, message.command)
-            case KillWorker() if self._workers is not None:
-                self._workers.kill(message.rank, hard=message.hard)
+            case KillWorker():
+                self._kill(message)
             case FileWanted() if self._files is not None:
                 self._files.send(message.path)
             case FilePart() if self._files is not None:
                 self._files.take(message)
+
+    def _kill(self, message: KillWorker) -> None:
+        """Signals a worker; ends all where it has not begun, as it may wait for a machine that is gone."""
+        if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
+            return
+        self._no_more = True
+        if self._agent is not None:
+            self._agent.kill()

@@ -1,9 +1,12 @@
-"""Imported by the process that workers are forked from: what each of them needs, so that they have it at once."""
+"""Imported by the process that the agent is forked from, and by that the workers: what each needs, so that they have it at once."""
 
 from __future__ import annotations
+
+import signal
 
 from engine.supervisor.workers import imports
 from engine.system import linux
 
+linux.signal_at_parents_death(signal.SIGKILL)
 linux.name_process("footplate-pre")
-imports.import_all((*imports.LIGHT, *imports.DISTRIBUTED, "engine.nodes.worker"))
+imports.import_all((*imports.LIGHT, *imports.DISTRIBUTED, "torch.distributed.launcher.api", "engine.nodes.worker"))

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from engine.contract.devices import Snapshot, host_of, is_gpu
+from engine.contract.devices import Snapshot, device_key, host_of, is_gpu
 from engine.contract.nodes import NodeOrder, Sampled
 from engine.supervisor.admission import CPU_SAMPLER_DELAY_S
 from engine.supervisor.sampling import INTERVAL_S, samples_of
@@ -41,6 +41,10 @@ def start_samples(order: NodeOrder, say: Callable[[Sampled], None]) -> None:
         for line in sampler.stdout:
             with suppress(*NOT_DECODED):
                 seen = samples_of(_SNAPSHOT.decode(line), tuple(dict.fromkeys(spec.own_devices)))
-                say(Sampled(samples=tuple(msgspec.structs.replace(one, device=f"{host}:{one.device}") for one in seen)))
+                say(
+                    Sampled(
+                        samples=tuple(msgspec.structs.replace(one, device=device_key(host, one.device)) for one in seen)
+                    )
+                )
 
     threading.Thread(target=hand_on, name="samples", daemon=True).start()

@@ -27,7 +27,7 @@ from engine.contract.job import Job, job_from_values, load_job
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE, Frames
 from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
-from engine.nodes.addresses import interface_of
+from engine.nodes.addresses import interface_of, towards
 from engine.nodes.files import node_folder
 from engine.runs.consent import agree
 from engine.runs.folder import RunFolder, create_run, process_start
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     if job.model_file_sha256:
         agree(job.model, job.model_file_sha256)  # to that content alone, as the line says
     if not here.alone:
-        _talk_over(_own_address(here))
+        _talk_over(towards(here.master, here.port))
     if here.rank == 0:
         return _lead(job, here)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -137,15 +137,6 @@ def _refuse(problems: list[Problem]) -> int:
     for problem in problems:
         print(escaped(f"footplate: {problem}"), file=sys.stderr, flush=True)
     return _REFUSED
-
-
-def _own_address(here: Place) -> str:
-    """The address from which this machine reaches the first one. Nothing is sent."""
-    family, _, _, _, address = socket.getaddrinfo(here.master, here.port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)
-        own: str = probe.getsockname()[0]
-    return own
 
 
 def _talk_over(address: str) -> None:

@@ -17,7 +17,6 @@ from engine.contract.nodes import FromWorker
 from engine.contract.protocol import ENCODE, Command, Frames
 from engine.contract.worker import WorkerSpec
 from engine.nodes.worker import WorkerHello
-from engine.system import paths
 
 _CHUNK = 1 << 18
 _LAST_WORDS_S = 5.0
@@ -25,15 +24,17 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class Workers:
-    """Listens on a socket of this user's alone, where each worker connects, takes its orders, and says what it has to say."""
+    """Listens on a socket in `folder`, of this user's alone, where each worker connects, takes its orders, and says what it has to say."""
 
-    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None]) -> None:
+    def __init__(self, specs: Sequence[WorkerSpec], say: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
         self._say = say
         self._channels: dict[int, socket.socket] = {}
+        self._early = dict.fromkeys(self._specs, b"")
+        self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
         self._threads: list[threading.Thread] = []
-        self.socket_path: Path = paths.runtime_folder() / f"node-{os.getpid()}.sock"
+        self.socket_path: Path = folder / "workers.sock"
         self.socket_path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.socket_path))
@@ -41,14 +42,24 @@ class Workers:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        if channel := self._channels.get(rank):
-            with suppress(OSError):
-                channel.sendall(ENCODE.encode(command) + b"\n")
+        """Sends a worker a command, once it has its orders."""
+        data = ENCODE.encode(command) + b"\n"
+        with self._lock:
+            channel = self._channels.get(rank)
+            if channel is None:
+                self._early[rank] += data
+                return
+        with suppress(OSError):
+            channel.sendall(data)
 
-    def kill(self, rank: int, *, hard: bool) -> None:
-        if pid := self._pids.get(rank):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)
+    def kill(self, rank: int, *, hard: bool) -> bool:
+        """Signals a worker and what it has started; False where it has not begun."""
+        pid = self._pids.get(rank)
+        if pid is None:
+            return False
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL if hard else signal.SIGTERM)
+        return True
 
     def finish(self) -> None:
         """Returns once all that the workers have said, which have ended, is handed on."""
@@ -80,7 +91,9 @@ class Workers:
                 for line in frames.feed(data):
                     if rank is None:
                         rank = _HELLO.decode(line).rank
-                        self._pids[rank], self._channels[rank] = pid, channel
-                        channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n")
+                        self._pids[rank] = pid
+                        with self._lock:
+                            channel.sendall(ENCODE.encode(self._specs[rank]) + b"\n" + self._early[rank])
+                            self._channels[rank] = channel
                     else:
                         self._say(FromWorker(rank=rank, message=msgspec.Raw(line)))

@@ -6,6 +6,7 @@ supervisor.json    who runs it and where it listens (`SupervisorFile`)
 events.jsonl       everything that the run said (see `events`)
 worker-<rank>.log  what the rank's process printed
 supervisor.log     what the supervisor's process printed
+slurm.json         its job in SLURM, if it has one (see `slurm_job`), with slurm.sh and slurm.log
 checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
 evaluations/       what its models were found to be worth (see `evaluations`)
 """
@@ -42,6 +43,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job, load_job, save_job
 from engine.runs.notes import read_notes
+from engine.runs.slurm_job import read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.plain_text import shortened
@@ -81,7 +83,8 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
-    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest."""
+    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest. `slurm` is
+    how its job in SLURM stands, in words, "" for a run that has none."""
 
     run_id: str
     folder: str
@@ -104,6 +107,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     notes: str = ""
     favourite: bool = False
     set_aside: bool = False
+    slurm: str = ""
 
 
 def process_start(pid: int) -> float:
@@ -239,11 +243,18 @@ class RunFolder:
         """What is true of the run now: never a stored status, always the log and the process table."""
         last = self.last_event()
         supervisor = self.supervisor()
+        slurm = read_slurm(self.path)
+        if slurm is not None and slurm.pending:
+            return "waiting"
+        # Whether a process of another machine lives, only SLURM can tell.
+        alive = supervisor is not None and (supervisor.alive() or (slurm is not None and slurm.goes_on))
         if isinstance(last, RunFinished):
-            goes_on = supervisor is not None and supervisor.execution > last.execution and supervisor.alive()
+            goes_on = supervisor is not None and supervisor.execution > last.execution and alive
             return "starting" if goes_on else last.outcome
-        if supervisor is not None and supervisor.alive():
+        if alive:
             return "waiting" if isinstance(last, Waiting) else "running"
+        if slurm is not None and supervisor is None:
+            return "starting" if slurm.goes_on else "stopped" if slurm.state == "CANCELLED" else "interrupted"
         if supervisor is None and self._age_s() < START_GRACE_S:
             return "starting"
         # The last event may have been written between the two looks.
@@ -268,7 +279,8 @@ class RunFolder:
         # A run that goes on may do so with another job, which stands in its folder and takes longer to read.
         job = first.job if once and first is not None else self._readable_job()
         begun = first.time if first is not None else self.job_file.stat().st_mtime
-        state: State = finished.outcome if finished is not None else self.state()
+        slurm = read_slurm(self.path)
+        state: State = finished.outcome if finished is not None and slurm is None else self.state()
         standing = _Standing() if finished is not None else _standing(_tail(self.events_file, _TAIL_BYTES))
         notes = read_notes(self.path)
         return RunSummary(
@@ -283,7 +295,7 @@ class RunFolder:
             started=begun,
             seconds=self.worked_s(None if state in ENDED else time.time()),
             best=finished.best if finished is not None else standing.measures,
-            cause=shortened(finished.cause) if finished is not None else "",
+            cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.epochs,
             phase=standing.phase,
             epoch=standing.epoch,
@@ -293,6 +305,7 @@ class RunFolder:
             notes=notes.text,
             favourite=notes.favourite,
             set_aside=notes.set_aside,
+            slurm=shortened(slurm.words) if slurm is not None else "",
         )
 
     def worked_s(self, now: float | None = None) -> float:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from engine.contract.slurm import LOG
 from engine.runs.folder import RunFolder, started_before_this_boot
+from engine.runs.slurm_job import read_slurm
 from engine.system.format import exit_words
 
 TOLD_BY_ITSELF = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
@@ -22,6 +24,10 @@ _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
 
 def why_interrupted(run: RunFolder) -> str:
     """Why a run has ended without its last word: the end of a sentence."""
+    slurm = read_slurm(run.path)
+    if slurm is not None and slurm.state not in ("", "COMPLETED"):
+        told = last_words(run.path / LOG)
+        return f"its SLURM {slurm.words}.{f' The end of {LOG}: {told}' if told else ''}"
     log = run.path / "supervisor.log"
     supervisor = run.supervisor()
     words = last_words(log)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.contract.catalogue import Measure, load_catalogue
 from engine.runs.folder import RunSummary
+
+
+def _plain(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}"
 
 
 def find_measure(task: str, name: str) -> Measure | None:
@@ -12,11 +18,12 @@ def find_measure(task: str, name: str) -> Measure | None:
     return next((measure for entry in tasks for measure in entry.measures if measure.id == name), None)
 
 
-def measure_words(task: str, name: str, value: float) -> str:
-    """ "Top-1 accuracy 93.4 %" or "Validation loss 0.2134"."""
+def measure_words(task: str, name: str, value: float, write: Callable[[float, int], str] = _plain) -> str:
+    """ "Top-1 accuracy 93.4 %" or "Validation loss 0.2134"; `write` writes a number with that many decimals."""
     measure = find_measure(task, name)
     title = measure.title if measure is not None else name
-    return f"{title} {100 * value:.1f} %" if measure is not None and measure.percent else f"{title} {value:.4f}"
+    percent = measure is not None and measure.percent
+    return f"{title} {write(100 * value, 1)} %" if percent else f"{title} {write(value, 4)}"
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
@@ -26,7 +33,7 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
-def best_words(run: RunSummary) -> str:
-    """ "Top-1 93.4 %"; "–" where nothing has been measured yet."""
+def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
+    """ "Top-1 93.4 %"; "–" where nothing has been measured yet. `write` is as of `measure_words`."""
     best = best_measure(run)
-    return measure_words("", *best).replace(" accuracy", "") if best is not None else "–"
+    return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

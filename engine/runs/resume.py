@@ -15,7 +15,9 @@ from engine.contract.events import RunFinished
 from engine.contract.job import FIELDS, Field, Job, job_from_values, load_job, save_job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, OLDER_CHECKPOINT, RunFolder, State
+from engine.runs.mirror import machine_of
 from engine.runs.notes import change_notes, read_notes
+from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
 
 CHANGEABLE: frozenset[str] = frozenset(name for name, field in FIELDS.items() if field.resume)
@@ -37,12 +39,23 @@ class Standing:
 def standing(run: RunFolder) -> Standing:
     """Reads the run's folder."""
     job, problems = load_job(run.job_file)
+    if job is not None and (machine := machine_of(run)):
+        message = f"{run.run_id} is on {machine}, and can't be resumed from here."
+        job, problems = (
+            None,
+            [Problem("run", message, f"Resume it there: ssh -t {machine} footplate resume {run.run_id}")],
+        )
     return Standing(run.run_id, job, tuple(problems), run.state())
 
 
 def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
     """`changed_job` of the run in its current state."""
-    return changed_job(standing(run), changes)
+    job, found = changed_job(standing(run), changes)
+    if "devices" not in changes and read_slurm(run.path) is not None:
+        message = f"SLURM has chosen the devices of {run.run_id}."
+        remedy = f"Submit it again (cd {run.path} && sbatch {SCRIPT}), or choose devices of this machine."
+        return None, [*found, Problem("devices", message, remedy)]
+    return job, found
 
 
 def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Collectives:
-    """Those of a rank that is alone. All ranks call each method together, and get the same but for `gather_objects`."""
+    """Those of a rank that is alone. All ranks call each method together, and get the same but for `gather_objects` and
+    `gather_states`."""
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
         """The largest of each flag over all ranks."""
@@ -31,6 +33,11 @@ class Collectives:
     def gather_objects(self, value: Any) -> list[Any] | None:
         """Every rank's `value`, by rank, on rank 0; None elsewhere."""
         return [value]
+
+    def gather_states(self, state: Any) -> list[Any] | None:
+        """Every rank's `state`, by rank, on rank 0; None elsewhere. It may be nested dicts, with tensors on the CPU among
+        their values; these are sent one after another, so that no further copy of the whole is held meanwhile."""
+        return [state]
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Every rank's `value`, by rank."""
@@ -71,10 +78,40 @@ class GroupCollectives(Collectives):
         dist.gather_object(value, values, 0, group=self.group)
         return values
 
+    def gather_states(self, state: Any) -> list[Any] | None:
+        outlines = self.gather_objects(_with_tensors(state, lambda tensor: tensor.to("meta")))
+        if outlines is None:
+            _with_tensors(state, self._send)
+            return None
+        received = (_with_tensors(each, partial(self._receive, rank)) for rank, each in enumerate(outlines) if rank)
+        return [state, *received]
+
+    def _send(self, tensor: Tensor) -> None:
+        if tensor.numel():
+            dist.send(_bytes(tensor.contiguous()), 0, group=self.group)
+
+    def _receive(self, rank: int, outline: Tensor) -> Tensor:
+        tensor = torch.empty(outline.shape, dtype=outline.dtype)
+        if tensor.numel():
+            dist.recv(_bytes(tensor), rank, group=self.group)
+        return tensor
+
     def all_gather_objects(self, value: Any) -> list[Any]:
         values: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+
+def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
+    """`state` with what `change` makes of each tensor in its nested dicts."""
+    if isinstance(state, dict):
+        return {name: _with_tensors(value, change) for name, value in state.items()}
+    return change(state) if isinstance(state, Tensor) else state
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor, of any type."""
+    return tensor.view(-1).view(torch.uint8)
 
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:

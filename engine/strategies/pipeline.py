@@ -310,7 +310,7 @@ class Pipeline(Distributed):
             for part in self.parts:
                 own |= on_cpu(part.state_dict())
         synchronize(self.device)  # with the copies that are under way
-        gathered = self.collectives.gather_objects(own)
+        gathered = self.collectives.gather_states(own)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

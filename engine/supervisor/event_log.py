@@ -83,6 +83,14 @@ class EventLog:
             self._add(Warned(code="log_unwritable", message=f"The log can't be written: {self._fault}. {_GOES_ON}"))
         return True
 
+    def copy(self, lines: bytes) -> None:
+        """Adds whole lines of another run's log, as they stand there."""
+        for line in lines.splitlines(keepends=True):
+            number = _number(line)
+            self._count(self.next_n if number is None else number, self.end)
+            self._waiting += line
+        self._write()
+
     def retry(self, *, at_once: bool = False) -> None:
         """Tries again to write what waits, if that is due; after a fault, tells what became of the events."""
         if self._fault is None or (not at_once and time.monotonic() < self._retry_at):

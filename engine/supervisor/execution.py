@@ -40,7 +40,7 @@ def supervise(
     job, problems = load_job(run.job_file)
     if job is None:
         cause = " ".join(map(str, errors(problems)))
-        _close_unstarted(run, cause)
+        close_unstarted(run, cause)
         print(cause, file=sys.stderr)
         return _REFUSED
     return Supervisor(run, job, tcp=tcp, modules=modules, share=share).run_to_end()
@@ -80,7 +80,7 @@ def _supervised(run: RunFolder) -> bool:
     return supervisor is not None and supervisor.alive()
 
 
-def _close_unstarted(run: RunFolder, cause: str) -> None:
+def close_unstarted(run: RunFolder, cause: str) -> None:
     """Leaves a log that says why there was nothing to run."""
     log = EventLog(run.events_file)
     log.append(Failed(cause=cause))

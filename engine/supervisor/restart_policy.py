@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import msgspec
 
 from engine.checks.strategy_checks import strategy_problems
 from engine.contract.catalogue import ModelEntry, StrategyEntry, load_catalogue
+from engine.contract.devices import host_of
 from engine.contract.events import CheckpointSaved, Failed, FailureKind, Restarting
 from engine.contract.job import FIELDS, Job
-from engine.contract.problems import errors
+from engine.contract.problems import Problem, errors
 from engine.contract.worker import WorkerSpec
 from engine.parallel.layout import layout
 from engine.runs.folder import RunFolder
@@ -86,6 +88,8 @@ class RestartPolicy:
             case "out_of_memory" if self.world_size > 1:
                 ladder = _ladder(self.job)
                 most, smaller = before + len(ladder), next(iter(ladder), None)
+            case "lost_machine" if isinstance(fewer := self.without(self._host_of(failed.rank)), Job):
+                most, smaller = before + 1, fewer
             case _:
                 return failed
         if before >= most:
@@ -93,6 +97,7 @@ class RestartPolicy:
         self._in_a_row[failed.kind] += 1
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
+        devices = self.job.devices
         changes = self._change_to(smaller) if smaller is not None else {}
         return Restarting(
             cause=failed.cause,
@@ -103,16 +108,29 @@ class RestartPolicy:
             attempt=before + 1,
             most=most,
             changes=changes,
+            devices=self.job.devices if self.job.devices != devices else (),
         )
+
+    def without(self, machine: str) -> Job | str:
+        """The job without a machine's devices, where the user wants it to go on so; else why it is waited for, "" where the
+        user wants that."""
+        if self.job.on_lost_machine == "wait":
+            return ""
+        return _on_fewer(self.job, tuple(device for device in self.job.devices if host_of(device) != machine))
+
+    def _host_of(self, rank: int | None) -> str:
+        return host_of(self.job.devices[rank or 0])
 
     def _change_to(self, job: Job) -> dict[str, int | str]:
         """Goes by `job` from now on, in later executions, too; what is different in it."""
         before, self.job = self.job, job
+        self.world_size = world_size(job)
         try:
             save_next_job(self._run, job)
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
-        return {name: getattr(job, name) for name in FIELDS if getattr(job, name) != getattr(before, name)}
+        changed = (name for name in FIELDS if name != "devices" and getattr(job, name) != getattr(before, name))
+        return {name: getattr(job, name) for name in changed}
 
 
 def world_size(job: Job) -> int:
@@ -152,3 +170,32 @@ def _smaller(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job
         if not errors(strategy_problems(smaller, strategy, model)):
             return smaller
     return None
+
+
+def _on_fewer(job: Job, devices: tuple[str, ...]) -> Job | str:
+    """The job on `devices`, some of its own, by the smallest accumulation with which no more images are in a device's memory at
+    a time than before; or why there is none, in a sentence. A single one has no use for a strategy that divides the batch alone."""
+    catalogue = load_catalogue()
+    before, model = catalogue.strategy(job.strategy), catalogue.model(job.model)
+    fewer = msgspec.structs.replace(job, devices=devices)
+    if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
+        fewer = msgspec.structs.replace(fewer, strategy="single")
+    strategy = catalogue.strategy(fewer.strategy)
+    if not devices or before is None or strategy is None:
+        return "The run has no other devices."
+    least = math.ceil(job.accumulation * _shares(job, before) / _shares(fewer, strategy))
+    why: list[Problem] = []
+    for number in range(least, min(4 * least, int(FIELDS["accumulation"].maximum or 0)) + 1):
+        fewer = msgspec.structs.replace(fewer, accumulation=number)
+        found = errors(strategy_problems(fewer, strategy, model))
+        if not found:
+            return fewer
+        why = why or found
+    return f"It is needed: {why[0].message}" if why else "Its share of the batch can't be divided any further."
+
+
+def _shares(job: Job, strategy: StrategyEntry) -> int:
+    """Among how many groups of devices a batch is divided."""
+    if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
+        return job.replicas
+    return len(job.devices) if strategy.splits_batch else 1

@@ -96,6 +96,7 @@ class Server:
         self._command = command
         self._clients: dict[Client, None] = {}
         self._closed_until: float | None = None
+        self._shut = ""
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
@@ -105,6 +106,12 @@ class Server:
         self.endpoint.close()
         self.endpoint = endpoint
         self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
+
+    def shut(self, reason: str) -> None:
+        """Sends clients away for `reason` from now on; "" lets them in again."""
+        for client in list(self._clients) if reason else ():
+            self._send_away(client, reason)
+        self._shut = reason
 
     def tick(self) -> None:
         """Sends what is new to all who wait for it, and parts from those whose time is up."""
@@ -206,6 +213,8 @@ class Server:
             )
         elif not hmac.compare_digest(hello.token.encode(errors="replace"), self.endpoint.token.encode()):
             self._send_away(client, "wrong token")
+        elif self._shut:
+            self._send_away(client, self._shut)
         elif not self._has_room(commands_only=hello.from_n == COMMANDS_ONLY):
             self._send_away(client, f"{MAX_CLIENTS} clients are already connected")
         else:

@@ -8,9 +8,12 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
+PAUSING = "SIGUSR1"
+
 
 class Signals:
-    """Has `on_signal` called from within the selector's loop with the name of each signal that asks for an end."""
+    """Has `on_signal` called from within the selector's loop with the name of each signal that asks for an end; of them SIGUSR1 is
+    what schedulers warn by."""
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal
@@ -19,8 +22,9 @@ class Signals:
         self._wakeup.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
+        for name in ("SIGTERM", "SIGINT", PAUSING):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), self._note)
         selector.register(self._wakeup, selectors.EVENT_READ, self._wake_up)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:

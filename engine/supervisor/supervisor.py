@@ -42,7 +42,7 @@ from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.results import Results
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.signals import Signals
+from engine.supervisor.signals import PAUSING, Signals
 from engine.supervisor.verdict import verdict
 from engine.supervisor.weights_fetch import WeightsFetch
 from engine.supervisor.workers import imports
@@ -137,7 +137,9 @@ class Supervisor:
         said: Verdict | None = None
         try:
             self._announce()
-            self._signals = Signals(self._selector, lambda name: self._end("stopped", name))
+            self._signals = Signals(
+                self._selector, lambda name: self._end("paused" if name == PAUSING else "stopped", name)
+            )
             if self._weights.done:
                 self._entrance.step(named=False)
             while not self._finished:
@@ -253,6 +255,7 @@ class Supervisor:
                 tell=self._tell,
                 sampled=self._sampled,
                 attempt=self._attempt,
+                without=self._attempts.without,
             )
             self._nodes.launch(self._group)
             self._attempt += 1

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
 from engine.system.csv_writer import CsvWriter
-from engine.system.format import NOT_KNOWN, counted, duration, listed
-from gui.format import energy, lately, size_of
+from engine.system.format import NOT_KNOWN, duration, listed
+from gui.format import counted, energy, lately, localised, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 
 STATES: dict[State, str] = {
@@ -35,7 +35,7 @@ _NAMES = 8
 
 def number(value: float) -> str:
     """ "1,234" and "8.4"."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+    return localised(value) if value >= 10 else localised(value, 1)
 
 
 def speed(of: Candidate) -> str:
@@ -79,7 +79,7 @@ def whole_job_help(of: Candidate) -> str:
         return ""
     parts = (
         f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
-        f"{1000 * time.step_s:,.1f} ms and {duration(time.validation_s)} of validation."
+        f"{localised(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
     )
     known = ((word, names) for word, names in (("Measured", time.measured), ("Estimated", time.estimated)) if names)
     return " ".join([parts, *(f"{word}: {listed(names)}." for word, names in known)])
@@ -94,7 +94,7 @@ def joules(of: Candidate) -> str:
     told = of.joules_per_thousand_images
     if told is None:
         return NOT_KNOWN
-    return f"{told:,.0f} J" if told < 10_000 else energy(told)
+    return f"{localised(told)} J" if told < 10_000 else energy(told)
 
 
 def name(of: Candidate) -> str:
@@ -136,8 +136,8 @@ def details(of: Candidate) -> Iterator[str]:
 def progress(message: AdviceProgress) -> str:
     """ "34 s left · 5 more to try in this round · 41 considered"."""
     words = [f"{duration(message.seconds_left)} left"]
-    words += [f"{message.left:,} more to try in this round"] if message.left else []
-    words += [f"{message.considered:,} considered"] if message.considered else []
+    words += [f"{localised(message.left)} more to try in this round"] if message.left else []
+    words += [f"{localised(message.considered)} considered"] if message.considered else []
     return " · ".join(words)
 
 
@@ -155,7 +155,7 @@ def how(of: Advice) -> Iterator[str]:
 def left_out(reason: LeftOut) -> str:
     """ "12 ways: By the estimate they need more memory than a device has. (Pipeline, 2 GPUs; …)"."""
     more = len(reason.names) - _NAMES
-    names = "; ".join([*reason.names[:_NAMES], *([f"and {more:,} more"] if more > 0 else [])])
+    names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"
 
 

@@ -13,12 +13,11 @@ from engine.contract.problems import Problem
 from gui.actions import HERE, Action, bind
 from gui.advice import advice_format as words
 from gui.advice.table import AdviceTable
-from gui.format import lately
+from gui.format import lately, localised
 from gui.widgets.banner import Banner
 from gui.widgets.fold import FoldButton
 from gui.widgets.problem_label import ProblemLabel
 
-LARGER = 1.25
 NO_PREDICTION = "This kept answer says nothing of several machines. Measure again to have them predicted."
 
 
@@ -29,10 +28,7 @@ class AnswerView(QWidget):
         super().__init__()
         self.answer: Advice | None = None
         self.kept = Banner(name="A kept answer")
-        self.sentence = _text("heading")
-        font = self.sentence.font()
-        font.setPointSizeF(font.pointSizeF() * LARGER)
-        self.sentence.setFont(font)
+        self.sentence = _text("title")
         self.sentence.setAccessibleName("The advice")
         self.more = _text()
         self.remarks = ProblemLabel()
@@ -63,7 +59,7 @@ class AnswerView(QWidget):
         self.more.setVisible(bool(rest))
         nothing = not answer.fits and bool(answer.remedies)
         self.remarks.show_problems(tuple(_remarks(answer)))
-        tried = f"{len(answer.table):,} of {answer.considered:,} ways were tried"
+        tried = f"{localised(len(answer.table))} of {localised(answer.considered)} ways were tried"
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
         self.table.show_candidates(answer.table, answer.fits)
@@ -73,7 +69,7 @@ class AnswerView(QWidget):
         self.machines.say([each.sentence for each in answer.machines] or lacking)
         self.how.say(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
-        self.fold.setText(f"Left out: {left:,} that were not tried, and why")
+        self.fold.setText(f"Left out: {localised(left)} that were not tried, and why")
         self.fold.setVisible(bool(left))
         self.fold.setChecked(False)
         self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))

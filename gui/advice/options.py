@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QP
 
 from engine.contract.advice import BUDGET_S, AdviceOrder, Network
 from engine.contract.job import Job
+from gui.format import locale
 from gui.widgets.flow_layout import FlowLayout
 
 TIMES = {30: "30 seconds", 60: "1 minute", 120: "2 minutes", 300: "5 minutes", 900: "15 minutes"}
@@ -33,6 +34,7 @@ class AdviceOptions(QWidget):
             "With more than one, the answer also predicts what so many machines like this one bring"
         )
         self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
+        self.network.setLocale(locale())
         self.network.setToolTip("The speed of the network between the machines, in each direction")
         self.ask = QPushButton("Ask again")
         self.ask.setToolTip("Asks with these settings")

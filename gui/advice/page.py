@@ -18,6 +18,7 @@ from gui.advice.options import AdviceOptions
 from gui.advice.table import AdviceTable
 from gui.finders.child import FinderChild
 from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderPage, alike
+from gui.format import localised
 from gui.titles import devices_words, model_title
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -148,7 +149,9 @@ class AdvicePage(FinderPage):
         self.left.setText("")
         self.so_far.hide()
         super()._try(job)
-        self.subtitle.setText(f"{model_title(job.model)}, batch size {job.batch_size:,}, {devices_words(job.devices)}")
+        self.subtitle.setText(
+            f"{model_title(job.model)}, batch size {localised(job.batch_size)}, {devices_words(job.devices)}"
+        )
         self._offer_asking()
 
     def _progress(self, message: FinderProgress | AdviceProgress) -> None:

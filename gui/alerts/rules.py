@@ -11,7 +11,7 @@ import msgspec
 
 from engine.contract.devices import Gpu
 from engine.contract.problems import Problem, Severity
-from gui.format import counted
+from gui.format import counted, localised, significant
 
 KindId = Literal[
     "temperature", "memory_temperature", "throttled", "memory", "power", "idle", "xid", "memory_errors", "lost",
@@ -177,7 +177,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
         if value is None or not threshold.lowest <= value <= threshold.highest:
             own = threshold.own_words.replace("its own", "the GPU's own")
             either = f", or nothing for {own}" if own else ""
-            range_words = f"from {threshold.lowest:g} to {threshold.highest:,.0f} {threshold.unit}"
+            range_words = f"from {significant(threshold.lowest)} to {localised(threshold.highest)} {threshold.unit}"
             found.append(Problem("threshold", "Invalid threshold.", f"Enter a number {range_words}{either}."))
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
         found.append(Problem("for_s", "Invalid duration.", "Enter a duration from 0 to one day."))
@@ -189,7 +189,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
 def length(seconds: float) -> str:
     """ "10 s" or "10 min"."""
     minutes = seconds / 60
-    return f"{minutes:g} min" if minutes >= 1 and minutes == int(minutes) else f"{seconds:g} s"
+    return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
 
 
 def summary(rule: Rule) -> str:

@@ -34,6 +34,7 @@ from engine.runs.notices import (
     save_notices,
 )
 from engine.system import paths
+from gui.format import localised
 from gui.sources.child import GOODBYE_MS, ChildModule
 from gui.widgets.editors import FloatEditor, TextEditor
 from gui.widgets.elided_label import ElidedLabel
@@ -302,7 +303,7 @@ def what_came(sent: NoticeSent) -> list[str]:
         )
     if sent.command_code == 0:
         said = f" Output: {sent.said}" if sent.said else ""
-        lines.append(f"The command succeeded after {sent.command_s:.1f} s.{said}")
+        lines.append(f"The command succeeded after {localised(sent.command_s, 1)} s.{said}")
     return lines
 
 

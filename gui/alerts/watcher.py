@@ -11,12 +11,11 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from engine.contract.devices import Gpu, Snapshot, gpu_title
+from engine.contract.devices import Gpu, Snapshot, device_key, gpu_title, host_of
 from engine.contract.problems import Severity
 from gui.alerts.detectors import Event, Finding, News, find
 from gui.alerts.rule_store import RuleStore
 from gui.alerts.rules import KINDS, KindId, Rule
-from gui.sources.devices.history import device_key
 
 CALM_S = 10.0
 """An active alert ends after this time without a finding, so that it does not flicker."""
@@ -174,7 +173,7 @@ class Alerts(QObject):
     # What comes in
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
-        """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by UUID."""
+        """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by `device_key`."""
         now = snapshot.time
         self._troubles.pop(host, None)
         self._notice_gap(host, now)
@@ -182,7 +181,7 @@ class Alerts(QObject):
         self._look_at_nvml(host, snapshot, found)
         if snapshot.nvml.status == "ok":
             for gpu in snapshot.gpus:
-                self._look_at_gpu(host, gpu, now, holding if not host else {}, found)
+                self._look_at_gpu(host, gpu, now, holding, found)
         for key in dict.fromkeys((*found, *(key for key in self._watches if key[1] == host))):
             # While NVML is silent, what it last said of the GPUs neither holds nor ends.
             if key[3] != "device" or snapshot.nvml.status == "ok":
@@ -203,7 +202,7 @@ class Alerts(QObject):
         self._answered.discard(host)
         self._forget(lambda key: key[1] == host)
         if host:
-            gone = [key for key in self.devices if key.startswith(f"{host}/")]
+            gone = [key for key in self.devices if host_of(key) == host]
             for key in gone:
                 del self.devices[key], self._news[key]
         self.changed.emit()
@@ -219,7 +218,7 @@ class Alerts(QObject):
             self.changed.emit()
         for rule in self._rules.values():
             if rule.covers(device):
-                finding = find(rule, gpu, holding.get(gpu.uuid))
+                finding = find(rule, gpu, holding.get(device))
                 if finding is not None:
                     found[_key(rule.kind, subject)] = subject, finding
         news = self._news.setdefault(device, News())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QDialog, QMainWindow
 
-from engine.contract.devices import CPU
+from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import MONITOR, RUNS, Action, Actions
 from gui.commands.files import JobFiles
@@ -18,6 +18,7 @@ from gui.commands.keymap import Keymap
 from gui.commands.menus import Menus, Recent, fill
 from gui.commands.recent import MOST, RecentDatasets, run_line, titles_of
 from gui.form.form import JobForm
+from gui.format import significant
 from gui.header import Header
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
@@ -26,7 +27,9 @@ from gui.sources.settings import Settings
 if TYPE_CHECKING:
     from gui.commands.palette import Entry, Palette
     from gui.commands.shortcuts import ShortcutsDialog
+    from gui.commands.slurm import SlurmDialog
     from gui.preferences.dialog import PreferencesDialog
+    from gui.runs.remote_dialog import RemoteRunsDialog
     from gui.sources.run_list import RunsRead
     from gui.workspace import Workspace
 
@@ -66,7 +69,9 @@ class Commands(QObject):
         self._palette: Palette | None = None
         self._settings_dialog: PreferencesDialog | None = None
         self._shortcuts: ShortcutsDialog | None = None
+        self._remote_runs: RemoteRunsDialog | None = None
         self._about: QDialog | None = None
+        self.slurm: SlurmDialog | None = None
         for action in self._later:
             action.allow(_STARTING)
         self._connect()
@@ -78,15 +83,21 @@ class Commands(QObject):
         self.menus.offer_runs(workspace.runs.acts)
         self.menus.tools.insertAction(self._acts.hosts, workspace.runs.searches)
         workspace.run_list.complete.connect(self._runs_read)
+        workspace.runs.offer(self._acts.open_remote)
         workspace.store.opened.connect(self._offer_fork)
         for action in self._later:
             action.allow()
         self._offer_fork()
 
+    def close(self) -> None:
+        """Has what is being submitted arrive, as at the end of the program."""
+        if self.slurm is not None:
+            self.slurm.close_work()
+
     @property
     def _later(self) -> tuple[Action, ...]:
         acts = self._acts
-        return acts.fork, acts.queue, *acts.trials, acts.hosts, acts.alerts, acts.open_run
+        return acts.fork, acts.queue, *acts.trials, acts.hosts, acts.alerts, acts.open_run, acts.open_remote
 
     def _connect(self) -> None:
         acts, form = self._acts, self._parts.form
@@ -101,9 +112,11 @@ class Commands(QObject):
         form.inspection.changed.connect(self._remember_dataset)
         acts.fork.on_trigger(self._fork)
         acts.queue.on_trigger(self._show_queue)
+        acts.submit.on_trigger(self._submit)
         for trial, field in zip(acts.trials, ("strategy", "learning_rate", "batch_size"), strict=True):
             trial.on_trigger(partial(self._find, field))
         acts.hosts.on_trigger(self._show_hosts)
+        acts.open_remote.on_trigger(self.show_remote_runs)
         acts.alerts.on_trigger(self._parts.show_alerts)
         acts.full_screen.toggled.connect(self._fill_screen)
         for scheme in acts.schemes:
@@ -142,6 +155,21 @@ class Commands(QObject):
         self._shortcuts = self._shortcuts or ShortcutsDialog(self.keymap, self._window)
         _bring(self._shortcuts)
 
+    def show_remote_runs(self) -> None:
+        """Offers the runs of other machines."""
+        from gui.runs.remote_dialog import RemoteRunsDialog
+
+        workspace = self._workspace
+        if workspace is not None:
+            if self._remote_runs is None:
+                self._remote_runs = RemoteRunsDialog(workspace.hosts, self._window)
+                self._remote_runs.chosen.connect(workspace.followed.follow)
+                self._remote_runs.chosen.connect(lambda name, _run: self._parts.say(f"Connecting to {name} …"))
+                workspace.followed.followed.connect(self._parts.show_run)
+                workspace.followed.followed.connect(lambda _run: self._parts.say(""))
+                workspace.followed.failed.connect(self._parts.say)
+            _bring(self._remote_runs)
+
     def _show_about(self) -> None:
         from gui.commands.about import AboutDialog
 
@@ -158,7 +186,7 @@ class Commands(QObject):
         from gui.commands.recent import datasets_of
 
         history = self._workspace.history if self._workspace is not None else None
-        gpus = {} if history is None else {key: t for key, t in history.titles.items() if key.rpartition("/")[2] != CPU}
+        gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}
         return [
             *entries.of_actions(self._acts.all(), self._window),
             *entries.of_settings(self.show_preferences),
@@ -167,6 +195,18 @@ class Commands(QObject):
             *entries.of_runs(self._runs, self._parts.show_run),
             *entries.of_models(self._parts.form.catalogue, self._choose_model),
         ]
+
+    def _submit(self) -> None:
+        from gui.commands.slurm import SlurmDialog
+
+        if self.slurm is None:
+            self.slurm = SlurmDialog(lambda: self._parts.form.job, self._parts.settings, self._window)
+            self.slurm.submitted.connect(self._submitted)
+        _bring(self.slurm)
+
+    def _submitted(self, run: RunFolder) -> None:
+        self._parts.show_run(run)
+        self._parts.say(f"SLURM has taken the run {run.run_id}.")
 
     # What is chosen
 
@@ -241,7 +281,7 @@ class Commands(QObject):
     def _resize_text(self, by: int) -> None:
         size = self.preferences.number("text_percent") + by
         if not self.preferences.set("text_percent", size):
-            self._parts.say(f"Text size: {size:g} %")
+            self._parts.say(f"Text size: {significant(size)} %")
 
     def _fill_screen(self, on: bool) -> None:
         if on != self._window.isFullScreen():

@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import Action
 from gui.commands.palette import Entry
 from gui.commands.recent import titles_of
-from gui.format import count, moment
+from gui.format import localised, moment
 from gui.preferences.declared import SETTINGS
 from gui.titles import model_title, run_title, strategy_title
 
@@ -44,7 +44,7 @@ def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Ite
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
-        detail = f"{task} · {count(model.parameters / 1e6, 1)} million parameters · {model.id}"
+        detail = f"{task} · {localised(model.parameters / 1e6, 1)} million parameters · {model.id}"
         yield Entry("Model", model.title, partial(choose, model.task, model.id), detail)
 
 

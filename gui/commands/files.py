@@ -113,5 +113,6 @@ class JobFiles(QObject):
     def _offer(self) -> None:
         self._acts.save_job.allow("" if self._form.job is not None else _ERRORS)
         self._acts.copy_command.allow("" if self._form.job is not None else _ERRORS)
+        self._acts.submit.allow("" if self._form.job is not None else _ERRORS)
         single = single_process(self._form.job) if self._form.job is not None else _ERRORS
         self._acts.copy_torchrun.allow(str(single or ""))

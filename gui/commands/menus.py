@@ -33,12 +33,21 @@ class Menus:
         file.addSeparator()
         file.addActions([acts.open_job, acts.save_job, acts.copy_command, acts.copy_torchrun])
         file.addSeparator()
-        file.addAction(acts.open_run)
+        file.addActions([acts.open_run, acts.open_remote])
         self.runs = self._submenu(file, "Recent &runs")
         file.addSeparator()
         file.addAction(acts.quit)
         run = self._menu(
-            "&Run", acts.train, acts.start_at_once, None, acts.pause, acts.stop, None, acts.fork, acts.queue
+            "&Run",
+            acts.train,
+            acts.start_at_once,
+            acts.submit,
+            None,
+            acts.pause,
+            acts.stop,
+            None,
+            acts.fork,
+            acts.queue,
         )
         run.addSeparator()
         self.selected = self._submenu(run, "&Selected runs")

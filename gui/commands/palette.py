@@ -215,7 +215,7 @@ class Palette(QDialog):
         if not self.model.shown:
             self.said.setText(f"Nothing matches “{text.strip()}”.")
         elif len(self.model.shown) == MOST_SHOWN:
-            self.said.setText(f"The best {window_format.count(MOST_SHOWN)} are listed. Type more words for fewer.")
+            self.said.setText(f"The best {window_format.localised(MOST_SHOWN)} are listed. Type more words for fewer.")
         else:
             self.said.setText("↑ ↓ choose · Enter does it · Esc closes")
 

@@ -11,6 +11,7 @@ from engine.contract.job import FIELDS, Job
 from engine.runs.metrics import find_measure
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
+from gui.format import localised, significant
 from gui.titles import CHOICES, EMPTY, devices_words, model_title, option_fields, strategy_title
 
 _PATHS = ("dataset", "resume_from", "weights_file")
@@ -56,7 +57,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
         _figures(
             "Images per second",
             [run.images_per_second for run in runs],
-            lambda value: f"{value:,.0f}" if value >= 10 else f"{value:.2g}",
+            lambda value: localised(value) if value >= 10 else significant(value, 2),
             higher=True,
             help_text="Median over the run, summed over its devices",
         ),
@@ -64,7 +65,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
         _figures(
             "Energy",
             energy,
-            lambda value: f"{value:,.2f} Wh" if value < 100 else f"{value:,.0f} Wh",
+            lambda value: f"{localised(value, 2)} Wh" if value < 100 else f"{localised(value)} Wh",
             among=ended,
             help_text="Energy used during the run by the devices that report power; the best of the completed runs is marked",
         ),
@@ -139,8 +140,8 @@ def _plain_words(value: bool | int | float | str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:g}" if isinstance(value, float) else value
+        return localised(value)
+    return significant(value) if isinstance(value, float) else value
 
 
 def _measure_row(runs: Sequence[ComparedRun], name: str) -> Row:
@@ -151,7 +152,7 @@ def _measure_row(runs: Sequence[ComparedRun], name: str) -> Row:
     row = _figures(
         f"Best {_lowered(measure_title(runs, name))}",
         [best[0] if best is not None else None for best in found],
-        lambda value: f"{100 * value:.2f} %" if percent else f"{value:.4f}",
+        lambda value: f"{localised(100 * value, 2)} %" if percent else localised(value, 4),
         higher=higher,
         help_text="Best value over all validations, with its epoch",
     )
@@ -183,7 +184,7 @@ def _steps(run: ComparedRun) -> str:
     told, plan = run.data.steps.step, run.data.plan
     if not len(told):
         return NOT_KNOWN
-    return f"{told.last:,.0f}" + (f" of {plan.epochs * plan.steps_per_epoch:,}" if plan is not None else "")
+    return localised(told.last) + (f" of {localised(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
 
 
 def _task(run: ComparedRun) -> str:

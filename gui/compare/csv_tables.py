@@ -42,7 +42,7 @@ class CurvesTable:
 
 @dataclass(frozen=True)
 class RowsTable:
-    """The table on screen: a line for each figure or field, a column for each run."""
+    """The table: a line for each figure or field, a column for each run."""
 
     runs: tuple[ComparedRun, ...]
     rows: tuple[Row, ...]

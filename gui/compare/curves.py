@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 from engine.runs.metrics import find_measure
 from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import measure_title, measures
+from gui.format import localised, significant
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -39,8 +40,8 @@ class CompareCurves(QWidget):
         self.plots: dict[str, LinePlot] = {
             "loss": LinePlot("Training loss", self.group),
             "accuracy": _percent_plot("Training accuracy", self.group),
-            "images_per_second": LinePlot("Images per second", self.group, low=0, write=lambda v: f"{v:,.0f}"),
-            "learning_rate": LinePlot("Learning rate", self.group, low=0, write=lambda v: f"{v:.3g}"),
+            "images_per_second": LinePlot("Images per second", self.group, low=0, write=localised),
+            "learning_rate": LinePlot("Learning rate", self.group, low=0, write=lambda v: significant(v, 3)),
         }
         self._runs: Sequence[ComparedRun] = ()
         self._weight = 0.0
@@ -176,7 +177,7 @@ def _named(run: ComparedRun) -> tuple[Span, Span]:
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
-    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
+    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localised(value, 1)} %")
 
 
 def _color_of(series: int) -> Callable[[], str]:

@@ -24,12 +24,14 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.actions import bind, leaving
 from gui.compare.compared_run import ComparedRun
+from gui.compare.comparison import rows
 from gui.compare.controls import CompareControls
 from gui.compare.csv_tables import CurvesTable, RowsTable
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
 from gui.compare.log_loader import Reading
 from gui.compare.table_model import CompareModel
+from gui.format import as_in_files, localised
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
@@ -270,7 +272,7 @@ class ComparePage(QWidget):
 
     def _tell(self) -> None:
         count = len(self._wanted)
-        self._title.setText(f"Compare {count:,} runs" if count != 1 else "Compare 1 run")
+        self._title.setText(f"Compare {localised(count)} runs" if count != 1 else "Compare 1 run")
         gone = [f"{run_id} can no longer be read." for run_id, why in self._unread.items() if not why]
         unread = {run_id: why for run_id, why in self._unread.items() if why}
         left = [
@@ -289,8 +291,11 @@ class ComparePage(QWidget):
         self._write(path, table, "The curves were saved to")
 
     def save_table(self, path: Path) -> None:
-        """Writes the table as it is on screen."""
-        self._write(path, RowsTable(self._ordered(), tuple(self.model.rows)), "The table was saved to")
+        """Writes the table as it is on screen, but for the desktop's way with numbers."""
+        runs = self._ordered()
+        with as_in_files():
+            table = RowsTable(runs, tuple(rows(runs)))
+        self._write(path, table, "The table was saved to")
 
     def save_image(self, path: Path) -> None:
         """Writes an image of all curves, also those that are scrolled out of sight, with the names of the runs."""

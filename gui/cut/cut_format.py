@@ -7,19 +7,25 @@ from collections.abc import Sequence
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage
 from engine.system.format import NOT_KNOWN
-from gui.format import size
+from gui.format import localised, size
 
 
 def count_words(count: int) -> str:
     """ "11.7 M", "3.2 k" or "640"."""
     if count >= 1_000_000:
-        return f"{count / 1e6:.1f} M"
-    return f"{count / 1e3:.1f} k" if count >= 1000 else str(count)
+        return f"{localised(count / 1e6, 1)} M"
+    return f"{localised(count / 1e3, 1)} k" if count >= 1000 else str(count)
 
 
 def milliseconds(seconds: float) -> str:
     value = 1000 * seconds
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 1 else f"{value:.2f} ms"
+    return (
+        f"{localised(value)} ms"
+        if value >= 100
+        else f"{localised(value, 1)} ms"
+        if value >= 1
+        else f"{localised(value, 2)} ms"
+    )
 
 
 def memory_words(stage: Stage, cut: Cut) -> str:

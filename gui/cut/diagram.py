@@ -11,7 +11,7 @@ from engine.parallel.cut import Stage, moved, reachable
 from gui.cut import cut_format
 from gui.cut.geometry import Bar, lay_out
 from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
-from gui.format import size
+from gui.format import significant, size
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 
@@ -237,7 +237,7 @@ class CutDiagram(QWidget):
             return
         for tick in round_ticks(whole_ms, self.width() // 110):
             x = self._x(tick / whole_ms)
-            text = f"{tick:g} ms" if tick else "0"
+            text = f"{significant(tick)} ms" if tick else "0"
             width = metrics.horizontalAdvance(text)
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)
 

@@ -8,6 +8,7 @@ import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
+from engine.checks.node_checks import here_only
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.job import Job
@@ -95,6 +96,7 @@ class CutPage(QWidget):
         self._names = dict(names)
         self.set_job(job)
         wrong = [problem for problem in problems if problem.severity == "error" and problem.field in MEASURED_BY]
+        wrong += here_only(job.devices) if job is not None else []
         if job is None or wrong:
             self.planner.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])

@@ -11,7 +11,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from gui.cut import cut_format
-from gui.format import size
+from gui.format import localised, size
 from gui.widgets.table_header import LEFT, RIGHT, header_data
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -42,7 +42,7 @@ COLUMNS: tuple[_Column, ...] = (
     _Column("Stage", lambda row: str(row.number), number=False),
     _Column("Device", lambda row: row.titles[row.stage.group_rank], number=False),
     _Column("Modules", lambda row: cut_format.span_words(row.stage), number=False),
-    _Column("Layers", lambda row: f"{row.stage.layers:,}", "Layers with parameters"),
+    _Column("Layers", lambda row: localised(row.stage.layers), "Layers with parameters"),
     _Column("Parameters", lambda row: cut_format.count_words(row.stage.parameters)),
     _Column(
         "Time",

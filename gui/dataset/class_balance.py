@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from engine.contract.dataset import DatasetReport, SplitReport
 from gui.dataset import dataset_format
+from gui.format import localised
 from gui.style import theme
 from gui.widgets.legend import SWATCH, draw_swatch
 
@@ -106,7 +107,7 @@ def _value(split: SplitReport, name: str) -> float:
 
 def _short(split: SplitReport, name: str) -> str:
     value = _value(split, name)
-    return f"{100 * value:.1f} %" if name in split.shares and not split.objects else f"{value:,.0f}"
+    return f"{localised(100 * value, 1)} %" if name in split.shares and not split.objects else localised(value)
 
 
 def _unit(report: DatasetReport) -> str:

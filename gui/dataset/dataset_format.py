@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.contract.dataset import DatasetReport, ImageSizes, SplitReport, channels_in_words
+from gui.format import localised
 
 FORMATS = {
     "imagefolder": "folders of images",
@@ -23,7 +24,7 @@ NAMED_UNREADABLE = 200
 def samples(report: DatasetReport, count: int) -> str:
     """ "1,204 images", "1 cloud"."""
     one, many = _SAMPLES.get(report.format, ("image", "images"))
-    return f"{count:,} {one if count == 1 else many}"
+    return f"{localised(count)} {one if count == 1 else many}"
 
 
 def summary(report: DatasetReport) -> str:
@@ -31,27 +32,29 @@ def summary(report: DatasetReport) -> str:
     counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
-    classes = "1 class" if len(report.classes) == 1 else f"{len(report.classes):,} classes"
+    classes = "1 class" if len(report.classes) == 1 else f"{localised(len(report.classes))} classes"
     return f"{classes}, {counted}"
 
 
 def describe(report: DatasetReport) -> str:
     """Format, splits, sizes and unreadable files in a few lines."""
-    splits = ", ".join(f"{s.name} {s.images:,}{' (drawn from train)' if s.made else ''}" for s in report.splits)
+    splits = ", ".join(
+        f"{s.name} {localised(s.images)}{' (drawn from train)' if s.made else ''}" for s in report.splits
+    )
     kind = FORMATS.get(report.format, report.format).capitalize()
     text = f"{kind}{_colours(report)} · {splits}"
     if report.sizes is not None:
         text += f"\n{sizes(report.sizes)}"
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"
-        text += f"\n{report.unreadable_count:,} {files} unreadable and skipped: {_names(report)}"
+        text += f"\n{localised(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}"
     return text
 
 
 def sizes(told: ImageSizes) -> str:
     """ "720 x 576 pixels", or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
     smallest, middle, largest = (
-        f"{width:,} x {height:,}" for width, height in (told.smallest, told.middle, told.largest)
+        f"{localised(width)} x {localised(height)}" for width, height in (told.smallest, told.middle, told.largest)
     )
     if smallest == largest:
         return f"{smallest} pixels"
@@ -62,7 +65,7 @@ def objects(split: SplitReport) -> str:
     """How many things are marked in a split and how large they are; "" where that is not told."""
     if not split.objects:
         return ""
-    text = f"{split.name}: {sum(split.objects.values()):,} marked"
+    text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
     if split.object_sides is not None:
         small, middle, large = (f"{side:.0f}" for side in split.object_sides)
         text += f", median size {middle} pixels, 90 % between {small} and {large}"
@@ -84,12 +87,12 @@ def unreadable(report: DatasetReport) -> str:
 
 def of_class(split: SplitReport, name: str) -> str:
     """ "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
-    count = f"{split.counts.get(name, 0):,}"
+    count = localised(split.counts.get(name, 0))
     if name in split.objects:
-        return f"{split.objects[name]:,} marked, in {count} images"
+        return f"{localised(split.objects[name])} marked, in {count} images"
     if name not in split.shares:
         return count
-    return f"{100 * split.shares[name]:.1f} % of the pixels, in {count} images"
+    return f"{localised(100 * split.shares[name], 1)} % of the pixels, in {count} images"
 
 
 def _colours(report: DatasetReport) -> str:

@@ -7,7 +7,7 @@ import os
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QLabel, QSpinBox, QVBoxLayout, QWidget
 
-from engine.contract.devices import CPU, Cpu, Gpu, gpu_title
+from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
 from gui.devices.meters import MemoryBar, MiniGraph
 from gui.devices.sparkline import CoreBars
 from gui.format import celsius, percent, share, watts
@@ -48,12 +48,14 @@ class GpuCard(QFrame):
 
     toggled = Signal()
 
-    def __init__(self, gpu: Gpu, parent: QWidget | None = None) -> None:
+    def __init__(self, gpu: Gpu, host: str = "", parent: QWidget | None = None) -> None:
+        """`host` is the machine that it is in, "" for this one."""
         super().__init__(parent)
-        self.uuid = gpu.uuid
+        self._before = f"{host} " if host else ""
+        self._key = key = device_key(host, gpu.uuid)
 
         def color() -> str:
-            return theme.device_color(gpu.uuid)
+            return theme.device_color(key)
 
         self.check = QCheckBox()
         self.check.toggled.connect(lambda _on: self.toggled.emit())
@@ -90,8 +92,8 @@ class GpuCard(QFrame):
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
         """Shows `gpu` as it is at `now`, in seconds since the epoch."""
-        title = gpu_title(gpu)
-        self.check.setText(title)
+        self.check.setText(gpu_title(gpu))
+        title = self._before + gpu_title(gpu)
         self.check.setAccessibleName(f"{title}, {gpu.name}")
         self.check.setAccessibleDescription(device_format.describe_gpu(gpu))
         self.check.setToolTip(device_format.gpu_number_origin(gpu))
@@ -121,17 +123,17 @@ class GpuCard(QFrame):
         total = gpu.memory_total_bytes
         self._memory_bar.set_memory(gpu.memory_used_bytes, total)
         self._memory_bar.setVisible(gpu.memory_used_bytes is not None)
-        self._arrange(tuple(quantity for quantity in self._graphs if history.tells(gpu.uuid, quantity)))
+        self._arrange(tuple(quantity for quantity in self._graphs if history.tells(self._key, quantity)))
         shown = {
             "utilization_percent": (percent(gpu.utilization_percent, 3), 100.0),
             "memory_used_bytes": (share(gpu.memory_used_bytes, total), total),
             "power_w": (watts(gpu.power_w, width=4), gpu.power_limit_w),
             "temperature_c": (celsius(gpu.temperature_c, 3), 110.0),
         }
-        times = history.x(gpu.uuid)
+        times = history.x(self._key)
         for quantity in self._told:
             text, highest = shown[quantity]
-            self._graphs[quantity].show_data(title, text, times, history.values(gpu.uuid, quantity), highest)
+            self._graphs[quantity].show_data(title, text, times, history.values(self._key, quantity), highest)
 
     def _arrange(self, told: tuple[str, ...]) -> None:
         """Gives room to what the GPU tells, and to nothing else."""
@@ -145,7 +147,7 @@ class GpuCard(QFrame):
 
 
 class CpuCard(QFrame):
-    """The host's processor, which counts as one or more devices.
+    """A machine's processor, which counts as one or more devices.
 
     Signals:
         toggled(): the check box or the number of workers has changed.
@@ -153,17 +155,21 @@ class CpuCard(QFrame):
 
     toggled = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, host: str = "", parent: QWidget | None = None) -> None:
+        """`host` is the machine whose processor it is, "" for this one."""
         super().__init__(parent)
+        self._elsewhere = bool(host)
+        self._title = f"{host} CPU" if host else "CPU"
+        self._key = key = device_key(host, CPU)
 
         def color() -> str:
-            return theme.device_color(CPU)
+            return theme.device_color(key)
 
         self.check = QCheckBox("CPU")
-        self.check.setAccessibleName("CPU")
+        self.check.setAccessibleName(self._title)
         self.check.toggled.connect(self._changed)
         self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
-        self.workers.setAccessibleName("CPU workers")
+        self.workers.setAccessibleName(f"{self._title} workers")
         self.workers.setAccessibleDescription("Number of worker processes on the CPU; each counts as a device")
         self.workers.setToolTip("Worker processes on the CPU; each counts as a device")
         self.workers.valueChanged.connect(self._changed)
@@ -199,9 +205,11 @@ class CpuCard(QFrame):
         self._bars.set_loads(cpu.core_load_percent)
         self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
         self._memory_bar.set_memory(cpu.memory_used_bytes, cpu.memory_total_bytes)
-        times = history.x(CPU)
-        load = history.values(CPU, "utilization_percent")
-        memory = history.values(CPU, "memory_used_bytes")
+        if self._elsewhere:
+            self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))
+        times = history.x(self._key)
+        load = history.values(self._key, "utilization_percent")
+        memory = history.values(self._key, "memory_used_bytes")
         total = cpu.memory_total_bytes
-        self._load.show_data("CPU", percent(cpu.load_percent, 3), times, load, 100.0)
-        self._memory.show_data("CPU", share(cpu.memory_used_bytes, total), times, memory, total)
+        self._load.show_data(self._title, percent(cpu.load_percent, 3), times, load, 100.0)
+        self._memory.show_data(self._title, share(cpu.memory_used_bytes, total), times, memory, total)

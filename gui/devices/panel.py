@@ -1,22 +1,23 @@
-"""The devices of this machine, live, with a check box each: the left side of the window."""
+"""The devices of this machine and of the user's other ones, live, with a check box each: the left side of the window."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from collections.abc import Sequence
+
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from engine.contract.devices import CPU, Gpu, Snapshot, is_gpu
-from gui.devices.cards import CpuCard, GpuCard
+from engine.contract.devices import CPU, Gpu, Snapshot
+from gui.devices.machine import MachineDevices
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
-from gui.style import theme
 from gui.widgets.scroll_panel import scroll_panel
 
 
 class DevicesPanel(QWidget):
-    """A card for each GPU and for the CPU.
+    """A card for each GPU and for the CPU, by machine: this one first, then the hosts.
 
-    Until somebody chooses, the first idle GPU is checked, or the CPU where there is none.
+    Until somebody chooses, the first idle GPU of this machine is checked, or its CPU where there is none.
 
     Signals:
         selection_changed(): `selection()` answers something else than before.
@@ -28,36 +29,40 @@ class DevicesPanel(QWidget):
         """`history` is fed by `update_snapshot`; give one to share it with a `MonitorPage`."""
         super().__init__(parent)
         self.history = history or DeviceHistory()
-        self._cards: dict[str, GpuCard] = {}
-        self._awaited: tuple[str, ...] = ()
         self._chosen = self._all = False
-        self._announced: tuple[str, ...] = ()
         heading = QLabel("Devices")
         heading.setObjectName("heading")
-        self._message = QLabel("Looking for devices …", wordWrap=True)
-        self._message.setObjectName("muted")
-        self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._cpu = CpuCard()
-        self._cpu.check.setChecked(True)
-        self._cpu.toggled.connect(self._chosen_by_user)
         inside = QWidget()
         self._list = QVBoxLayout(inside)
         self._list.setContentsMargins(10, 10, 10, 10)
         self._list.setSpacing(8)
-        for widget in (heading, self._message, self._cpu):
-            self._list.addWidget(widget)
+        self._list.addWidget(heading)
         self._list.addStretch(1)
-        scroll = scroll_panel(inside)
+        self._machines: dict[str, MachineDevices] = {}
+        self._here = self._add("")
+        self._here.choose((CPU,))
+        inside.setMinimumWidth(280)
+        scroll = scroll_panel(inside, whole_width=True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
-        self.setMinimumWidth(290)
         self._announced = self.selection()
 
+    def set_hosts(self, names: Sequence[str]) -> None:
+        """The other machines, in their order; the devices of those that are no longer among them are not chosen any more."""
+        for name in [name for name in self._machines if name and name not in names]:
+            gone = self._machines.pop(name)
+            self._list.removeWidget(gone)
+            gone.deleteLater()
+        for name in names:
+            if name not in self._machines:
+                self._add(name)
+        self._announce()
+
     def selection(self) -> tuple[str, ...]:
-        """The chosen devices: UUIDs in the order of the cards, and "cpu" once for each CPU worker."""
-        gpus = tuple(uuid for uuid, card in self._cards.items() if card.check.isChecked())
-        return gpus + self._awaited + (CPU,) * (self._cpu.workers.value() if self._cpu.check.isChecked() else 0)
+        """The chosen devices by machine: GPUs in the order of the cards, and "cpu" once for each CPU worker; with the name of
+        the machine before them where that is another."""
+        return tuple(device for machine in self._machines.values() for device in machine.selection())
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
         """Chooses `devices`. GPUs that have not been seen yet are chosen when they first appear."""
@@ -65,68 +70,34 @@ class DevicesPanel(QWidget):
         self._apply(devices)
 
     def choose_all(self) -> None:
-        """Chooses all GPUs, as soon as it is known which there are; the CPU where there is none."""
+        """Chooses all GPUs of this machine, as soon as it is known which there are; the CPU where there is none."""
         self._all = True
-        if self._cards:
+        if self._here.gpus:
             self._choose_all()
 
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Shows what a sampler saw."""
-        self.history.add(snapshot)
-        gpus = sorted(snapshot.gpus, key=card_order)
-        if gpus or snapshot.nvml.status != "not_answering":  # else a sampler that was started anew is still looking
-            self._arrange(gpus)
-        for gpu in gpus:
-            self._cards[gpu.uuid].update_gpu(gpu, self.history, snapshot.time)
-        self._cpu.update_cpu(snapshot.cpu, self.history)
-        self._show_message(snapshot)
-        if snapshot.nvml.status != "not_answering":
-            self._settle(gpus)
+    def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
+        """Shows what the sampler of `host` saw; "" is this machine."""
+        self.history.add(snapshot, host)
+        if host in self._machines:
+            self._machines[host].update_snapshot(snapshot)
+        if not host and snapshot.nvml.status != "not_answering":
+            self._settle(sorted(snapshot.gpus, key=card_order))
         self._announce()
 
-    def show_trouble(self, message: str) -> None:
-        """Says why no snapshots come; "" once they come again."""
-        if message:
-            self._message.setText(message)
-            self._message.show()
+    def show_trouble(self, message: str, host: str = "") -> None:
+        """Says why no snapshots come from a machine; "" once they come again."""
+        if host in self._machines:
+            self._machines[host].show_trouble(message)
 
-    def _show_message(self, snapshot: Snapshot) -> None:
-        message = snapshot.nvml.message
-        if not message and not snapshot.gpus:
-            message = "No NVIDIA GPU is installed in this machine; training runs on the CPU."
-        self._message.setText(message)
-        self._message.setVisible(bool(message))
-
-    def _arrange(self, gpus: list[Gpu]) -> None:
-        """Makes and removes cards so that they stand in the order of `gpus`, above the CPU's."""
-        wanted = [gpu.uuid for gpu in gpus]
-        if wanted == list(self._cards):
-            return
-        theme.register_devices(wanted)
-        for uuid in [uuid for uuid in self._cards if uuid not in wanted]:
-            self._cards.pop(uuid).deleteLater()
-        for gpu in gpus:
-            if gpu.uuid not in self._cards:
-                card = GpuCard(gpu)
-                card.check.setChecked(gpu.uuid in self._awaited)
-                card.toggled.connect(self._chosen_by_user)
-                self._cards[gpu.uuid] = card
-        self._cards = {uuid: self._cards[uuid] for uuid in wanted}
-        first = self._list.indexOf(self._message) + 1
-        previous = None
-        for index, card in enumerate(self._cards.values()):
-            self._list.removeWidget(card)
-            self._list.insertWidget(first + index, card)
-            if previous is not None:
-                QWidget.setTabOrder(previous, card.check)
-            previous = card.check
-        if previous is not None:
-            QWidget.setTabOrder(previous, self._cpu.check)
-        self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._cards)
+    def _add(self, host: str) -> MachineDevices:
+        machine = MachineDevices(self.history, host)
+        machine.toggled.connect(self._chosen_by_user)
+        self._list.insertWidget(self._list.count() - 1, machine)
+        self._machines[host] = machine
+        return machine
 
     def _settle(self, gpus: list[Gpu]) -> None:
-        """Once it is known which GPUs there are: forgets those awaited in vain, and chooses where nobody has."""
-        self._awaited = ()
+        """Chooses where nobody has, once it is known which GPUs this machine has."""
         if self._all and gpus:
             self._choose_all()
         if not self._chosen and gpus:
@@ -137,25 +108,11 @@ class DevicesPanel(QWidget):
 
     def _choose_all(self) -> None:
         self._all, self._chosen = False, True
-        self._apply(tuple(self._cards))
+        self._apply(self._here.gpus)
 
     def _apply(self, devices: tuple[str, ...]) -> None:
-        workers = devices.count(CPU)
-        changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
-        for widget in changed:
-            widget.blockSignals(True)
-        self._cpu.check.setChecked(workers > 0)
-        if workers:
-            self._cpu.workers.setMaximum(max(workers, self._cpu.workers.maximum()))
-            self._cpu.workers.setValue(workers)
-        self._cpu.workers.setEnabled(workers > 0)
-        for uuid, card in self._cards.items():
-            card.check.setChecked(uuid in devices)
-        for widget in changed:
-            widget.blockSignals(False)
-        self._awaited = tuple(
-            device for device in dict.fromkeys(devices) if is_gpu(device) and device not in self._cards
-        )
+        for machine in self._machines.values():
+            machine.choose(devices)
         self._announce()
 
     def _chosen_by_user(self) -> None:

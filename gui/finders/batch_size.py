@@ -21,7 +21,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
-from gui.format import size_of
+from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.widgets.problem_label import ProblemLabel
 
@@ -132,7 +132,7 @@ class BatchPage(FinderPage):
         powers = (2**power for power in range(21))
         within = [size for size in powers if fitting and fitting[0].size <= size <= fitting[-1].size]
         # As batch sizes are mostly chosen; pyqtgraph's own marks run into one another here.
-        self.plot.getAxis("bottom").setTicks([[(math.log10(size), f"{size:,}") for size in within]])
+        self.plot.getAxis("bottom").setTicks([[(math.log10(size), localised(size)) for size in within]])
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
@@ -144,14 +144,14 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
     scaled = rate * (math.sqrt(size / before) if root else size / before)
     how = "with the square root of the batch size" if root else "linearly with the batch size"
     return (
-        f"The learning rate usually scales {how}: {rate:.2g} at batch size {before:,} would become {scaled:.2g}. It "
+        f"The learning rate usually scales {how}: {significant(rate, 2)} at batch size {localised(before)} would become {significant(scaled, 2)}. It "
         "stays unchanged unless you change it."
     )
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     if not trial.fits:
-        return f"{trial.size:,}", "does not fit", "–", ""
+        return localised(trial.size), "does not fit", "–", ""
     marks = [word for word, at in (("fast enough", found.knee), ("largest", found.largest)) if at == trial.size]
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
-    return f"{trial.size:,}", memory, f"{trial.images_per_second or 0:,.0f}", ", ".join(marks)
+    return localised(trial.size), memory, localised(trial.images_per_second or 0), ", ".join(marks)

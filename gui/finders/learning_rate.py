@@ -14,6 +14,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.child import FinderChild
 from gui.finders.page import FinderPage
+from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.widgets.problem_label import ProblemLabel
@@ -144,7 +145,7 @@ class RatePage(FinderPage):
             rate = getattr(found, name)
             button.setVisible(rate is not None)
             if rate is not None:
-                button.setText(f"{MARKS[name]} {rate:.2g}")
+                button.setText(f"{MARKS[name]} {significant(rate, 2)}")
 
     def chosen(self) -> float | None:
         rate = self.plot.rate

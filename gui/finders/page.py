@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
+from engine.checks.node_checks import here_only
 from engine.contract.advice import AdviceOrder, AdviceProgress
 from engine.contract.finders import FinderOrder, FinderProgress
 from engine.contract.job import FIELDS, Job
@@ -16,6 +17,7 @@ from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import bind, leaving
 from gui.finders.child import FinderChild
+from gui.format import localised, significant
 from gui.titles import model_title, strategy_title
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
@@ -81,6 +83,7 @@ class FinderPage(QWidget):
         """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of it."""
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
+        wrong += here_only(job.devices) if job is not None else []
         if job is None or wrong:
             self.child.cancel()
             self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
@@ -193,7 +196,13 @@ class FinderPage(QWidget):
     def show_choice(self) -> None:
         """Has the button say what it takes."""
         value = self.chosen()
-        self.use.setText(NOTHING_CHOSEN if value is None else f"Use {value:.2g}" if value < 1 else f"Use {value:,}")
+        self.use.setText(
+            NOTHING_CHOSEN
+            if value is None
+            else f"Use {significant(value, 2)}"
+            if value < 1
+            else f"Use {localised(value)}"
+        )
         self.use.setEnabled(value is not None)
 
     def _failed(self, why: str) -> None:

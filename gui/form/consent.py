@@ -15,6 +15,7 @@ from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
 from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
+from gui.format import localised
 from gui.sources.background import in_background, raise_again
 
 SHOWN_BYTES = 200_000
@@ -103,9 +104,9 @@ class ConsentBar(QFrame):
         if found.path != self._path:
             return
         self._text.setPlainText(found.text)
-        lines = "1 line is" if found.left_lines == 1 else f"{found.left_lines:,} lines are"
+        lines = "1 line is" if found.left_lines == 1 else f"{localised(found.left_lines)} lines are"
         self._cut.setText(
-            f"Only the first {SHOWN_BYTES:,} bytes are shown; {lines} left ({found.left_bytes:,} bytes). "
+            f"Only the first {localised(SHOWN_BYTES)} bytes are shown; {lines} left ({localised(found.left_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
         self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())

@@ -20,6 +20,7 @@ from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
+from gui.format import localised
 from gui.style import icons
 
 THUMBNAIL = 80
@@ -88,7 +89,7 @@ class DatasetCard(QFrame):
             self._cancel.show()
         self._progress.setRange(0, total)
         self._progress.setValue(done)
-        self._detail.setText(f"{done:,} of {total:,} files" if total else "listing files")
+        self._detail.setText(f"{localised(done)} of {localised(total)} files" if total else "listing files")
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.contract.devices import CPU, is_gpu
+from engine.contract.devices import by_host, device_key, is_gpu
 from engine.contract.job import FIELDS, Group
+from gui.titles import device_title
 
 TRIPLE = ("epochs", "batch_size", "learning_rate")
 _TITLES: dict[Group, str] = {
@@ -24,10 +25,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def devices_in_words(devices: tuple[str, ...], names: dict[str, str]) -> str:
-    """ "GPU 0, GPU 1" or "CPU, 2 workers"; `names` are what GPUs are called, by UUID."""
+    """ "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"; `names` are what GPUs are called, those of other machines as jobs name them."""
     if not devices:
         return "None selected; check one under Devices."
-    gpus = [names.get(device, device) for device in devices if is_gpu(device)]
-    workers = sum(device == CPU for device in devices)
-    cpu = [] if not workers else ["CPU"] if workers == 1 else [f"CPU, {workers} workers"]
-    return ", ".join(gpus + cpu)
+    words = []
+    for host, own in by_host(devices).items():
+        gpus = [device_key(host, device) for device in own if is_gpu(device)]
+        words += [names.get(gpu, device_title(gpu)) for gpu in gpus]
+        if workers := len(own) - len(gpus):
+            words.append(f"{host} CPU".strip() + (f", {workers} workers" if workers > 1 else ""))
+    return ", ".join(words)

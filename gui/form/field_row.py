@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QToolButton, QWidget
 
 from engine.contract.job import Field
 from engine.contract.problems import Problem
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.editors import Editor
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
 
 LABEL_WIDTH = 104
+"""Pixels at 100 per cent."""
 
 
 class FieldRow(QWidget):
@@ -32,6 +33,7 @@ class FieldRow(QWidget):
 
     def __init__(self, field: Field, editor: Editor, default: Any, stacked: bool = False) -> None:
         super().__init__()
+        self._stacked = stacked
         self.field = field
         self.editor = editor
         self.default = default
@@ -48,7 +50,7 @@ class FieldRow(QWidget):
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
         self._name_for_all()
-        self._lay_out(stacked)
+        self._lay_out()
         editor.edited.connect(self._edited)
         self._edited()
 
@@ -127,26 +129,35 @@ class FieldRow(QWidget):
         button.setSizePolicy(policy)
         return button
 
-    def _lay_out(self, stacked: bool) -> None:
+    def _lay_out(self) -> None:
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(4)
         grid.setVerticalSpacing(2)
-        if stacked:
+        if self._stacked:
             grid.addWidget(self.label, 0, 0)
             grid.addWidget(self.editor, 1, 0, 1, 2)
             grid.addWidget(self.reset, 0, 1)
             grid.setColumnStretch(0, 1)
             return
-        self.label.setFixedWidth(LABEL_WIDTH)
-        # Only where it must be: a wrapped label makes the layout ask for heights by width.
-        self.label.setWordWrap(self.label.fontMetrics().horizontalAdvance(self.field.label) > LABEL_WIDTH - 4)
+        self._fit_label()
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)
         grid.addWidget(self.note, 1, 0, 1, 3)
         grid.addWidget(self.problem_label, 2, 0, 1, 3)  # its sentences want the whole width
         grid.setColumnStretch(1, 1)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange and not self._stacked:
+            self._fit_label()
+
+    def _fit_label(self) -> None:
+        width = theme.scaled(LABEL_WIDTH)
+        self.label.setFixedWidth(width)
+        # Only where it must be: a wrapped label makes the layout ask for heights by width.
+        self.label.setWordWrap(self.label.fontMetrics().horizontalAdvance(self.field.label) > width - 4)
 
     def _edited(self) -> None:
         self.reset.setVisible(self.changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from engine.checks.weights_checks import weights_line
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
-from engine.contract.devices import CPU, Snapshot, gpu_title
+from engine.contract.devices import CPU, Snapshot, gpu_title, host_of
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
@@ -44,6 +44,7 @@ from gui.form.recipes import RecipeFollower
 from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
+from gui.style import theme
 from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
@@ -80,6 +81,8 @@ class JobForm(QWidget):
         self.trusted = ""
         self.asked = False
         self._ahead: queue_estimate.Ahead = {}
+        self._names: Mapping[str, str] = {}
+        self._troubles: Mapping[str, str] = {}
         self._machine: Snapshot | None = None
         self._torch: TorchBuild | None = None
         self._hardware: tuple[Any, ...] = ()
@@ -171,6 +174,12 @@ class JobForm(QWidget):
         if known != self._hardware:
             self._judge_soon.start()
 
+    def set_hosts(self, names: Mapping[str, str], troubles: Mapping[str, str]) -> None:
+        """What the devices of all machines are called, as jobs name them, and why nothing comes from a machine."""
+        if (names, troubles) != (self._names, self._troubles):
+            self._names, self._troubles = dict(names), dict(troubles)
+            self._judge_soon.start()
+
     def set_report(self, report: DatasetReport | None) -> None:
         """The findings about the folder on screen."""
         if report is None or not self.recognition.follow(report):
@@ -210,8 +219,8 @@ class JobForm(QWidget):
         return self.inspection.checking
 
     def device_names(self) -> dict[str, str]:
-        """What the machine's GPUs are called here, by UUID."""
-        return {gpu.uuid: gpu_title(gpu) for gpu in self._machine.gpus} if self._machine else {}
+        """What GPUs are called here, by what jobs call them."""
+        return {**self._names, **{gpu.uuid: gpu_title(gpu) for gpu in (self._machine.gpus if self._machine else ())}}
 
     @property
     def cuts(self) -> CutsEditor:
@@ -262,7 +271,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = self._area = scroll_panel(column)
+        area = self._area = scroll_panel(column, whole_width=True)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -272,7 +281,7 @@ class JobForm(QWidget):
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel("Devices")
-        title.setMinimumWidth(LABEL_WIDTH)
+        title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
         self.devices_label.setObjectName("muted")
         self.devices_label.setWordWrap(True)
         line = QHBoxLayout()
@@ -421,6 +430,7 @@ class JobForm(QWidget):
                 sane = prefill.to_check(sane)
             judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
             judged += gpu_problems(sane, self._machine, self._torch, os.environ)
+            judged += self._out_of_reach(sane)
             if self._machine is not None:
                 judged += cpu_warnings(sane, self._machine, self._torch, os.environ, chosen=True)
             if prefill is not None and prefill.run is not None:
@@ -428,6 +438,12 @@ class JobForm(QWidget):
             found += [problem for problem in judged if problem.field not in wrong]
             self._weights_line = weights_line(sane, self.catalogue, self.disk)
         return job, found
+
+    def _out_of_reach(self, job: Job) -> list[Problem]:
+        """The machines of the job's devices that are not reached."""
+        hosts = [host for host in dict.fromkeys(map(host_of, job.devices)) if host]
+        remedy = "Until then, uncheck its devices."
+        return [Problem("devices", self._troubles[host], remedy) for host in hosts if host in self._troubles]
 
     def _show_steps(self) -> None:
         """How data, recipe and devices stand."""

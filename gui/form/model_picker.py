@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QCompleter, QToolButton
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
+from gui.format import localised
 from gui.style import icons
 from gui.widgets import file_dialogs
 from gui.widgets.editors import Editor, PathLine
@@ -20,7 +21,7 @@ def describe(entry: ModelEntry) -> str:
 
 
 def _millions(count: int) -> str:
-    return f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
+    return f"{localised(count / 1e6, 1)} M" if count >= 1e5 else localised(count)
 
 
 class ModelPicker(Editor):

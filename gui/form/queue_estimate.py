@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.contract.devices import CPU
 from engine.system.format import listed
+from gui.titles import device_title
 
 Ahead = Mapping[str, tuple[str, ...]]
 """Maps each device to the titles of the runs that hold it or wait for it, in that order."""
@@ -21,7 +22,7 @@ def words(found: Ahead, devices: Sequence[str], names: Mapping[str, str], at_onc
     runs = list(dict.fromkeys(run for device in busy for run in found[device]))
     if not runs:
         return ""
-    where = listed("the CPU" if device == CPU else names.get(device, device) for device in busy)
+    where = listed("the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy)
     others = listed([f"“{title}”" for title in runs], most=_NAMED)
     if at_once:
         return f"Shares {where} with {others}; sharing slows every run down."

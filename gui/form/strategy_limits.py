@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from engine.contract.catalogue import Catalogue, DeviceKind
-from engine.contract.devices import is_gpu
+from engine.contract.devices import host_of, is_gpu
 
 
 def kind_marks(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
@@ -30,6 +30,8 @@ def marks(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str,
             found[strategy.id] = f"{entry.title} can't be cut"
         elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
             found[strategy.id] = f"{entry.title} has no layers to divide"
+        elif not strategy.process_per_device and len(set(map(host_of, devices))) > 1:
+            found[strategy.id] = "one machine only"
         elif len(devices) < strategy.min_devices:
             found[strategy.id] = f"needs {strategy.min_devices} devices"
     return found | kind_marks(catalogue, devices)

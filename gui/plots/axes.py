@@ -11,6 +11,7 @@ from PySide6.QtCore import QMarginsF, QPointF, QRectF
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
+from gui.format import localised, significant
 from gui.plots.group import PlotGroup
 from gui.plots.text import laid_out
 from gui.plots.ticks import round_step
@@ -184,9 +185,9 @@ class BottomAxis(Axis):
 
     def words(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
-            return [f"{value:,.0f}" for value in values]
+            return [localised(value) for value in values]
         if self._group.axis == "epochs":
-            return [f"{value:.6g}" for value in values]
+            return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
             return [fine_elapsed(value, spacing) for value in values]
         pattern = "%H:%M:%S" if spacing < 60 else "%H:%M"
@@ -259,11 +260,11 @@ class LeftAxis(Axis):
 
     def words(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
-            return [f"{10**value:.3g}" for value in values]
+            return [significant(10**value, 3) for value in values]
         digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
         if digits > 4:
-            return [f"{value:.1e}" for value in values]
-        return [f"{value:,.{digits}f}" for value in values]
+            return [significant(value, 2) for value in values]
+        return [localised(value, digits) for value in values]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         if self.log:

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QAbstractButton, QLabel, QVBoxLayout, QWidget
 
+from gui.format import significant
 from gui.plots.annotations import Level
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
@@ -58,7 +59,9 @@ class LinePlot(QWidget):
         self._lines: dict[str, Line] = {}
         self._span: tuple[float, float] | None = None
         self._empty_text = "No data yet"
-        self._readout = Readout(title, unit, scale, write or (lambda value: f"{value:.4g}{unit and ' ' + unit}"))
+        self._readout = Readout(
+            title, unit, scale, write or (lambda value: f"{significant(value, 4)}{unit and ' ' + unit}")
+        )
         self._dense = dense
         self._build_view()
         self._view.left_axis.keep_within(low, high)

@@ -12,6 +12,7 @@ from typing import Literal
 from engine.contract.recipes import load_recipes
 from engine.runs.notices import KINDS
 from engine.system.cache_limit import GIB, LIMIT_VARIABLE, default_limit_bytes
+from gui.format import significant
 
 Value = bool | float | str
 Kind = Literal["switch", "choice", "number", "whole", "text", "folder"]
@@ -52,7 +53,7 @@ class Setting:
         """What is wrong with `value` and what to enter instead; "" for nothing."""
         if self.kind in ("number", "whole"):
             good = isinstance(value, int | float) and math.isfinite(value) and self.least <= value <= self.most
-            return "" if good else f"Enter a number from {self.least:g} to {self.most:,g}."
+            return "" if good else f"Enter a number from {significant(self.least)} to {significant(self.most)}."
         if self.kind == "choice":
             return "" if value in self.offered() else "Choose one of the list."
         return self.check(value) if self.check is not None and isinstance(value, str) else ""

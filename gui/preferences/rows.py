@@ -8,9 +8,10 @@ from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.problems import Problem
+from gui.format import significant
 from gui.preferences.declared import Setting, Value
 from gui.preferences.store import Preferences
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -29,7 +30,7 @@ class SettingRow(QWidget):
         control.setAccessibleName(setting.title)
         self.label = QLabel(setting.title)
         self.label.setWordWrap(True)
-        self.label.setFixedWidth(TITLE_WIDTH)
+        self.label.setFixedWidth(theme.scaled(TITLE_WIDTH))
         self.label.setContentsMargins(0, 6, 0, 0)
         self.label.setBuddy(control)
         self.reset = QToolButton()
@@ -121,13 +122,13 @@ class SettingRow(QWidget):
             return "on" if value else "off"
         if isinstance(value, str):
             return self.setting.offered().get(value, value) or "empty"
-        return f"{value:g} {self.setting.unit}".strip()
+        return f"{significant(value)} {self.setting.unit}".strip()
 
     def _lay_out(self) -> None:
         line = QHBoxLayout()
         line.setSpacing(6)
         if self.setting.kind in ("number", "whole"):
-            self.editor.setFixedWidth(_NUMBER_WIDTH)
+            self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
             line.addWidget(self.editor)
             line.addWidget(QLabel(self.setting.unit))
             line.addStretch(1)

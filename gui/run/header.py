@@ -16,11 +16,13 @@ from PySide6.QtWidgets import (
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
+from engine.runs.mirror import machine_of
 from engine.system.plain_text import shortened
 from gui.plots.group import AxisKind
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_chooser import PlotChooser
 from gui.run.remarks import RemarksView
+from gui.run.remote_bar import RemoteBar
 from gui.run.result_card import ResultCard
 from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusWord
@@ -65,13 +67,11 @@ class RunHeader(QWidget):
         self._job: Job | None = None
         self._word: StatusWord = "Idle"
         self._title = ElidedLabel()
-        self._title.setObjectName("heading")
-        font = self._title.font()
-        font.setPointSizeF(font.pointSizeF() * 1.2)
-        self._title.setFont(font)
+        self._title.setObjectName("title")
         self._state = QLabel(wordWrap=True)
         self.result = ResultCard()
         self.remarks = RemarksView()
+        self.remote = RemoteBar()
         self.elsewhere = QPushButton("Save elsewhere…")
         self.elsewhere.setAccessibleDescription("Chooses another folder for the state that could not be saved")
         self.elsewhere.hide()
@@ -97,6 +97,7 @@ class RunHeader(QWidget):
         layout.addWidget(self._state)
         layout.addWidget(self.result)
         layout.addWidget(self.remarks)
+        layout.addWidget(self.remote)
         layout.addWidget(self.elsewhere, 0, Qt.AlignmentFlag.AlignLeft)
         layout.addWidget(self.tabs)
         layout.addWidget(self.controls)
@@ -113,6 +114,7 @@ class RunHeader(QWidget):
     def show_run(self, run: RunFolder, data: RunData, status: RunStatus, loading: bool) -> None:
         if run is not self._run:
             self._run, self._job = run, run.job()
+            self.remote.show_run(run)
         job = data.started.job if data.started is not None else self._job
         title = _title(job, data) if job is not None else run.run_id
         if title != self._title.text():
@@ -122,7 +124,7 @@ class RunHeader(QWidget):
         self._word = status.word
         self._state.setText(f"{_MARKS.get(status.word, '')} {text}".strip())
         self.remarks.show_data(data)
-        self.elsewhere.setVisible(data.unsaved and status.active)
+        self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
         self.recolor()
 
     def recolor(self) -> None:

@@ -3,6 +3,7 @@ its model is worth."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +58,6 @@ class RunPage(QWidget):
         self._settings = settings or Settings()
         self.charts: RunCharts | None = None
         self.header = RunHeader()
-        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         self.log = LogView()
         self.result = self.header.result
         self.result.export_wanted.connect(self._ask_where_to)
@@ -80,6 +80,7 @@ class RunPage(QWidget):
         self.views = QStackedWidget()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
+        self._titles: Mapping[str, str] = {}
         self._result_shown = False
         self._executions = 0
         self.welcome = WelcomePage()
@@ -91,6 +92,12 @@ class RunPage(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self._stack)
+        self._connect()
+
+    def _connect(self) -> None:
+        store = self.store
+        self.header.remote.fetched.connect(self._look_for_models)
+        self.header.elsewhere.clicked.connect(self._ask_for_another_folder)
         store.message.connect(self.message)
         store.opened.connect(self._opened)
         store.changed.connect(self._show)
@@ -104,10 +111,15 @@ class RunPage(QWidget):
     def set_machine(self, snapshot: Snapshot) -> None:
         """What this machine has, and what its GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
-        self.store.name_gpus(self._gpu_titles)
+        self.store.name_gpus({**self._titles, **self._gpu_titles})
         self.model.set_gpus(self._gpu_titles)
         self.use.set_gpus(self._gpu_titles)
         self.welcome.set_machine(snapshot)
+
+    def name_devices(self, titles: Mapping[str, str]) -> None:
+        """What the devices of all machines are called, by what jobs call them."""
+        self._titles = titles
+        self.store.name_gpus({**titles, **self._gpu_titles})
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -132,6 +144,13 @@ class RunPage(QWidget):
         self._stack.setCurrentIndex(1)
         self._show()
 
+    def _look_for_models(self) -> None:
+        """There is a file more in the run's folder."""
+        if self.store.run is not None:
+            run = RunFolder(self.store.run.path)  # another one, which they look at anew
+            self.model.show_run(run)
+            self.use.show_run(run)
+
     def _show(self) -> None:
         store = self.store
         if store.run is None or self.charts is None:
@@ -150,7 +169,7 @@ class RunPage(QWidget):
         self.verdict.show_data(store.data)
         self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
-        self.strategy.show_data(store.data, device_titles(store.data) | self._gpu_titles)
+        self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
         if self.strategy.maximumHeight() != before:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # once the splitter has laid it out
         if self.log.show_lines(store.data.lines):

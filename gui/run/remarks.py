@@ -8,7 +8,7 @@ from typing import Literal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.events import RunStarted
-from gui.format import clock
+from gui.format import clock, localised
 from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
@@ -80,8 +80,8 @@ def _restarted(data: RunData) -> str:
         return ""
     newest = data.restarts[-1]
     often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" (since then {attempt_words(newest)})" if newest.changes else ""
-    return f"Restarted {often} at step {newest.step:,}{changed}: {first_sentence(newest.cause)}"
+    changed = f" (since then {attempt_words(newest)})" if newest.changes or newest.devices else ""
+    return f"Restarted {often} at step {localised(newest.step or 0)}{changed}: {first_sentence(newest.cause)}"
 
 
 def _warned(warnings: Warnings) -> str:

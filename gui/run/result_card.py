@@ -12,7 +12,7 @@ from engine.contract.events import RunFinished
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
 from engine.system.format import duration
-from gui.format import size
+from gui.format import localised, size
 from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons
@@ -108,4 +108,4 @@ def _facts(run: RunFolder, data: RunData, finished: RunFinished | None) -> list[
 def measures_words(measures: dict[str, float], data: RunData) -> str:
     """All measures with their titles and units."""
     task = data.started.job.task if data.started is not None else ""
-    return ", ".join(measure_words(task, name, value) for name, value in measures.items())
+    return ", ".join(measure_words(task, name, value, localised) for name, value in measures.items())

@@ -8,6 +8,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QToolButton, QWidget
 
 from engine.contract.events import Predicted
+from gui.format import localised
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
@@ -106,7 +107,7 @@ class ValidationSlider(QWidget):
         marks = [
             mark for mark, there in (("newest", self.position == last), ("best", self.position == self._best)) if there
         ]
-        text = f"Epoch {moment.epoch}{of} · step {moment.step:,}" + (f" ({', '.join(marks)})" if marks else "")
+        text = f"Epoch {moment.epoch}{of} · step {localised(moment.step)}" + (f" ({', '.join(marks)})" if marks else "")
         self.words.setText(text)
         self.slider.setAccessibleDescription(text)
 

@@ -10,7 +10,7 @@ from typing import Any
 from engine.contract.job import FIELDS, changed_fields
 from engine.runs.folder import RunFolder
 from engine.runs.holding import Holding, holding
-from gui.format import size
+from gui.format import significant, size
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, model_title, option_fields, strategy_title
 
@@ -71,7 +71,7 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:g}"
+        return significant(value)
     if name in _TITLES:
         return _TITLES[name](value)
     return ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"

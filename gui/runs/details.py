@@ -27,7 +27,7 @@ from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import counted, moment
+from gui.format import counted, localised, moment
 from gui.runs.deleting import GOING_ON
 from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, read_facts
 from gui.sources.background import in_background
@@ -218,7 +218,7 @@ class Details(QWidget):
             return
         lines = [(each.name, each.words) for each in checkpoints[:_MOST]]
         left = len(checkpoints) - _MOST
-        more = [("", f"{left:,} older ones are in the run's folder")] if left > 0 else []
+        more = [("", f"{localised(left)} older ones are in the run's folder")] if left > 0 else []
         items = self._section("Checkpoints", [*lines, *more])
         for item, checkpoint in zip(items, checkpoints[:_MOST], strict=False):
             item.setData(0, _PATH, checkpoint.path)
@@ -277,7 +277,9 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 def _state_words(run: RunSummary) -> str:
     """ "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and why."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
-    if run.state == "waiting":
+    if run.slurm and run.state in GOING_ON:
+        first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
+    elif run.state == "waiting":
         first = "Waiting until its devices are free"
     elif run.state in GOING_ON:
         first = f"{run.state.capitalize()}: {doing(run)}"
@@ -285,6 +287,6 @@ def _state_words(run: RunSummary) -> str:
         first = f"Interrupted {lasted} while {doing(run)}"
     else:
         first = f"{run.state.capitalize()} {lasted}"
-    best = f"best {best_words(run)}" if run.best else ""
+    best = f"best {best_words(run, localised)}" if run.best else ""
     parts = [part for part in (first, best, f"started {moment(run.started)}") if part]
     return " · ".join(parts) + (f"\n{run.cause}" if run.cause else "")

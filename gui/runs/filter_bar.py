@@ -10,6 +10,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
+from gui.format import localised
 from gui.runs.run_filter import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.widgets.flow_layout import FlowLayout
@@ -104,13 +105,19 @@ class FilterBar(QWidget):
     def offer(self, runs: Collection[RunSummary]) -> None:
         """Offers what there is among `runs`, with how many; what is chosen stays chosen."""
         states = Counter(run.state for run in runs)
-        _offer(self.state, [(f"{state.capitalize()} ({count:,})", state) for state, count in states.most_common()])
+        _offer(
+            self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states.most_common()]
+        )
         models = Counter(run.model for run in runs)
-        _offer(self.model, sorted((f"{model_title(model)} ({count:,})", model) for model, count in models.items()))
+        _offer(
+            self.model, sorted((f"{model_title(model)} ({localised(count)})", model) for model, count in models.items())
+        )
         strategies = Counter(run.strategy for run in runs)
-        _offer(self.strategy, sorted((f"{strategy_title(name)} ({n:,})", name) for name, n in strategies.items()))
+        _offer(
+            self.strategy, sorted((f"{strategy_title(name)} ({localised(n)})", name) for name, n in strategies.items())
+        )
         tags = Counter(tag for run in runs for tag in run.tags)
-        _offer(self.tag, sorted((f"{tag} ({count:,})", tag) for tag, count in tags.items()))
+        _offer(self.tag, sorted((f"{tag} ({localised(count)})", tag) for tag, count in tags.items()))
         self._tag_row.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.format import moment
+from gui.format import localised, moment
 from gui.titles import doing, model_title, run_title
 from gui.widgets.banner import Banner
 
@@ -72,7 +72,7 @@ class InterruptedRuns(QWidget):
             self._layout.insertWidget(index, row)
             row.say(_words(run))  # it shows itself, and so not before it has its place
         left = len(self._runs) - _MOST
-        self._more.setText(f"{left:,} more interrupted: show them all")
+        self._more.setText(f"{localised(left)} more interrupted: show them all")
         self._more.setVisible(left > 0)
         self.setVisible(bool(self._runs))
 

@@ -13,7 +13,8 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui.format import moment
+from gui.format import localised, moment
+from gui.runs.deleting import GOING_ON
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
@@ -51,10 +52,15 @@ def _best_key(run: RunSummary) -> float:
     return best[1] if best is not None else float("-inf")
 
 
+def state_words(run: RunSummary) -> str:
+    """ "Completed", or "Waiting in SLURM"."""
+    return f"{run.state.capitalize()} in SLURM" if run.slurm and run.state in GOING_ON else run.state.capitalize()
+
+
 COLUMNS: tuple[_Column, ...] = (
     _Column("Name", run_title, lambda run: run_title(run).lower()),
-    _Column("State", lambda run: run.state.capitalize(), lambda run: run.state),
-    _Column("Best", best_words, _best_key, number=True),
+    _Column("State", state_words, lambda run: run.state),
+    _Column("Best", lambda run: best_words(run, localised), _best_key, number=True),
     _Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     _Column("Strategy", lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     _Column("Devices", lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
@@ -165,7 +171,9 @@ class RunsModel(QAbstractTableModel):
             answer = run.name if column_index == NAME else column.text(run)
         elif role == Qt.ItemDataRole.ToolTipRole:
             answer = "\n".join(
-                filter(None, (run.cause, run.notes, shortened(run.dataset), ", ".join(run.devices), run.folder))
+                filter(
+                    None, (run.cause, run.slurm, run.notes, shortened(run.dataset), ", ".join(run.devices), run.folder)
+                )
             )
         elif role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             answer = RIGHT

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
-from gui.format import size
+from gui.format import localised, size
 from gui.sources.background import Background, in_background
 from gui.titles import title_of
 from gui.widgets.banner import Banner
@@ -118,7 +118,9 @@ class Orphans(QWidget):
         if len(new) == 1:
             self.message.emit(f"{self.words(new[0])} Use Runs (Ctrl+3) to end it.")
         else:
-            self.message.emit(f"{self.words(new[0])} So have {len(new) - 1:,} more. Use Runs (Ctrl+3) to end them.")
+            self.message.emit(
+                f"{self.words(new[0])} So have {localised(len(new) - 1)} more. Use Runs (Ctrl+3) to end them."
+            )
 
     def _not_looked(self, error: Exception) -> None:
         self._looking = None
@@ -161,7 +163,7 @@ class Orphans(QWidget):
                 self._layout.insertWidget(index, row)
             row.tell(self.words(orphan), self._orphans[orphan], ending=orphan in self._ending)
         left = len(self._orphans) - _MOST
-        self._more.setText(f"{left:,} more." if left > 0 else "")
+        self._more.setText(f"{localised(left)} more." if left > 0 else "")
         self._last.setVisible(len(self._orphans) > 1)
         self.all.setEnabled(any(orphan not in self._ending for orphan in self._orphans))
         self.setVisible(bool(self._orphans))

@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
 from gui.actions import WITHIN, Action, bind
-from gui.format import counted
+from gui.format import counted, localised
 from gui.runs.actions import RunActions
 from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
@@ -99,6 +99,10 @@ class RunsPage(QWidget):
         self._summaries.refresh()
         self.look_around()
 
+    def offer(self, action: Action) -> None:
+        """Adds a button for a command of the window."""
+        self._top.addWidget(bind(QPushButton(), action))
+
     def look_around(self) -> None:
         """Looks for runs in line and for workers without a supervisor, in the background."""
         self.queue.look()
@@ -130,7 +134,7 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        top = QHBoxLayout()
+        self._top = top = QHBoxLayout()
         top.setSpacing(10)
         top.addWidget(heading)
         top.addWidget(self._count)
@@ -267,9 +271,9 @@ class RunsPage(QWidget):
         """Says how many there are, and shows what is chosen as it now stands."""
         total, shown = len(self.model.runs), self.model.rowCount()
         if shown == total:
-            self._count.setText(f"{total:,}" if total else "")
+            self._count.setText(localised(total) if total else "")
         else:
-            self._count.setText(f"{shown:,} of {total:,}")
+            self._count.setText(f"{localised(shown)} of {localised(total)}")
         if total and not shown:
             self._empty.setText(_NOTHING_LIKE_THAT)
         self._stack.setCurrentWidget(self.table if shown else self._empty)

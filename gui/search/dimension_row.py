@@ -12,8 +12,9 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QTool
 from engine.contract.job import Field
 from engine.contract.problems import Problem
 from gui.form.field_row import LABEL_WIDTH
+from gui.format import number_in
 from gui.sources.search_data import value_words
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.editors import ChoiceEditor, TextEditor
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.problem_label import ProblemLabel
@@ -88,14 +89,14 @@ class DimensionRow(QWidget):
         if self.field.kind not in ("int", "float"):
             return text
         try:
-            number = float(text)
+            number = number_in(text)
         except ValueError:
             return text
         return int(number) if self.field.kind == "int" and number.is_integer() else number
 
     def _lay_out(self) -> None:
         label = QLabel(self.field.label, wordWrap=True)
-        label.setFixedWidth(LABEL_WIDTH + 20)
+        label.setFixedWidth(theme.scaled(LABEL_WIDTH + 20))
         label.setToolTip(self.field.help)
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)

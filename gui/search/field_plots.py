@@ -7,6 +7,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QComboBox
 
+from gui.format import localised, significant
 from gui.plots.themed import ThemedPlot
 from gui.search.plots import STRONG, TrialPlot, goodness, in_sight, shade
 from gui.sources.columns import Floats
@@ -57,7 +58,10 @@ class ParallelCoordinates(TrialPlot):
     def _draw_axes(self, data: SearchData) -> None:
         colors, goal = theme.colors(), data.search.goals[0]
         low, high = in_sight(data.values[:, 0], goal)
-        ends = [(at, f"{value:.1f} %" if goal.percent else f"{value:.4g}") for at, value in ((0.0, low), (1.0, high))]
+        ends = [
+            (at, f"{localised(value, 1)} %" if goal.percent else significant(value, 4))
+            for at, value in ((0.0, low), (1.0, high))
+        ]
         ticks = [[(float(_share(axis, at)), words) for at, words in axis.ticks()][:_MOST_TICKS] for axis in data.axes]
         for x, marks in enumerate([*ticks, ends]):
             self.line(("axis", x), np.array([x, x]), np.array([0, 1]), colors.muted)

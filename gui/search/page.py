@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
@@ -59,6 +59,7 @@ class SearchPage(QWidget):
         self.source = Searches(self)
         self.model = SearchesModel(self)
         self.list = SearchTable(self.model, "Searches")
+        self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)  # the names
         self.view = SearchView()
         self.form = SearchForm()
         self.leave = leaving(self, "leave_search", "Back")

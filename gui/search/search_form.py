@@ -16,9 +16,9 @@ from engine.contract.idle_fields import idle_by_entries
 from engine.contract.job import FIELDS, Field, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.search import OPTION, SEARCHABLE, Search
-from engine.system.format import counted
 from gui.actions import Action, bind
 from gui.form.field_groups import devices_in_words
+from gui.format import counted
 from gui.search.dimension_row import DimensionRow
 from gui.search.judging import Request
 from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows, values_of

@@ -10,7 +10,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 
 from engine.contract.search import ENDED_TRIALS, Status
 from engine.system.format import NOT_KNOWN, duration
-from gui.format import moment
+from gui.format import localised, moment
 from gui.search.search_view import STATUS
 from gui.sources.search_data import goal_words
 from gui.sources.searches import SearchLine
@@ -39,7 +39,7 @@ class _Column:
 
 def _trials(line: SearchLine) -> str:
     ended = sum(row.state in ENDED_TRIALS for row in line.state.trials)
-    return f"{ended:,} / {line.state.total:,}" if line.state.total else f"{ended:,}"
+    return f"{localised(ended)} / {localised(line.state.total)}" if line.state.total else localised(ended)
 
 
 def _best(line: SearchLine) -> str:

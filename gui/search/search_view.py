@@ -7,8 +7,9 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QS
 
 from engine.contract.search import SearchState, Status, TrialRow
 from engine.runs.searches import best_job
-from engine.system.format import counted, duration
+from engine.system.format import duration
 from gui.actions import HERE, Action, bind
+from gui.format import counted, localised
 from gui.search.plot_panel import SearchPlots
 from gui.search.trials_model import TrialsModel
 from gui.search.trials_table import SearchTable
@@ -211,7 +212,7 @@ class SearchView(QWidget):
 def progress_words(status: Status, state: SearchState) -> str:
     """ "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended = sum(row.state in ("completed", "pruned", "stopped", "failed") for row in state.trials)
-    trials = f"{ended:,} of {counted(state.total, 'trial')}" if state.total else counted(ended, "trial")
+    trials = f"{localised(ended)} of {counted(state.total, 'trial')}" if state.total else counted(ended, "trial")
     counts = [
         f"{count} {what}"
         for what in ("running", "waiting", "paused", "pruned", "failed")

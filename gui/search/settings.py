@@ -48,9 +48,9 @@ _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
     lambda: _int(_field("total_epochs", "Epochs in all", "How many epochs all trials train together.", "int", None, optional=True, minimum=1, maximum=100_000_000)),
     lambda: (_field("sampler", "Sampler", "How settings are chosen.", "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
     lambda: (_field("pruner", "Pruning", "Which trials are stopped early.", "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
+    lambda: _int(_field("seed", "Sampler seed", "Fixes what is tried.", "int", 0, minimum=0, maximum=2**31 - 1)),
     lambda: _int(_field("devices_per_trial", "Per trial", "How many of the devices a trial has.", "int", 1, minimum=1, maximum=1024)),
     lambda: _int(_best_epochs(), "as long as a trial"),
-    lambda: _int(_field("seed", "Sampler seed", "Fixes what is tried.", "int", 0, minimum=0, maximum=2**31 - 1)),
     lambda: (_field("keep_checkpoints", "Keep all", "Keeps the checkpoints of every trial, not of the best alone.", "bool", False), BoolEditor()),
 )  # fmt: skip
 

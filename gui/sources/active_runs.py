@@ -25,15 +25,13 @@ def ask_to_pause(run_id: str) -> RunFolder:
 
 
 def _ask(run_id: str, command: Command) -> RunFolder:
-    from engine.contract.protocol import COMMANDS_ONLY
-    from engine.runs.connection import RunConnection
     from engine.runs.index import find_run
+    from engine.runs.slurm import send
 
     run = find_run(run_id)
     if run is None:
         raise LookupError("it is no longer in the list of runs")
-    with RunConnection(run, COMMANDS_ONLY) as connection:
-        connection.send(command)
+    send(run, command)
     return run
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.contract.events import EVENT, CheckpointSaved
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
-from gui.format import lately, size
+from gui.format import lately, localised, size
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -45,7 +45,7 @@ class Checkpoint:
         """ "epoch 3, step 345", "epoch 3", or nothing."""
         if self.epoch is None:
             return ""
-        return f"epoch {self.epoch}" + (f", step {self.step:,}" if self.step is not None else "")
+        return f"epoch {self.epoch}" + (f", step {localised(self.step)}" if self.step is not None else "")
 
     @property
     def words(self) -> str:

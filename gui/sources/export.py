@@ -16,6 +16,7 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
 from PySide6.QtGui import QPixmap
 
+from engine.contract.devices import there
 from engine.system.csv_writer import CsvWriter
 from gui.sources.background import Background, in_background
 from gui.sources.columns import Floats
@@ -76,8 +77,7 @@ def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[st
         part = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
         columns = tuple(history.values(key, quantity)[part].copy() for quantity in told)
         host = history.host(key)
-        device = key.removeprefix(f"{host}/") if host else key
-        series.append(_Series(host, device, history.titles[key], times[part], columns))
+        series.append(_Series(host, there(key), history.titles[key], times[part], columns))
     return Excerpt(told, tuple(series))
 
 

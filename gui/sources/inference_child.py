@@ -7,6 +7,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.system.format import duration
+from gui.format import localised
 from gui.sources.child import ChildModule
 
 LINE_LIMIT_BYTES = 1 << 20
@@ -56,7 +57,11 @@ def progress_words(progress: Progress) -> str:
     rate = progress.images_per_second
     parts = [
         progress.what,
-        f"{rate:,.0f} images/s" if rate is not None and rate >= 10 else f"{rate:.1f} images/s" if rate else "",
+        f"{localised(rate)} images/s"
+        if rate is not None and rate >= 10
+        else f"{localised(rate, 1)} images/s"
+        if rate
+        else "",
         f"{duration(progress.seconds_left)} left" if progress.seconds_left is not None else "",
     ]
     words = ", ".join(filter(None, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.contract.devices import CPU
+from engine.contract.devices import is_gpu
 from engine.contract.events import Waiting
 from engine.runs.folder import RunFolder
 from engine.runs.notes import read_notes
@@ -52,7 +52,7 @@ def _ordinal(position: int) -> str:
 
 
 def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
-    gpus = [device for device in dict.fromkeys(devices) if device != CPU]
+    gpus = [device for device in dict.fromkeys(devices) if is_gpu(device)]
     if not gpus:
         return "the CPU"
     if any(gpu not in titles for gpu in gpus):

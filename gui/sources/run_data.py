@@ -40,8 +40,9 @@ from engine.contract.events import (
     Warned,
 )
 from engine.runs.metrics import find_measure
-from engine.system.format import duration
+from engine.system.format import counted, duration
 from engine.system.plain_text import brief
+from gui.format import localised
 from gui.sources.run_series import DeviceColumns, Looks, Steps, Validations
 from gui.titles import changes_words
 
@@ -290,6 +291,13 @@ class RunData:
 
     def _restart(self, event: Restarting) -> None:
         self.restarting, self.failure, self.unsaved = event, None, False
+        if event.devices and self.started is not None:
+            job = structs.replace(
+                self.started.job,
+                devices=event.devices,
+                strategy=event.changes.get("strategy", self.started.job.strategy),
+            )
+            self.started = structs.replace(self.started, job=job, world_size=len(event.devices))
         # A worker that was killed could not say where it was.
         self.restarts.append(structs.replace(event, step=self.step) if event.step is None else event)
         self._entered.clear()
@@ -329,9 +337,9 @@ def shares_words(shares: tuple[float, ...]) -> str:
 
 def attempt_words(event: Restarting) -> str:
     """ "attempt 1 of 3", or what is different from now on: "accumulation 4"."""
-    if not event.changes:
-        return f"attempt {event.attempt} of {event.most}"
-    return changes_words(event.changes)
+    devices = [counted(len(event.devices), "device")] if event.devices else []
+    changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
+    return ", ".join(changes) or f"attempt {event.attempt} of {event.most}"
 
 
 def _restart_words(event: Restarting) -> str:
@@ -356,4 +364,4 @@ def _validation_words(event: Validation, task: str) -> str:
 
 def _written(task: str, name: str, value: float) -> str:
     measure = find_measure(task, name)
-    return f"{100 * value:.2f} %" if measure is not None and measure.percent else f"{value:.4f}"
+    return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)

@@ -61,7 +61,7 @@ class RunIntervals(QObject):
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
-        """The GPUs of this machine that runs going on hold: UUIDs, and the name of the run."""
+        """The GPUs that runs going on hold, those of other machines by "HOST:UUID": the name of the run."""
         return {device: mark.name for mark in self.marks if mark.going_on for device in mark.devices if is_gpu(device)}
 
     def supervisors(self) -> dict[int, str]:
@@ -123,7 +123,7 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
         state=summary.state,
         start=start,
         end=end,
-        supervisor=supervisor.pid if supervisor is not None else None,
+        supervisor=supervisor.pid if supervisor is not None and not summary.slurm else None,  # else of another machine
     )
     return (*before, newest)
 

@@ -6,14 +6,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 from engine.contract.events import RunFinished
 from engine.contract.protocol import Adjust, Command, Goodbye, Pause, SaveElsewhere, Stop, Welcome
-from engine.runs.connection import NotRunning, RunConnection, ServerMessage, send, silent
+from engine.runs.connection import NotRunning, RunConnection, ServerMessage, silent
 from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.interruptions import why_interrupted
+from engine.runs.slurm import no_pause, send, supervised_elsewhere
+from engine.runs.slurm_job import FILE, read_slurm
 from engine.system.plain_text import encodable
 from gui.sources.background import Background, in_background
 from gui.sources.log_reader import LogReader
@@ -95,6 +98,8 @@ class RunSession(QObject):
         words = {"interrupted": self._interrupted} if self._interrupted else {}
         if waiting is not None and started is not None:
             words["in_line"] = in_line_words(waiting, started.job.devices, self._gpu_titles, self._names)
+        elif self._state == "waiting" and (slurm := read_slurm(self.run.path)) is not None:
+            words["in_line"] = f"SLURM {slurm.words}"
         status = status_of(self.data, self._state, self._asked, **words)
         if not self._refusal or not self.active:
             return status
@@ -144,7 +149,10 @@ class RunSession(QObject):
 
     def pause(self) -> None:
         """Asks the run to save and to give its devices back after the step in hand."""
-        self._ask("pause")
+        if self.run is not None and supervised_elsewhere(self.run) is not None:
+            self.message.emit(no_pause(self.run), "warning")
+        else:
+            self._ask("pause")
 
     def _ask(self, what: Asked) -> None:
         if self.active and self._asked not in (what, "stop"):
@@ -319,8 +327,8 @@ class RunSession(QObject):
             run = self.run
             in_background(partial(send, run, command), self, partial(self._sent, run), partial(self._not_sent, run))
 
-    def _sent(self, run: RunFolder, answer: Welcome | None) -> None:
-        if answer is None:
+    def _sent(self, run: RunFolder, heard: bool) -> None:
+        if not heard:
             self.message.emit(silent(run), "warning")
 
     def _not_sent(self, run: RunFolder, error: Exception) -> None:
@@ -375,7 +383,11 @@ def _stamp(run: RunFolder | None) -> tuple[int, int] | None:
         said = run.events_file.stat().st_size
     except OSError:
         return None
+    return _changed_ns(run.supervisor_file) + _changed_ns(run.path / FILE), said
+
+
+def _changed_ns(file: Path) -> int:
     try:
-        return run.supervisor_file.stat().st_mtime_ns, said
+        return file.stat().st_mtime_ns
     except OSError:
-        return 0, said
+        return 0

@@ -15,6 +15,7 @@ from engine.contract.job import FIELDS
 from engine.contract.search import OPTION, Choices, Dimension, Goal, Search, SearchState, Status, TrialRow
 from engine.runs.searches import SearchFolder
 from engine.system.format import NOT_KNOWN, duration
+from gui.format import localised, significant
 from gui.sources.columns import Floats
 from gui.titles import CHOICES, model_title, strategy_title
 
@@ -124,10 +125,10 @@ def goal_words(goal: Goal, value: float | None) -> str:
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
-        return f"{100 * value:.1f} %"
+        return f"{localised(100 * value, 1)} %"
     if goal.measure == "seconds":
         return duration(value)
-    return f"{value / 1e6:,.2f} M" if goal.measure == "parameters" else f"{value:.4g}"
+    return f"{localised(value / 1e6, 2)} M" if goal.measure == "parameters" else significant(value, 4)
 
 
 def field_label(name: str) -> str:
@@ -145,7 +146,7 @@ def value_words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return significant(value, 3)
     if isinstance(value, str):
         return {"model": model_title, "strategy": strategy_title}.get(name, _choice_title)(value)
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, is_gpu
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def register_devices(keys: Iterable[str]) -> None:
 
 
 def device_color(key: str) -> str:
-    """The colour of a device (a GPU's UUID, "cpu", or either after "host/"), the same in every graph of this window."""
-    if key.rpartition("/")[2] == CPU:
+    """The colour of a device (a GPU's UUID, "cpu", or either after "host:"), the same in every graph of this window."""
+    if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
     return series_color(_order[key])
@@ -147,7 +147,7 @@ def device_color(key: str) -> str:
 def device_is_dashed(key: str) -> bool:
     """Whether a device's lines are dashed, since its colour was given to another before it: from the ninth GPU on,
     and for the processors of other hosts."""
-    if key.rpartition("/")[2] == CPU:
+    if not is_gpu(key):
         return key != CPU
     register_devices([key])
     return series_is_dashed(_order[key])
@@ -169,6 +169,11 @@ def tabular(font: QFont) -> QFont:
     copy = QFont(font)
     copy.setFeature(QFont.Tag("tnum"), 1)
     return copy
+
+
+def scaled(pixels: int) -> int:
+    """A width that grows with the texts, `pixels` at 100 per cent."""
+    return round(pixels * _chosen.text_percent / 100)
 
 
 def set_kind(label: QLabel, kind: str) -> None:
@@ -235,8 +240,10 @@ def palette(scheme: Colors) -> QPalette:
 def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
+    points = (_chosen.base or QFont()).pointSizeF() * _chosen.text_percent / 100
+    sizes = {"title": f"{1.25 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt"}
     return Template(_STYLE).substitute(
-        asdict(scheme), icons=icons, check="check-dark" if scheme is DARK else "check-light"
+        asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )
 
 
@@ -253,6 +260,8 @@ QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px
 QFrame#card QLabel { background: transparent; }
 QLabel#muted { color: $muted; }
 QLabel#heading { font-weight: 600; }
+QLabel#title { font-weight: 600; font-size: $title; }
+QLabel#welcome { font-weight: 600; font-size: $welcome; }
 QLabel#section { font-weight: 600; color: $accent; border-bottom: 1px solid $border; padding: 10px 0 4px 0; }
 QDialog#palette { background: $panel; border: 1px solid $border; }
 QDialog#palette QListView { border: none; }

@@ -49,10 +49,7 @@ class WelcomePage(QWidget):
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
         title = QLabel("Welcome to Footplate")
-        font = title.font()
-        font.setPointSizeF(1.7 * font.pointSizeF())
-        title.setFont(font)
-        title.setObjectName("heading")
+        title.setObjectName("welcome")
         about = QLabel("Train vision models on this machine, and watch what its devices do.", wordWrap=True)
         about.setObjectName("muted")
         self.sample = QPushButton("Train the sample")

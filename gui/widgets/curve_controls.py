@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QSlider, QWidget
 
+from gui.format import localised
 from gui.style import theme
+from gui.widgets.flow_layout import FlowLayout
 
 _SMOOTHEST = 99
 """The slider's end, in hundredths: a weight of 1 would never move."""
@@ -46,21 +48,31 @@ class CurveControls(QWidget):
         self.log_scale = QCheckBox("Log&arithmic loss")
         self.log_scale.setAccessibleName(f"Logarithmic loss{of}")
         self.log_scale.toggled.connect(self.log_toggled)
+        inside = QWidget()
+        flow = FlowLayout(inside, spacing=12, line_spacing=4)
+        flow.addWidget(_labelled("&Over", self.axis))
+        flow.addWidget(_labelled("S&moothing", self.smoothing, self._weight))
+        flow.addWidget(self.log_scale)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)
-        for text, control in (("&Over", self.axis), ("S&moothing", self.smoothing)):
-            label = QLabel(text)
-            label.setObjectName("muted")
-            label.setBuddy(control)
-            row.addWidget(label)
-            row.addWidget(control)
-        row.addWidget(self._weight)
-        row.addWidget(self.log_scale)
-        row.addStretch(1)
+        row.addWidget(inside, 1)
         for widget in after:
-            row.addWidget(widget)
+            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
 
     def _smooth(self, hundredths: int) -> None:
-        self._weight.setText(f"{hundredths / 100:.2f}")
+        self._weight.setText(localised(hundredths / 100, 2))
         self.smoothed.emit(hundredths / 100)
+
+
+def _labelled(text: str, control: QWidget, *after: QWidget) -> QWidget:
+    together = QWidget()
+    row = QHBoxLayout(together)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(8)
+    label = QLabel(text)
+    label.setObjectName("muted")
+    label.setBuddy(control)
+    for widget in (label, control, *after):
+        row.addWidget(widget)
+    return together

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.job import Field
+from gui.format import number_in, significant
 from gui.style import icons
 from gui.widgets import file_dialogs
 
@@ -192,7 +193,7 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """A number in any spelling that Python reads, such as 0.001 or 1e-3; where the field may be empty, None."""
+    """A number in any spelling that Python reads, such as 0.001 or 1e-3, or in the desktop's; where the field may be empty, None."""
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
         super().__init__(empty)
@@ -203,12 +204,12 @@ class FloatEditor(TextEditor):
         if self._optional and not text:
             return None
         try:
-            return float(text)
+            return number_in(text)
         except ValueError:
             return text
 
     def set_value(self, value: Any) -> None:
-        written = f"{value:.10g}" if isinstance(value, float | int) else str(value)
+        written = significant(value, 10) if isinstance(value, float | int) else str(value)
         self.line.setText("" if value is None else written)
 
 

@@ -35,7 +35,7 @@ def test_that_no_training_begins_with_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), "train", str(tmp_path / "clouds"), "--task", "point_segmentation",
          "--model", "pointcnn", "--devices", "cpu"],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "1.laz crashes the program that reads it (SIGABRT)" in done.stderr

@@ -55,7 +55,7 @@ Fault = Callable[[RealRun], AbstractContextManager[None]]
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     """Its runs have a disk that fails as it is ordered to; see tests/support/bad_disk.c."""
     library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     starter = Starter({"LD_PRELOAD": str(library)})
     yield starter
     starter.close()

@@ -274,7 +274,7 @@ def test_that_an_inspector_that_is_killed_under_a_terminal_is_told_and_starts_no
 
         wait_until(there, "the inspector")
         inspectors[0].kill()
-        _, said = terminal.communicate(timeout=60)
+        _, said = terminal.communicate(timeout=120)
     assert "The folder could not be inspected: it was killed by SIGKILL (signal 9)" in said
     assert "Try again" in said
     assert terminal.returncode == BAD_REQUEST

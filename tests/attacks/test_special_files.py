@@ -29,7 +29,7 @@ from engine.models.base import TaskError
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 from tests.attacks import hostile_folders as honest
 
-pytestmark = [pytest.mark.attacks, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.attacks, pytest.mark.timeout(300)]
 
 
 def _device(path: Path) -> None:

@@ -30,7 +30,7 @@ def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def footplate(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "footplate.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.usefixtures("talkative")

@@ -84,7 +84,7 @@ def test_that_a_pause_into_a_full_disk_says_that_nothing_newer_is_saved(
     with listening(run) as client:
         client.wait_for(CommandReceived)
         gate.open()
-    said, complaint = pausing.communicate(timeout=60)
+    said, complaint = pausing.communicate(timeout=120)
     assert pausing.returncode == UNSAVED
     assert f"{run.folder.run_id} is unsaved" in said
     assert "last.pt contains step 4." in complaint
@@ -97,7 +97,7 @@ def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> No
     with listening(run) as client:
         client.wait_for(CommandReceived)
         gate.open()
-    said, _ = pausing.communicate(timeout=60)
+    said, _ = pausing.communicate(timeout=120)
     assert pausing.returncode == 0
     assert f"{run.folder.run_id} is paused" in said
     assert f"checkpoints/last.pt holds step {run.saved}." in said
@@ -105,7 +105,7 @@ def test_that_a_pause_says_what_it_has_saved(started: Started, gate: Gate) -> No
 
 def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
     words = [*FOOTPLATE, "save", run.folder.run_id, "--to", str(folder)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
@@ -238,16 +238,16 @@ def test_that_the_window_offers_another_folder_for_as_long_as_the_state_is_unsav
     page.show()
     offer = page.header.elsewhere
     store.open(run.folder)
-    qtbot.waitUntil(lambda: store.status.word == "Running" and not store.loading, timeout=20_000)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and not store.loading)
     assert not offer.isVisible()
     fill(small_disk)
     gate.open()
-    qtbot.waitUntil(offer.isVisible, timeout=20_000)
+    qtbot.waitUntil(offer.isVisible)
     assert store.status.text == "Running · epoch 3 of 3, retrying to save the last state"
     offer.click()
     dialog = page.findChild(QFileDialog)
     assert dialog is not None
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         dialog.fileSelected.emit(str(tmp_path))
     dialog.close()
     assert ended.args == ["unsaved"]

@@ -119,7 +119,9 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
                 **common,
             )
         ),
-        "capped": Case(own("deep", DEEP, image_size=192, batch_size=128, **common), CAP_BYTES),
+        "capped": Case(
+            own("deep", DEEP, image_size=192, batch_size=128, **{**common, "epochs": 4 * epochs}), CAP_BYTES
+        ),
     }
 
 

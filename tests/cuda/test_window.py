@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import DevicesFree, RunStarted
 from gui.main_window import MainWindow
 from tests.gui.conftest import OFFSCREEN_NOISE, open_window, styled  # noqa: F401 - fixtures
-from tests.gui.whole.test_whole_path import SOON_MS, points, press_train, ready, wait_for_status
+from tests.gui.whole.test_whole_path import points, press_train, ready, wait_for_status
 
 from .conftest import Machine
 
@@ -31,13 +31,13 @@ def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
         monkeypatch.setenv(name, value)
     window = open_window()
     assert window.workspace is not None
-    qtbot.waitUntil(lambda: window.workspace.devices.selection() == host.uuids[:1], timeout=SOON_MS)
+    qtbot.waitUntil(lambda: window.workspace.devices.selection() == host.uuids[:1])
     chosen = {"dataset": str(images), "model": "mnist_cnn", "predictions": 0, "image_size": 16, "strategy": "ddp"}
     for field, value in chosen.items():
         window.form.rows[field].set_value(value)
     window.workspace.devices.set_selection(host.uuids)
     run = press_train(ready(window, qtbot), qtbot, epochs=1000)
-    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: points(window) > 0)
     assert all(host.state.held(gpu) for gpu in range(2))
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)

@@ -65,7 +65,7 @@ class Window:
     def close(self) -> int:
         """Closes it in good order; the exit code."""
         self._process.send_signal(signal.SIGINT)
-        code = self._process.wait(20)
+        code = self._process.wait(120)
         self._reader.join()
         return code
 

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui import format as window_format
+from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.style import theme
+from gui.widgets import file_dialogs
 from tests.support.nvml_stub import NvmlStub
 
 OFFSCREEN_NOISE = "This plugin does not support"
@@ -87,6 +91,21 @@ def form(styled: QApplication, qtbot: QtBot) -> JobForm:
     return made
 
 
+@pytest.fixture(autouse=True)
+def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, disks count as those that answer at once, but in tests that hold them up."""
+    monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
+    monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
+
+
+@pytest.fixture
+def german() -> Iterator[None]:
+    """Numbers and dates of the window are as on a German desktop."""
+    window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
+    yield
+    window_format.use_locale(QLocale.c())
+
+
 @pytest.fixture
 def warm_parent() -> None:
     """Windows get a warm parent ready, as the program's do."""
@@ -108,7 +127,7 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], Mai
         window = MainWindow()
         opened.append(window)
         qtbot.addWidget(window)
-        with qtbot.waitSignal(window.completed, timeout=20_000):
+        with qtbot.waitSignal(window.completed):
             window.show()
         return window
 

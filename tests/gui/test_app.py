@@ -147,5 +147,5 @@ def test_that_an_interrupt_closes_the_window_in_good_order(own_home: Path) -> No
         while "open" not in said.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
     assert (own_home / "window.json").is_file()

@@ -126,7 +126,7 @@ def test_that_screen_readers_are_told_the_text_of_every_label(open_window: Calla
 
 def test_that_tab_goes_through_the_window_as_it_is_read(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.form.train.isEnabled)
     qtbot.waitActive(window)
     window.header.tabs.setFocus()
     seen: list[str] = []
@@ -147,7 +147,7 @@ def test_that_no_page_is_called_as_the_button_that_trains(open_window: Callable[
 def test_that_the_status_begins_with_a_state(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     assert window.form.values()["devices"] == [CPU]
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.form.train.isEnabled)
     interface = QAccessible.queryAccessibleInterface(window.status.status)
     assert window.status.status.text().split()[0] == "Idle"
     assert interface.text(QAccessible.Text.Name) == "Run status"

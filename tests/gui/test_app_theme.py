@@ -48,7 +48,7 @@ def test_that_devices_of_one_colour_are_told_apart_by_dashes(monkeypatch: pytest
     monkeypatch.setattr(theme, "_order", {})
     keys = [f"GPU-{number}" for number in range(16)]
     theme.register_devices(keys)
-    looks = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2/{CPU}"]}
+    looks = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2:{CPU}"]}
     assert len(looks) == 18
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
 
@@ -71,7 +71,7 @@ def test_that_the_whole_program_changes_with_the_desktop(
 
 def test_that_a_window_that_is_gone_no_longer_follows_the_desktop(styled: QApplication, qtbot: QtBot) -> None:
     window = MainWindow()
-    with qtbot.waitSignal(window.completed, timeout=20_000):
+    with qtbot.waitSignal(window.completed):
         window.show()
     window.close()
     shiboken6.delete(window)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QLocale
 
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import clock, size_of
 
+ROOT = Path(__file__).parents[2]
 NOON = 1_700_000_000.0
 
 
@@ -24,13 +25,6 @@ def test_that_what_is_used_and_what_there_is_have_one_unit() -> None:
 def test_that_a_time_of_another_day_has_its_date() -> None:
     assert len(clock(NOON, NOON)) == len("14:02:31")
     assert clock(NOON, NOON + 86_400) == time.strftime("%d %b ", time.localtime(NOON)) + clock(NOON, NOON)
-
-
-@pytest.fixture
-def german() -> Iterator[None]:
-    window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
-    yield
-    window_format.use_locale(QLocale.c())
 
 
 def test_that_numbers_and_dates_are_the_desktops_and_words_stay_english(german: None) -> None:
@@ -50,3 +44,22 @@ def test_that_sizes_are_decimal_where_that_is_chosen() -> None:
         assert size_of(41e9, 141e9) == "41.0 of 141.0 GB"
     finally:
         window_format.use_decimal_units(False)
+
+
+def test_that_fields_read_numbers_as_the_desktop_and_as_python_write_them(german: None) -> None:
+    assert [window_format.number_in(text) for text in ("0,5", "0.5", "1e-3", "-2,5e-4")] == [0.5, 0.5, 0.001, -0.00025]
+    for wrong in ("fast", "1.234,5", ""):
+        with pytest.raises(ValueError, match="could not convert"):
+            window_format.number_in(wrong)
+    with window_format.as_in_files():
+        assert window_format.localised(1234.5, 1) == "1,234.5"
+        with pytest.raises(ValueError, match="could not convert"):
+            window_format.number_in("0,5")
+    assert window_format.localised(1234.5, 1) == "1.234,5"
+
+
+def test_that_only_the_formatter_groups_thousands() -> None:
+    """Anywhere else the desktop's way would be left out."""
+    for path in (ROOT / "gui").rglob("*.py"):
+        grouped = re.findall(r"\{[^{}\n]+:,[.\dg]*f?\}", path.read_text(encoding="utf-8"))
+        assert grouped == [] or path == Path(window_format.__file__), path

@@ -26,7 +26,7 @@ instance = SingleInstance()
 assert not instance.handed_over(OpenRequest())
 instance.listen()
 print("open", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 WINDOW = """
 import sys
@@ -76,11 +76,11 @@ def test_that_a_second_start_hands_its_folder_over_and_a_killed_window_does_not_
     with start(WINDOW, str(images)) as window:
         assert {said(window), said(window)} == {"open", f"{images} True"}
         second = [sys.executable, str(ROOT / "footplate.py"), "."]
-        done = subprocess.run(second, cwd=images, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(second, cwd=images, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert said(window) == f"{images} True"
         window.terminate()
-        assert window.wait(20) == 0
+        assert window.wait(120) == 0
     assert not socket_path().exists()
 
 
@@ -99,7 +99,7 @@ def test_that_a_request_is_taken_as_it_was_sent_and_garbage_ends_its_client_alon
     )
     with (
         subprocess.Popen([sys.executable, "-c", code, "/with\nbreak"], cwd=ROOT) as second,
-        qtbot.waitSignal(first.requested, timeout=20_000) as heard,
+        qtbot.waitSignal(first.requested) as heard,
     ):
         pass
     assert heard.args == [OpenRequest("/with\nbreak", "token")]

@@ -29,7 +29,7 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
 def test_that_a_host_that_is_removed_leaves_neither_curves_nor_alerts(workspace: Workspace) -> None:
     workspace.hosts.snapshot.emit("", snapshot(gpu(0)))
     workspace.hosts.snapshot.emit("box", snapshot(gpu(1)))
-    own, others = UUIDS[0], f"box/{UUIDS[1]}"
+    own, others = UUIDS[0], f"box:{UUIDS[1]}"
     assert {own, others} <= set(workspace.alerts.devices)
     assert {own, others} <= set(workspace.history.devices)
     workspace.hosts.removed.emit("box")
@@ -39,9 +39,12 @@ def test_that_a_host_that_is_removed_leaves_neither_curves_nor_alerts(workspace:
     assert own in workspace.history.devices
 
 
-def test_that_another_hosts_gpus_are_watched_and_not_offered_for_training(workspace: Workspace) -> None:
+def test_that_a_host_is_offered_for_training_while_it_is_listed(workspace: Workspace) -> None:
+    workspace.hosts.add("box")
     workspace.hosts.snapshot.emit("box", snapshot(gpu(1)))
+    workspace.devices.set_selection((f"box:{UUIDS[1]}",))
     workspace.hosts.trouble.emit("box", "The connection was refused.")
-    assert workspace.devices.selection() == ("cpu",)
-    assert not any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
-    assert f"box/{UUIDS[1]}" in workspace.history.devices
+    assert workspace.devices.selection() == (f"box:{UUIDS[1]}",)
+    assert any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
+    workspace.hosts.remove("box")
+    assert workspace.devices.selection() == ()

@@ -1,10 +1,17 @@
-"""For a worker of a test that is to lose its last state at once where the disk does not take it."""
+"""What a worker of a test is to be less patient with, or more."""
 
 from __future__ import annotations
 
 from engine.contract.worker import WorkerSpec
+from engine.training import autotune
 from engine.training.checkpointing import checkpointer
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
+    """Loses its last state at once where the disk does not take it."""
     checkpointer.COMPLETED_S = checkpointer.STOPPED_S = 0.0
+
+
+def compile_for_an_hour(_spec: WorkerSpec) -> None:
+    """Trying depthwise convolutions is assumed to cost more than any short run, on however slow a machine."""
+    autotune.DEPTHWISE_S = 3600.0

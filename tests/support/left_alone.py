@@ -25,7 +25,7 @@ from engine.supervisor.workers.worker_process import run_worker
 from engine.system import stdio
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def leave(run: RunFolder, rank: int = 0, *words: str) -> Orphan:

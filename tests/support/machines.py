@@ -17,6 +17,9 @@ from typing import Any
 
 import psutil
 
+from engine.contract.events import StepMetrics
+from engine.runs.folder import RunFolder
+
 ROOT = Path(__file__).parents[2]
 _START_S = 20.0
 _SSHD = "/usr/sbin/sshd"
@@ -93,6 +96,15 @@ class Machines:
             timeout=timeout,
             check=False,
         )
+
+    def step_s(self, data: Path, warm: int, *flags: str) -> float:
+        """Seconds of a step of a run of such `flags`, from the first that it tells of after `warm` steps to the last."""
+        done = self.footplate("train", str(data), *flags, timeout=600)
+        if done.returncode:
+            raise SystemExit(done.stdout + done.stderr)
+        newest = max((self.home / "runs").iterdir())
+        told = [event for event in RunFolder(newest).events() if isinstance(event, StepMetrics) and event.step > warm]
+        return (told[-1].time - told[0].time) / (told[-1].step - told[0].step)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from PIL import Image
 
 from engine.contract.events import Planned, Validation
-from engine.contract.job import Job, save_job
+from engine.contract.job import Job, load_job, save_job
 from engine.contract.protocol import ENCODE
 from engine.runs.folder import RunFolder
 from tests.support.boxed import SPLITS, voc
@@ -112,3 +114,12 @@ def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
     (planned,) = group.of(Planned)
     run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
     return Trained(run, job, group.of(Validation)[-1].measures)
+
+
+def kept_run(forker: Forker, folder: Path, task: str) -> Trained:
+    """The run that is in `folder` already, or is trained there."""
+    measures, run = folder / "measures.json", RunFolder(folder / "run")
+    if not measures.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        measures.write_bytes(msgspec.json.encode(train(forker, folder, task).measures))
+    return Trained(run, load_job(run.job_file), msgspec.json.decode(measures.read_bytes()))

@@ -33,6 +33,13 @@ from engine.supervisor.workers import imports  # noqa: E402
 from engine.supervisor.workers.worker_process import run_worker, worker_environment  # noqa: E402
 from engine.system import paths  # noqa: E402
 
+INFERENCE = (
+    "engine.inference.evaluation.measure",
+    "engine.inference.prediction.work",
+    "engine.inference.explanation.explain",
+)
+"""What workers that use a trained model need besides."""
+
 
 class Order(msgspec.Struct):
     """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in the
@@ -83,7 +90,7 @@ class Forker:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 class ForkedWorker:
@@ -239,7 +246,7 @@ class WorkerGroup:
 
 
 def _fork_on_demand(orders: socket.socket) -> None:
-    imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
+    imports.import_all(imports.LIGHT + imports.DISTRIBUTED + imports.SOME + INFERENCE)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
     while True:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)

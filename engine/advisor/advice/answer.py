@@ -66,14 +66,14 @@ def _for_epochs(told: JobTime, epochs: int) -> JobTime:
 
 
 def _nothing(known: Known) -> str:
-    if not known.tried:
-        return (
-            "It was stopped before anything was measured." if known.ended_by == "stopped" else "Nothing could be tried."
-        )
+    if not known.tried and known.ended_by == "stopped":
+        return "It was stopped before anything was measured."
+    if not known.tried and not known.waiting:
+        return "Nothing could be tried."
+    if any(each.state == "slower" for each in known.tried) or not known.tried:
+        return "The time was up before any step was measured. Give it more."
     if all(each.state == "too_large" for each in known.tried):
         return "Nothing that was tried fits into memory."
-    if any(each.state == "slower" for each in known.tried):
-        return "The time was up before any step was measured. Give it more."
     return f"Nothing that was tried could train: {known.tried[0].why}"
 
 

@@ -126,7 +126,7 @@ class Known:
             validation = footprint.val_images / job.batch_size * step / 3
             measured, estimated = [*measured, "step"], ["data", "validation"]
         else:
-            step = rehearsal.warm_step_s * ratio
+            step = rehearsal.warm_step_s * ratio + rehearsal.begin_s / steps
             start += steps * max(0.0, rehearsal.cold_step_s - rehearsal.warm_step_s)
             validation = rehearsal.validation_s * ratio + rehearsal.save_s
             told = measured if tried is rehearsed else estimated

@@ -35,11 +35,11 @@ class Link(msgspec.Struct, frozen=True):
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Training and validation as in a run. `cold_step_s` is a step's whose images have yet to be decoded, `warm_step_s` one
-    of a later epoch; `validation_s` is the whole validation's, `validated` the share of it that was made."""
+    of a later epoch, `begin_s` how much longer an epoch's first step takes; `validation_s` is the whole validation's, `validated` the share of it that was made."""
 
     cold_step_s: float
     warm_step_s: float
-    cold_steps: int
+    begin_s: float
     validation_s: float
     validated: float
     save_s: float

@@ -33,6 +33,8 @@ WARM_UP, WARM_UP_GPU = 2, 4
 MOST_STEPS = 400
 PATIENCE_S = 1.0
 """A slow step ends no trial before that: it may have been held up."""
+KEPT_FREE = 0.1
+"""The share of main memory that a trial must leave: a run's threads, and malloc over many epochs, take more than a few steps."""
 LOADS_S = 0.25
 """How long the loaders are timed by themselves at most."""
 WARM_STEPS = 40
@@ -91,7 +93,7 @@ class _Trial:
 def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
-    memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
+    memory = MainMemory(spec.devices.count(CPU), KEPT_FREE) if on_cpu else None
     trial = _Trial(spec, reporter, order)
     strategy, job = trial.strategy, trial.strategy.job
     prepared = time.perf_counter()
@@ -186,12 +188,20 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     order, strategy, dataloaders = trial.order, trial.strategy, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
-        cold = _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s)
-        again = (itertools.islice(train.epoch(1), len(cold) + 1) for _ in range(-(-WARM_STEPS // len(cold))))
-        warm = _trained(trial, itertools.chain.from_iterable(again), order.rehearse_s)
-        metric = strategy.objective.metric()
+        _, *cold = _trained(trial, itertools.islice(train.epoch(1), train.steps), order.rehearse_s)
+        firsts: list[float] = []
+        warm: list[float] = []
+        begun, late = time.perf_counter(), False
+        while len(warm) < WARM_STEPS and not late:
+            left_s = order.rehearse_s - (time.perf_counter() - begun)
+            first, *rest = _trained(trial, itertools.islice(train.epoch(1), len(cold) + 1), left_s)
+            firsts.append(first)
+            warm += rest or [first]
+            late = trial.agreed(time.perf_counter() - begun > order.rehearse_s)
+        warm_step_s = statistics.median(warm)
+        metric, predictions = strategy.objective.metric(), dataloaders.predictions()
         validation = []
-        for _ in range(2):
+        for number in range(2):
             metric.reset()
             batches, begun = 0, time.perf_counter()
 
@@ -203,8 +213,9 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
             whole = strategy.evaluate(val.epoch(1), metric, stop)
             parts = max(1, -(-len(trial.prepared.splits.val) // strategy.job.batch_size))
-            if whole:
-                metric.compute()
+            values = metric.compute() if whole else {}
+            if whole and predictions is not None:
+                predictions.on_validation_end(0, number, metric, values)
             seconds = strategy.collectives.all_reduce_max([round(1e9 * (time.perf_counter() - begun))])[0] / 1e9
             share = 1.0 if whole else min(1.0, max(1, batches) / parts)
             validation.append((seconds / share, share))
@@ -222,9 +233,9 @@ def _rehearse(trial: _Trial) -> Rehearsal:
             os.fsync(stream.fileno())
         file.unlink()
     return Rehearsal(
-        cold_step_s=statistics.fmean(cold),
-        warm_step_s=statistics.median(warm),
-        cold_steps=len(cold),
+        cold_step_s=statistics.fmean(cold) if cold else warm_step_s,
+        warm_step_s=warm_step_s,
+        begin_s=max(0.0, statistics.median(firsts) - warm_step_s),
         validation_s=validation[-1][0],
         validated=validation[-1][1],
         save_s=time.perf_counter() - begun,
@@ -232,7 +243,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 
 def _trained(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Seconds from one step's end to the next one's, with what its batch takes."""
+    """Seconds from one step's end to the next one's, with what its batch takes; the first waits for the loader to begin."""
     taken: list[float] = []
     begun = before = clock(trial.strategy.device)
     for number, batch in enumerate(batches, 1):
@@ -244,7 +255,7 @@ def _trained(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> 
         before = now
         if late:
             break
-    return taken[1:] or taken  # the first waits for the loader to begin
+    return taken
 
 
 def _link(trial: _Trial) -> Link | None:

@@ -36,14 +36,20 @@ def job_to_try(job: Job) -> Job:
 def job_to_rehearse(job: Job) -> Job:
     """The same, with what its run decides at its start left open."""
     return msgspec.structs.replace(
-        job_to_try(job), memory_format=job.memory_format, cpu_threads=job.cpu_threads, predictions=0
+        job_to_try(job),
+        memory_format=job.memory_format,
+        cpu_threads=job.cpu_threads,
+        predictions=job.predictions,
     )
 
 
-def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed:
-    """Looks at the job on its first device, as if it were alone there."""
+def footprint(job: Job, folder: Path, seconds: float) -> Footprint | Failed | None:
+    """Looks at the job on its first device, as if it were alone there; None where that takes longer than `seconds`."""
     alone = msgspec.structs.replace(job_to_try(job), strategy="single", devices=job.devices[:1])
-    failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
+    try:
+        failed = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=seconds)
+    except TimeoutError:
+        return None
     return collect_footprint(folder) if failed is None else failed
 
 

@@ -15,7 +15,8 @@ import msgspec
 from engine.checks.node_checks import differences, inputs_of, versions
 from engine.contract.devices import DeviceSample, host_of
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, Predicted, Warned
-from engine.contract.hosts import Host, host
+from engine.contract.hosts import SLURM, Host, host
+from engine.contract.job import Job
 from engine.contract.nodes import (
     LOST_S,
     DatasetDigest,
@@ -39,6 +40,8 @@ from engine.supervisor.nodes.link import GOODBYE_S, NodeLink
 from engine.supervisor.nodes.remote_worker import RemoteWorker
 from engine.supervisor.workers import failures
 from engine.supervisor.workers.group import Group
+from engine.system.format import counted
+from engine.system.slurm import on_node
 from engine.system.ssh import ssh_command, why_it_ended
 
 BEGIN_S = 40.0
@@ -82,7 +85,8 @@ class Node:
 
 class Nodes:
     """The machines of one attempt, by their order in the job. `step` is called often; the workers come to `group` once all machines have
-    met. `attempt` counts from 0; after the first, a machine that can't be reached is waited for."""
+    met. `attempt` counts from 0; after the first, a machine that can't be
+    reached is waited for, or done without: `without` gives the job that does so, or why there is none."""
 
     def __init__(
         self,
@@ -93,12 +97,14 @@ class Nodes:
         tell: Callable[[AnyEvent], object],
         sampled: Callable[[tuple[DeviceSample, ...]], None],
         attempt: int,
+        without: Callable[[str], Job | str],
     ) -> None:
         self._run = run
         self._job = specs[0].job
         self._selector = selector
         self._tell, self._sampled = tell, sampled
         self._attempt = attempt
+        self._without = without
         self._group: Group | None = None
         self._ours: dict[str, DatasetDigest] = {}
         self._met = False
@@ -152,7 +158,9 @@ class Nodes:
     def _reach(self, node: Node) -> None:
         number = self.nodes.index(node)
         command = [sys.executable, "-m", "engine.nodes"]
-        if not node.is_here:
+        if node.host.name.startswith(SLURM):
+            command = on_node(node.host.name.removeprefix(SLURM), ["node"])
+        elif not node.is_here:
             command = ssh_command(node.host.reached_by, node.host.command("node"))
         log = self._run.path / f"node-{number}.log"
         try:
@@ -250,6 +258,7 @@ class Nodes:
             case Sampled():
                 self._sampled(message.samples)
             case NodeFailed():
+                _give_up(node)
                 self._fail(Failed(cause=message.cause, kind="fault" if self._met else "error"))
 
     def _heard(self, node: Node, heard: FromWorker) -> None:
@@ -324,21 +333,35 @@ class Nodes:
         """A machine is away: before the workers of a later attempt have begun it is waited for, else the attempt has failed."""
         waits = self._attempt > 0 and not self._met and time.monotonic() < self._give_up_at
         if waits and node.facts is None:
+            needed = self._without(node.host.name)
+            if isinstance(needed, Job):
+                gone = (
+                    f"{cause} The run continues without {node.host.title}, on {counted(len(needed.devices), 'device')}."
+                )
+                self._fail(Failed(cause=gone, rank=node.ranks[0], kind="lost_machine"))
+                return
             if node.host.name not in self._told_away:
                 self._told_away.add(node.host.name)
-                self._tell(Warned(code="host_away", message=f"Waiting for {node.host.title} to be back. {cause}"))
+                message = f"Waiting for {node.host.title} to be back. {cause} {needed}".rstrip()
+                self._tell(Warned(code="host_away", message=message))
             node.link, node.again_at = None, time.monotonic() + _AGAIN_S
             return
-        for worker in node.workers:
-            if worker.exit_code is None:
-                worker.ended(None)
-        if node.fetched is not None:
-            node.fetched.give_up()
-        self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if self._met or self._attempt else "error"))
+        begun = node.link is not None and node.link.begun
+        _give_up(node)
+        self._fail(Failed(cause=cause, rank=node.ranks[0], kind="fault" if begun or self._attempt else "error"))
 
     def _fail(self, event: Failed) -> None:
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
+
+
+def _give_up(node: Node) -> None:
+    """Expects nothing more of a machine's workers and files."""
+    for worker in node.workers:
+        if worker.exit_code is None:
+            worker.ended(None)
+    if node.fetched is not None:
+        node.fetched.give_up()
 
 
 _WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')

@@ -24,7 +24,7 @@ SETTLE_S = 0.5
 LINGER_S = 10.0
 """How long workers that have sent their last message may take to exit."""
 _POLL_S = 0.05
-_NOTHING_TO_SAVE = ("fault", "out_of_memory")
+_NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine")
 """Kinds of failure after which the other ranks, which wait for the failed one, have nothing left to do."""
 
 

@@ -421,7 +421,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     if ranks == 1:
         return state if rank == 0 else None
     synchronize(strategy.device)
-    gathered = strategy.collectives.gather_objects(state)
+    gathered = strategy.collectives.gather_states(state)
     return None if gathered is None else joined(gathered[:ranks])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_WORDS
-from gui.format import clock, energy, measured, number, size
+from gui.format import clock, energy, localised, measured, number, size
 from gui.monitor.gpus.energy import Used
 from gui.monitor.gpus.value_grid import LabelledValue
 from gui.monitor.gpus.watched_gpu import WatchedGpu
@@ -293,7 +293,7 @@ def _number(
     """`bad` numbers alarm unless they are 0."""
     if value is None:
         return None
-    return LabelledValue(name, label, f"{value:,.0f} {unit}".strip(), meaning, alarming=bad and value > 0)
+    return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)
 
 
 def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabelledValue | None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from engine.contract.devices import Gpu, GpuProcess, Snapshot, gpu_title
+from engine.contract.devices import Gpu, GpuProcess, Snapshot, device_key, gpu_title
 from gui.format import clock
 from gui.sources.devices import device_format
 from gui.sources.devices.gpu_states import State, states
-from gui.sources.devices.history import DeviceHistory, device_key
+from gui.sources.devices.history import DeviceHistory
 
 SORT_OVER_S = 30.0
 """The load by which GPUs are sorted is the mean over so many seconds."""
@@ -73,7 +73,7 @@ def watched_gpus(
 ) -> list[WatchedGpu]:
     """Every GPU of the hosts' `latest` snapshots: this machine's first, each host's in the order of its cards.
 
-    `titles` are by key; `runs` name those that hold GPUs of this machine, by UUID.
+    `titles` are by key; `runs` name those that hold GPUs, by key.
     """
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
@@ -89,7 +89,7 @@ def watched_gpus(
                     gpu,
                     snapshot.time,
                     silence,
-                    "" if host else runs.get(gpu.uuid, ""),
+                    runs.get(key, ""),
                     snapshot.nvml.driver_version or "",
                     snapshot.nvml.cuda_version or "",
                 )

@@ -1,4 +1,4 @@
-"""Adding and removing the hosts that are watched."""
+"""Adding and removing the hosts that are watched, and trained on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gui.widgets.scroll_panel import scroll_panel
 
 _HINT = (
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
-    "any name that works with “ssh NAME” in a terminal. Set a port or a key in ~/.ssh/config."
+    "any name that works with “ssh NAME” in a terminal. Set a port or a key in ~/.ssh/config. A host's devices can be "
+    "checked under Devices, too."
 )
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, gpu_title
+from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, device_key, gpu_title
 from engine.system.format import listed
 from gui.sources.devices import device_format
-from gui.sources.devices.history import device_key
 from gui.sources.run_intervals import RunInterval
 from gui.titles import gpu_names
 

@@ -12,7 +12,7 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistent
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPainter, QPixmap
 
 from engine.system.format import NOT_KNOWN, duration
-from gui.format import size
+from gui.format import localised, size
 from gui.monitor.processes.lines import Key, Line
 from gui.style import theme
 from gui.style.icons import icon
@@ -43,7 +43,7 @@ class Column:
 
 
 def _percent(value: float | None) -> str:
-    return f"{value:,.0f} %" if value is not None else NOT_KNOWN
+    return f"{localised(value)} %" if value is not None else NOT_KNOWN
 
 
 def _running(seconds: int | None) -> str:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QElapsedTimer, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.system.format import duration
-from gui.format import size
+from gui.format import significant, size
 from gui.monitor.processes.lines import Line
 from gui.titles import gpu_names
 from gui.widgets.banner import Severity
@@ -158,7 +158,7 @@ class EndingBar(QuestionBar):
             self._still_there(line)
 
     def _still_there(self, line: Line) -> None:
-        waited = f"{self.patience_s:g} s"
+        waited = f"{significant(self.patience_s)} s"
         if self._done == "killed":
             self._tell(
                 f"{_name(line)} is still running {waited} after it was killed. It is waiting for the driver or a disk "

@@ -24,10 +24,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.devices import Snapshot, gpu_title
+from engine.contract.devices import Snapshot, device_key, gpu_title
 from engine.system.csv_writer import CsvWriter
 from engine.system.plain_text import encodable
 from gui.actions import WITHIN, Action, bind
+from gui.format import localised
 from gui.monitor.processes.lines import Line, lines_of, sharing
 from gui.monitor.processes.model import (
     COLUMNS,
@@ -42,7 +43,6 @@ from gui.monitor.processes.model import (
 )
 from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import card_order
-from gui.sources.devices.history import device_key
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.widgets.banner import Banner
@@ -274,8 +274,8 @@ class ProcessesView(QWidget):
         total = sum(not line.group for line in lines)
         left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
         shown = sum(line is not None and not line.group for line in left)
-        many = "1 process" if total == 1 else f"{total:,} processes"
-        self._count.setText(many if shown == total else f"{shown:,} of {many}")
+        many = "1 process" if total == 1 else f"{localised(total)} processes"
+        self._count.setText(many if shown == total else f"{localised(shown)} of {many}")
         self._count.setVisible(total > 0)
         empty = self._why_empty(total, shown)
         self._empty.setText(empty)

@@ -10,6 +10,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QHelpEvent, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
+from gui.format import localised
 from gui.run.classes.table import class_names
 from gui.style import fills, theme
 
@@ -82,7 +83,7 @@ class ConfusionMatrix(QWidget):
         if not total:
             return f"No samples of {true}."
         what = "were predicted correctly" if row == column else f"were predicted as {found}"
-        return f"Of {total:,} {true}, {count:,} ({100 * count / total:.1f} %) {what}."
+        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {what}."
 
     def most_confused(self) -> tuple[int, int] | None:
         """Row and column of the largest share of a class that was found to be another; None where all is right."""

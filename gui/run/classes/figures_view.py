@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import Action
+from gui.format import localised
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, ConfusionCsv, MeasuresCsv
 from gui.sources.background import in_background
@@ -207,5 +208,5 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     told = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
     if not told:
         return f"No class has a value for {title}"
-    named = [f"{classes[p] if p < len(classes) else f'class {p}'} {100 * v:.1f} %" for v, p in told[:_LOWEST]]
+    named = [f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %" for v, p in told[:_LOWEST]]
     return f"Lowest {title}: {', '.join(named)}"

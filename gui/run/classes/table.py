@@ -10,6 +10,7 @@ import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
 from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
+from gui.format import localised
 from gui.sources.run_series import ClassFigures
 from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
@@ -91,9 +92,8 @@ class ClassModel(QAbstractTableModel):
             return self._text(column, value) if column else self.names[row]
         unknown = "This class does not occur in the split and was never predicted"
         interval = self.interval(row, column)
-        within = (
-            f"95 % interval: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %" if interval is not None else None
-        )
+        ends = [localised(100 * end, 1) for end in interval or ()]
+        within = f"95 % interval: {ends[0]} to {ends[1]} %" if ends else None
         told: dict[int, object] = {
             VALUE: value,
             BAR: value if self.is_share(column) else None,
@@ -107,7 +107,7 @@ class ClassModel(QAbstractTableModel):
     def _text(self, column: int, value: float) -> str:
         if math.isnan(value):
             return "–"
-        return f"{100 * value:.1f} %" if self.is_share(column) else f"{value:,.0f}"
+        return f"{localised(100 * value, 1)} %" if self.is_share(column) else localised(value)
 
 
 class ClassTable(QTableView):

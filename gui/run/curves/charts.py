@@ -8,9 +8,9 @@ import numpy as np
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import CPU
+from engine.contract.devices import CPU, host_of
 from engine.gpus.quantities import GIB
-from gui.format import size
+from gui.format import localised, size
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -20,7 +20,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import DeviceColumns, Steps, Validations
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.titles import short_title
+from gui.titles import device_title, short_title
 
 _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
@@ -32,8 +32,8 @@ class RunCharts(QWidget):
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot("Loss", self.group)
-        self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{v:.1f} %")
-        self.speed = LinePlot("Speed", self.group, low=0, write=lambda v: f"{v:,.0f} images/s")
+        self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)} %")
+        self.speed = LinePlot("Speed", self.group, low=0, write=lambda v: f"{localised(v)} images/s")
         self.times = LinePlot("Time per step", self.group, unit="ms", scale=1000, low=0, write=_milliseconds)
         self.devices = _device_plots(self.group)
         self._data = RunData()
@@ -181,8 +181,8 @@ def device_titles(data: RunData) -> dict[str, str]:
     the CPU it would say less than "CPU"."""
     names = list(data.device_names.values())
     return {
-        device: "CPU"
-        if device == CPU
+        device: device_title(device)
+        if host_of(device) or device == CPU
         else name.removeprefix("NVIDIA ")
         if names.count(name) == 1
         else f"device {number}"
@@ -191,7 +191,7 @@ def device_titles(data: RunData) -> dict[str, str]:
 
 
 def _milliseconds(value: float) -> str:
-    return f"{value:.1f} ms" if value < 100 else f"{value:,.0f} ms"
+    return f"{localised(value, 1)} ms" if value < 100 else f"{localised(value)} ms"
 
 
 def _color_of(device: str) -> Callable[[], str]:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetrics, QMouseEvent, QPainter, Q
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Part, TimeSpent
+from gui.format import localised
 from gui.style import fills, theme
 
 ORDER: tuple[Part, ...] = get_args(Part)
@@ -51,12 +52,18 @@ class _Entry(NamedTuple):
 def milliseconds(seconds: float) -> str:
     """ "0.42 ms", "31.5 ms" or "1,204 ms"."""
     value = 1000 * seconds
-    return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:,.0f} ms"
+    return (
+        f"{localised(value, 2)} ms"
+        if value < 10
+        else f"{localised(value, 1)} ms"
+        if value < 100
+        else f"{localised(value)} ms"
+    )
 
 
 def percent(share: float) -> str:
     """ "46 %" or "2.4 %"."""
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.1f} %"
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{localised(100 * share, 1)} %"
 
 
 def part_words(spent: TimeSpent, part: Part) -> str:

@@ -7,6 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import BoxErrors, Evaluation
+from gui.format import localised
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import with_interval
@@ -64,7 +65,7 @@ class BoxErrorsPage(QWidget):
         self.plot.setToolTip("\n".join(f"{KINDS[e.kind][0]}: {KINDS[e.kind][1]}" for e in reversed(self._errors)))
         self.sizes.show_rows(
             [
-                (SIZES[each.size], f"{each.objects:,}", with_interval(each.ap), with_interval(each.ap50))
+                (SIZES[each.size], localised(each.objects), with_interval(each.ap), with_interval(each.ap50))
                 for each in evaluation.sizes
             ]
         )
@@ -82,7 +83,7 @@ class BoxErrorsPage(QWidget):
         losses = [100 * each.ap_loss for each in self._errors]
         places = list(range(len(losses)))
         self.plot.addItem(pg.BarGraphItem(x0=0, y=places, width=losses, height=0.62, brush=colors.accent, pen=None))
-        ticks = [(at, f"{KINDS[each.kind][0]} ({each.count:,})") for at, each in enumerate(self._errors)]
+        ticks = [(at, f"{KINDS[each.kind][0]} ({localised(each.count)})") for at, each in enumerate(self._errors)]
         self.plot.getAxis("left").setTicks([ticks])
         self.plot.setXRange(0, max([*losses, 1.0]) * 1.05, padding=0)
         self.plot.setYRange(-0.5, max(0.5, len(losses) - 0.5), padding=0)
@@ -90,7 +91,7 @@ class BoxErrorsPage(QWidget):
 
 def error_words(errors: BoxErrors) -> str:
     """ "Missed: 34, 12.0 points of AP50"."""
-    return f"{KINDS[errors.kind][0]}: {errors.count:,}, {100 * errors.ap_loss:.1f} points of AP50"
+    return f"{KINDS[errors.kind][0]}: {localised(errors.count)}, {localised(100 * errors.ap_loss, 1)} points of AP50"
 
 
 def has_box_errors(evaluation: Evaluation) -> bool:

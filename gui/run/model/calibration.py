@@ -6,6 +6,7 @@ import pyqtgraph as pg
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.inference.evaluation import Calibration
+from gui.format import localised
 from gui.run.model.plot import SharePlot, caption
 from gui.run.model.words import interval_words
 from gui.sources.evaluations import OpenedEvaluation
@@ -43,7 +44,8 @@ class CalibrationPage(QWidget):
             return
         within = interval_words(calibration.ece)
         self.error.setText(
-            f"Expected calibration error {100 * calibration.ece.value:.1f} %" + (f" ({within})" if within else "")
+            f"Expected calibration error {localised(100 * calibration.ece.value, 1)} %"
+            + (f" ({within})" if within else "")
         )
         self.temperature.setText(temperature_words(calibration))
         self.plot.setAccessibleDescription(_spoken(calibration))
@@ -70,22 +72,22 @@ def temperature_words(calibration: Calibration) -> str:
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
         return "There are too few samples to fit a temperature."
-    gain = f"lowers the error from {100 * before:.1f} to {100 * after:.1f} %"
+    gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)} %"
     if after >= before:
         return (
-            f"Dividing the logits by a temperature would not help: the best, {temperature:.2f}, leaves the error at "
-            f"{100 * after:.1f} %, on samples that it was not fitted on."
+            f"Dividing the logits by a temperature would not help: the best, {localised(temperature, 2)}, leaves the error at "
+            f"{localised(100 * after, 1)} %, on samples that it was not fitted on."
         )
     sure = "too sure of itself" if temperature > 1 else "not sure enough"
     return (
-        f"The model is {sure}: dividing its logits by a temperature of {temperature:.2f} {gain}, on samples that it was not "
+        f"The model is {sure}: dividing its logits by a temperature of {localised(temperature, 2)} {gain}, on samples that it was not "
         "fitted on. Predictions stay the same."
     )
 
 
 def _spoken(calibration: Calibration) -> str:
     parts = [
-        f"confidence {each.low:.2f} to {each.high:.2f}: {100 * each.accuracy:.0f} % of {each.count:,} right"
+        f"confidence {localised(each.low, 2)} to {localised(each.high, 2)}: {100 * each.accuracy:.0f} % of {localised(each.count)} right"
         for each in calibration.bins
         if each.accuracy is not None
     ]

@@ -12,7 +12,7 @@ from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
 from engine.runs.comparison import compare
 from engine.system.format import listed
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import evaluation_title, value_words
@@ -110,13 +110,13 @@ class ComparisonPage(QWidget):
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
-            button.setText(f"Show {len(paths or ()):,} that only {who} has right")
+            button.setText(f"Show {localised(len(paths or ()))} that only {who} has right")
 
     def _show_test(self, test: McNemar | None) -> None:
         self.test.setVisible(test is not None)
         if test is not None:
             self.test.setText(
-                f"{counted(test.only_second, 'sample')} only this one has right, {test.only_first:,} only the other. If both "
+                f"{counted(test.only_second, 'sample')} only this one has right, {localised(test.only_first)} only the other. If both "
                 f"erred equally often, a difference as large would come with a probability of {_p(test.p)} (McNemar's exact test)."
             )
 
@@ -195,7 +195,8 @@ def _signed(value: float | None, percent: bool) -> str:
     """ "+1.2" points, or "−0.0312"."""
     if value is None:
         return ""
-    return (f"{100 * value:+.1f}" if percent else f"{value:+.4f}").replace("-", "−")
+    size = localised(100 * abs(value), 1) if percent else localised(abs(value), 4)
+    return f"{'−' if value < 0 else '+'}{size}"
 
 
 def _verdict(differences: Sequence[Difference]) -> str:
@@ -215,4 +216,4 @@ def _verdict(differences: Sequence[Difference]) -> str:
 
 
 def _p(p: float) -> str:
-    return "less than 0.001" if p < 0.001 else f"{p:.3f}"
+    return f"less than {localised(0.001, 3)}" if p < 0.001 else localised(p, 3)

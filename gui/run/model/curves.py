@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from engine.contract.inference.evaluation import ClassCurves
 from engine.system.format import NOT_KNOWN
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import SharePlot, caption
 from gui.run.model.threshold import ThresholdRow
@@ -83,7 +83,7 @@ class CurvesPage(QWidget):
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
         self.best.setEnabled(best is not None)
-        self.best.setText("Best F1" if best is None else f"Best F1 at {best:.2f}")
+        self.best.setText("Best F1" if best is None else f"Best F1 at {localised(best, 2)}")
         self.roc.setVisible(not objects)
         for plot in (self.precision, self.roc):
             plot.repaint_all()
@@ -126,11 +126,11 @@ class CurvesPage(QWidget):
         self.precision.mark(at.recall, at.precision)
         self.roc.mark(at.false_positive_rate, at.recall)
         name = self.classes.titles.get(self.classes.value(), "")
-        wrong = NOT_KNOWN if at.false_positives is None else f"{at.false_positives:,} wrong"
-        negatives = NOT_KNOWN if at.true_negatives is None else f"{at.true_negatives:,} right"
+        wrong = NOT_KNOWN if at.false_positives is None else f"{localised(at.false_positives)} wrong"
+        negatives = NOT_KNOWN if at.true_negatives is None else f"{localised(at.true_negatives)} right"
         self.counts.show_rows(
             [
-                (name, f"{at.true_positives:,} right", f"{at.false_negatives:,} missed"),
+                (name, f"{localised(at.true_positives)} right", f"{localised(at.false_negatives)} missed"),
                 (f"not {name}", wrong, negatives),
             ]
         )

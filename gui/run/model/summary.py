@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.run.model.words import interval_words, measures_of, sample_count, value_words
@@ -55,7 +55,7 @@ class SummaryPage(QWidget):
         self.remarks.show_problems(tuple(_remarks(evaluation)))
         self.thresholds.show_rows(
             [
-                (f"{row.threshold:.2f}", *map(value_words, (row.share, row.precision, row.recall, row.f1)))
+                (localised(row.threshold, 2), *map(value_words, (row.share, row.precision, row.recall, row.f1)))
                 for row in evaluation.thresholds
             ]
         )
@@ -68,7 +68,7 @@ def _remarks(evaluation: Evaluation) -> list[Problem]:
     if evaluation.skipped:
         named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_SKIPPED_NAMED])
         more = len(evaluation.skipped) - _SKIPPED_NAMED
-        rest = f"; and {more:,} more" if more > 0 else ""
+        rest = f"; and {localised(more)} more" if more > 0 else ""
         count = counted(len(evaluation.skipped), "file")
         told.append(
             Problem(

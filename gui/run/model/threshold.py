@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QSlider, QWidget
+
+from gui.format import locale
 
 _STEPS = 1000
 
@@ -30,7 +32,7 @@ class ThresholdRow(QWidget):
         self.number.setRange(0.0, 1.0)
         self.number.setDecimals(3)
         self.number.setSingleStep(0.01)
-        self.number.setLocale(QLocale.c())
+        self.number.setLocale(locale())
         self.number.lineEdit().setTextMargins(6, 0, 0, 0)  # a style sheet's left padding has no effect here
         self.number.setAccessibleName(f"{name} as a number")
         self.words.setBuddy(self.number)

@@ -10,7 +10,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Evaluation, Interval
 from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
-from gui.format import counted, lately
+from gui.format import counted, lately, localised
 
 SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all samples"}
 
@@ -19,7 +19,7 @@ def value_words(value: float | None, percent: bool = True) -> str:
     """ "93.4 %" or "0.2134"."""
     if value is None:
         return NOT_KNOWN
-    return f"{100 * value:.1f} %" if percent else f"{value:.4f}"
+    return f"{localised(100 * value, 1)} %" if percent else localised(value, 4)
 
 
 def interval_words(interval: Interval, percent: bool = True) -> str:
@@ -27,8 +27,8 @@ def interval_words(interval: Interval, percent: bool = True) -> str:
     if interval.low is None or interval.high is None:
         return ""
     if percent:
-        return f"{100 * interval.low:.1f} – {100 * interval.high:.1f} %"
-    return f"{interval.low:.4f} – {interval.high:.4f}"
+        return f"{localised(100 * interval.low, 1)} – {localised(100 * interval.high, 1)} %"
+    return f"{localised(interval.low, 4)} – {localised(interval.high, 4)}"
 
 
 def with_interval(interval: Interval | None, percent: bool = True) -> str:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPaintE
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from engine.contract.events import RanksTimed, RankTimes
+from gui.format import localised
 from gui.style import fills, theme
 
 PARTS = ("compute", "communication", "waiting")
@@ -37,7 +38,7 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
         + ", ".join(f"{part} {_ms(seconds)} ms" for part, seconds in zip(PARTS, _parts(times), strict=True))
         for rank, times in enumerate(timed.ranks)
     ]
-    return f"{headline(timed, titles)}. Step {timed.step:,}. " + ". ".join(ranks) + "."
+    return f"{headline(timed, titles)}. Step {localised(timed.step)}. " + ". ".join(ranks) + "."
 
 
 class RankBars(QWidget):
@@ -183,4 +184,4 @@ def _title(rank: int, titles: Sequence[str]) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.1f}" if seconds < 0.1 else f"{1000 * seconds:,.0f}"
+    return localised(1000 * seconds, 1) if seconds < 0.1 else localised(1000 * seconds)

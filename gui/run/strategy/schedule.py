@@ -11,6 +11,7 @@ from PySide6.QtGui import QBrush, QColor, QMouseEvent, QPainter, QPaintEvent, QP
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
+from gui.format import localised, significant
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
@@ -37,7 +38,7 @@ def headline(trace: ScheduleTraced) -> str:
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
     """The image in words: how long the step took and how long each rank was idle in it."""
-    parts = [f"{headline(trace)}. Step {trace.step:,} took {_ms(trace.span_s)}."]
+    parts = [f"{headline(trace)}. Step {localised(trace.step)} took {_ms(trace.span_s)}."]
     for rank, actions in enumerate(trace.ranks):
         busy = sum(action.end_s - action.begin_s for action in actions)
         idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
@@ -223,7 +224,7 @@ class ScheduleDiagram(QWidget):
             painter.setPen(QColor(scheme.grid))
             painter.drawLine(QPointF(x, 0), QPointF(x, plot.bottom()))
             painter.setPen(QColor(scheme.muted))
-            text = f"{tick:g} ms" if tick == ticks[-1] else f"{tick:g}"
+            text = f"{significant(tick)} ms" if tick == ticks[-1] else significant(tick)
             left = min(x - metrics.horizontalAdvance(text) / 2, plot.right() - metrics.horizontalAdvance(text))
             painter.drawText(QPointF(max(plot.left(), left), plot.bottom() + metrics.ascent() + 2), text)
 
@@ -269,4 +270,4 @@ def _row_title(rank: int, titles: Sequence[str]) -> str:
 
 def _ms(seconds: float) -> str:
     milliseconds = 1000 * seconds
-    return f"{milliseconds:.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"
+    return f"{localised(milliseconds, 1)} ms" if milliseconds < 100 else f"{localised(milliseconds)} ms"

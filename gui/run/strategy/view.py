@@ -10,6 +10,7 @@ from engine.contract.events import Planned
 from engine.parallel.cut import stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
+from gui.format import localised
 from gui.run.strategy import rank_bars, schedule
 from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import ScheduleDiagram
@@ -81,7 +82,7 @@ class StrategyView(QWidget):
             return
         devices = _devices(data)[: len(data.trace.ranks)]
         self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
-        self._parts["schedule"].tell(f"{schedule.headline(data.trace)}, step {data.trace.step:,}")
+        self._parts["schedule"].tell(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.rank_times is None:
@@ -89,7 +90,9 @@ class StrategyView(QWidget):
         devices = _devices(data)[: len(data.rank_times.ranks)]
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
-        self._parts["ranks"].tell(f"{rank_bars.headline(data.rank_times, titles)}, step {data.rank_times.step:,}")
+        self._parts["ranks"].tell(
+            f"{rank_bars.headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
+        )
 
 
 class _Part(QFrame):

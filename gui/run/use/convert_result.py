@@ -16,7 +16,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
-from gui.format import size
+from gui.format import localised, significant, size
 from gui.run.model.plain_table import PlainTable
 from gui.run.model.plot import caption
 from gui.sources.background import in_background, why
@@ -123,8 +123,8 @@ def _compared(each: ComparedFile) -> tuple[str, ...]:
     most = max((one.difference for one in each.differences), default=None)
     return (
         each.name,
-        f"{most:.1e}" if most is not None else "",
-        *(f"{ms:.1f} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
+        significant(most, 2) if most is not None else "",
+        *(f"{localised(ms, 1)} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
     )
 
 
@@ -133,7 +133,7 @@ def _measured(task: str, each: ComparedFile) -> str:
     if not each.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value)} (model: {measure_words(task, name, each.torch_measures[name])})"
+        f"{measure_words(task, name, value, localised)} (model: {measure_words(task, name, each.torch_measures[name], localised)})"
         for name, value in each.measures.items()
     )
-    return f"{each.name} on {each.samples:,} validation samples: {pairs}."
+    return f"{each.name} on {localised(each.samples)} validation samples: {pairs}."

@@ -19,6 +19,7 @@ from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
+from gui.format import localised
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
@@ -121,7 +122,7 @@ class LiveView(QWidget):
             return
         frame, image = found
         self._shown = frame.number
-        words = f"{frame.images_per_second:.1f} images/s" + (f": {frame.words}" if frame.words else "")
+        words = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.words}" if frame.words else "")
         self.words.setText(shortened(words))
         self.image.show_image(image, words)
 

@@ -15,7 +15,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, why
@@ -63,7 +63,7 @@ class PredictResult(QWidget):
 
     def _show(self, predicted: Predicted) -> None:
         self._predicted = predicted
-        rate = f" ({predicted.images_per_second:,.1f} images/s)" if predicted.images_per_second else ""
+        rate = f" ({localised(predicted.images_per_second, 1)} images/s)" if predicted.images_per_second else ""
         self.heading.setText(
             f"Predicted for {counted(predicted.predicted, 'sample')} in {duration(predicted.seconds)}{rate}"
         )
@@ -139,5 +139,5 @@ def _skipped(predicted: Predicted) -> list[Problem]:
         return []
     named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_NAMED])
     more = predicted.skipped_count - min(_NAMED, len(predicted.skipped))
-    rest = f"; and {more:,} more" if more else ""
+    rest = f"; and {localised(more)} more" if more else ""
     return [Problem("", f"Skipped {counted(predicted.skipped_count, 'file')}: {named}{rest}.", severity="warning")]

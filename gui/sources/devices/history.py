@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, gpu_title
+from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, device_key, gpu_title
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.columns import Floats
 from gui.sources.devices.device_format import card_order
@@ -14,11 +14,6 @@ from gui.sources.devices.timeline import KEPT_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
 """What all numbers together may take: a day at one a second for eight GPUs that tell every quantity."""
-
-
-def device_key(host: str, device: str) -> str:
-    """What a device (a GPU's UUID, or "cpu") of `host` is called in the history and the graphs; "" is this machine."""
-    return f"{host}/{device}" if host else device
 
 
 class DeviceHistory:

@@ -19,7 +19,7 @@ from engine.advisor.batch_search import MOST_TRIALS, Probe, Searched
 from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
 from engine.contract.job import Job
 from engine.system import paths
-from tests.support.consent import agreed
+from tests.support.deep import deep_model
 
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
@@ -28,35 +28,10 @@ BASE_BYTES = 4_060_000_000
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 
-MODEL = """
-import torch
-from torch import nn
-
-class Deep(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.scale, self.last = nn.Parameter(torch.ones(())), nn.Linear(1, classes)
-
-    def forward(self, x):
-        x = x * self.scale
-        for _ in range(20):
-            x = torch.sigmoid(x)
-        return self.last(x.mean((2, 3)))
-
-def build_model(num_classes):
-    return Deep(num_classes)
-"""
-"""Keeps twenty times its input for the backward pass, and computes next to nothing."""
-
-
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Of images that take 5 MB each."""
-    file = tmp_path / "deep.py"
-    file.write_text(MODEL)
-    digest = agreed(file)
-    own = Job(dataset=str(paths.sample_dataset()), model=str(file), model_file_sha256=digest)
-    return msgspec.structs.replace(own, image_size=256, cpu_threads=1)
+    return Job(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
 def capped(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
@@ -103,6 +78,7 @@ print(json.dumps(failed.kind if failed else "fits"))
     return bool(answer == "fits")
 
 
+@pytest.mark.long
 def test_that_the_largest_size_is_found_with_memory_and_speed_and_nothing_is_left(job: Job, tmp_path: Path) -> None:
     cap = BASE_BYTES + 1_000_000_000
     found = found_under(cap, job, tmp_path)

@@ -73,7 +73,6 @@ LINES = {
 }
 
 
-@settings(deadline=None)
 @given(**LINES, curved=st.sampled_from([0.0, 0.1, 0.2]))
 def test_that_the_found_size_is_within_a_twentieth_of_the_limit_after_eight_trials_at_most(
     limit: int, share: float, each: int, unit: int, curved: float
@@ -86,7 +85,7 @@ def test_that_the_found_size_is_within_a_twentieth_of_the_limit_after_eight_tria
     assert found.largest <= max(unit, 0.99 * failed)  # with room to spare, even where the trials run out
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     **LINES,
     curved=st.sampled_from([-0.1, 0.0, 0.1, 0.2]),

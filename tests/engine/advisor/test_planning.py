@@ -185,7 +185,7 @@ def test_that_it_ends_with_its_parent() -> None:
         while planner[0].name() != "footplate-plan":
             assert planner[0].is_running()
         os.kill(process.pid, signal.SIGKILL)
-        gone, _ = psutil.wait_procs(planner, timeout=20)
+        gone, _ = psutil.wait_procs(planner, timeout=120)
     assert gone
 
 

@@ -91,9 +91,9 @@ def test_that_the_finder_ended_by_a_signal_leaves_nothing(begin: Begin, tmp_path
     workers = psutil.Process(process.pid).children()
     assert workers
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 130
-    assert not psutil.wait_procs(workers, timeout=10)[1]
+    assert not psutil.wait_procs(workers, timeout=120)[1]
     assert nothing_is_left(tmp_path)
 
 
@@ -141,7 +141,7 @@ def test_that_a_job_that_continues_from_a_checkpoint_is_refused() -> None:
 
 
 def test_that_what_is_no_order_is_refused() -> None:
-    result = subprocess.run(COMMAND, input=b'{"finder": 3}', capture_output=True, cwd=ROOT, timeout=60, check=True)
+    result = subprocess.run(COMMAND, input=b'{"finder": 3}', capture_output=True, cwd=ROOT, timeout=120, check=True)
     assert json.loads(result.stdout)["type"] == "failed"
 
 

@@ -34,7 +34,7 @@ def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
             raise
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(120) == 130
         assert process.stderr.read() == ""
 
 
@@ -45,7 +45,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def scrape(url: str) -> tuple[int, str, str]:
     """Status, content type and text."""
     try:
-        with _DIRECT.open(url, timeout=20) as answer:
+        with _DIRECT.open(url, timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:

@@ -64,7 +64,7 @@ class Terminal:
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, condition: Callable[[str], bool], timeout_s: float = 20.0) -> str:
+    def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
         """Everything shown since the start, once `condition` holds of it."""
         while not condition(self.shown):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)

@@ -75,7 +75,10 @@ def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() ->
     progress = Progress(create_run(Job()), out, io.StringIO())
     lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, most=3)
     full = Restarting(cause="Out of memory.", kind="out_of_memory", attempt=1, most=4, changes={"accumulation": 2})
-    for event in (planned(0), lost, planned(7), full, PhaseChanged(phase="pausing")):
+    fewer = Restarting(
+        cause="Gone.", kind="lost_machine", attempt=1, most=1, devices=("a:cpu",), changes={"strategy": "single"}
+    )
+    for event in (planned(0), lost, planned(7), full, fewer, PhaseChanged(phase="pausing")):
         progress.show(event)
     assert out.getvalue().splitlines()[1:] == [
         "Rank 1 was killed by SIGKILL.",
@@ -83,5 +86,7 @@ def test_that_the_terminal_says_why_a_run_starts_again_and_where_it_goes_on() ->
         "Training resumes after step 7.",
         "Out of memory.",
         "Restarting from the last checkpoint with Gradient accumulation 2.",
+        "Gone.",
+        "Restarting from the last checkpoint with 1 device, Strategy single.",
         "Pausing.",
     ]

@@ -84,7 +84,7 @@ def test_that_ctrl_c_stops_the_run_and_ends_with_130(images: Path) -> None:
         if json.loads(line)["type"] == "step":
             break
     process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert '"outcome":"stopped"' in rest.splitlines()[-1]
     run = find_run("last")
@@ -103,7 +103,7 @@ def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images:
         assert watching.stdout is not None
         watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=30)
+        watching.communicate(timeout=120)
     assert watching.returncode == 0
     assert run.state() == "running"
     answer = footplate("stop", run_id[:20])
@@ -127,7 +127,7 @@ def test_that_an_interrupted_run_is_told_with_130(images: Path) -> None:
     content = run.supervisor()
     assert content is not None
     psutil.Process(content.pid).kill()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"interrupted" in errors
     for stale in Path(content.endpoint.removeprefix("unix:")).parent.glob("*.sock"):

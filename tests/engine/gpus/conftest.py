@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from engine.contract.devices import Snapshot, SnapshotRequest
+from engine.gpus.reading import Reading
 from tests.support.nvml_stub import NvmlStub
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +26,6 @@ class RunningSampler:
     """`python -m engine.gpus` with its snapshots taken as they come."""
 
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
-        self.started = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "engine.gpus", *arguments],
             stdin=subprocess.PIPE,
@@ -37,11 +37,11 @@ class RunningSampler:
         self._thread = threading.Thread(target=self._take)
         self._thread.start()
 
-    def next(self, timeout_s: float = 10.0) -> Snapshot:
+    def next(self, timeout_s: float = 120.0) -> Snapshot:
         """The next snapshot."""
         return self._snapshots.get(timeout=timeout_s)
 
-    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 20.0) -> Snapshot:
+    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
         """The first coming snapshot for which `condition` holds."""
         deadline = time.monotonic() + timeout_s
         snapshot = None
@@ -77,6 +77,19 @@ Start = Callable[..., RunningSampler]
 
 def has_gpus(snapshot: Snapshot) -> bool:
     return bool(snapshot.gpus)
+
+
+def readings(stub: NvmlStub) -> Iterator[Reading]:
+    """One reading of NVML after the other, as told by the process that asks it, which ends with the iterator."""
+    command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
+    environment = os.environ | stub.environment
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
+        assert reader.stdout is not None
+        try:
+            for line in reader.stdout:
+                yield msgspec.json.decode(line, type=Reading)
+        finally:
+            reader.kill()
 
 
 def readers_of(sampler: RunningSampler) -> list[psutil.Process]:

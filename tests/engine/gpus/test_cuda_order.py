@@ -34,7 +34,7 @@ def gpu(index: int) -> Gpu:
 
 
 def answered(order: CudaOrder, news: threading.Event, gpus: list[Gpu]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 120
     order.poll(gpus)
     while order.pending:
         assert time.monotonic() < deadline

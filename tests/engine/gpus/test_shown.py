@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,11 @@ def test_that_of_a_gpu_out_of_sight_no_more_is_asked_than_its_card_shows(
 
 def test_that_what_comes_into_sight_is_asked_for_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
-    sampler = start_sampler("--interval", "20", "--listen", stub=nvml_stub)
+    sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
     sampler.show(SnapshotRequest(details=False))
     sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
     sampler.show(SnapshotRequest())
-    sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None, timeout_s=10)
+    sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None)
 
 
 def test_that_a_reader_started_anew_knows_what_is_shown(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -110,14 +111,16 @@ def test_that_the_basics_are_use_memory_power_temperature_and_pids(
 def test_that_each_quantity_is_asked_for_in_its_lane(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
     nvml_stub.write([gpu_profile(0, fan=30)], calls_file=calls.file)
     sampler = start_sampler("--interval", "0.05", stub=nvml_stub)
+    begun = time.monotonic()
     sampler.until(has_gpus)
 
     def has_been_asked_often(snapshot: Snapshot) -> bool:
         return calls.count("utilization") >= 20
 
     sampler.until(has_been_asked_often)
-    assert calls.count("fan") <= 2  # every five seconds
+    slow = 2 + (time.monotonic() - begun) // 5
+    assert calls.count("fan") <= slow  # every five seconds
     assert calls.count("thresholds") == 3  # each once
     assert calls.count("nvlink_state") <= 2 * 18  # state and version of each link, once a minute
     # The fields of each reading in one call, besides two for PCIe; errors and replays every five seconds.
-    assert calls.count("fields") <= 3 * calls.count("utilization") + 6
+    assert calls.count("fields") <= 3 * (calls.count("utilization") + slow)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
 from engine.supervisor.workers import worker_process
-from tests.support.trained_runs import Trained, train
+from tests.support.nvml_stub import built_once
+from tests.support.trained_runs import Trained, kept_run
 from tests.support.worker_group import Forker
 
 
@@ -22,5 +23,6 @@ def _forked_workers(forker: Forker) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The run of a task, trained when it is first asked for. Nothing in its folder is to be changed by a test."""
-    return cache(lambda task: train(forker, tmp_path_factory.mktemp(task), task))
+    """The run of a task, trained when it is first asked for, once for all processes that run tests. Nothing in its folder is
+    to be changed by a test."""
+    return cache(lambda task: built_once(tmp_path_factory, f"run-of-{task}", partial(kept_run, forker, task=task)))

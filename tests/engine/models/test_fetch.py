@@ -188,8 +188,8 @@ def test_that_what_is_stopped_leaves_nothing(serve: Callable[..., WeightsServer]
     server = serve("held")
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
     with process(weights) as child:
-        assert server.holding.wait(60)
+        assert server.holding.wait(120)
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=60)
+        child.communicate(timeout=120)
     assert find(weights).path == ""
     assert contents(hub_cache()) + contents(torch_cache()) == []

@@ -22,6 +22,7 @@ Kind = TypeVar("Kind", bound=Event)
 QUICK = (
     *("--model", "mnist_cnn", "--image-size", str(SIDE), "--batch-size", "12", "--loader-workers", "1", "--recipe", ""),
     *("--memory-format", "contiguous", "--learning-rate", "0.02", "--precision", "fp32"),
+    *("--cpu-threads", "1"),  # the machines are on one host, and would each use all of its cores
 )
 
 
@@ -52,7 +53,7 @@ class Bed(Machines):
         )
         assert begun.returncode == 0, begun.stderr
         run = next(run for run in self.runs() if run.run_id == begun.stdout.strip())
-        until(lambda: len(told(run, "checkpoint")) > 2, 60, f"no checkpoints: {list(run.events())}")
+        until(lambda: len(told(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
         return run
 
     def stop(self, run: RunFolder) -> None:

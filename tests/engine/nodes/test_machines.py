@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import torch
 
 from engine.contract.events import LogLine, Restarting, StepMetrics, Warned
 from engine.runs.folder import RunFolder
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.nodes.conftest import Bed, assert_same_training, told
 from tests.support.machines import until
 
@@ -51,7 +55,11 @@ def test_that_the_head_may_train_too_and_a_run_may_be_elsewhere_alone(bed: Bed) 
         assert bed.left() == []
 
 
-def test_that_nothing_listens_but_on_the_address_that_was_chosen(bed: Bed) -> None:
+def test_that_nothing_listens_but_on_the_address_that_was_chosen_whatever_a_machine_is_called(bed: Bed) -> None:
+    for name in bed.names:
+        as_debian = bed.folder / f"hosts-{name}"
+        as_debian.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
+        bed.reboot(name, over=(as_debian, Path("/etc/hosts")))
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     for name in bed.names:
         assert {one.rpartition(":")[0] for one in bed.listeners(name)} == {bed.address(name)}
@@ -61,6 +69,8 @@ def test_that_nothing_listens_but_on_the_address_that_was_chosen(bed: Bed) -> No
     assert f"{bed.address('node1')}:{port}" in bed.listeners("node1")
     bed.stop(run)
     assert bed.left() == []
+    for name in bed.names:
+        bed.reboot(name)
 
 
 def test_that_a_run_goes_on_after_its_agent_or_a_worker_is_killed(bed: Bed) -> None:
@@ -117,11 +127,49 @@ def test_that_a_machine_that_is_lost_is_named_and_the_run_goes_on_once_it_is_bac
     assert bed.left() == []
 
 
+def test_that_a_run_goes_on_with_fewer_machines_as_with_fewer_devices(bed: Bed) -> None:
+    flags = ("--strategy", "ddp", "--epochs", "40")
+    run = bed.begin(ON_TWO, *flags, "--on-lost-machine", "fewer")
+    bed.power_off("node2")
+    until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
+    assert run.state() == "completed"
+    event = told(run, "restarting")[-1]
+    assert isinstance(event, Restarting)
+    assert "continues without node2, on 2 devices" in event.cause
+    assert (event.devices, event.changes) == (("node1:cpu",) * 2, {"accumulation": 2})
+    here = bed.train("cpu,cpu", *flags, "--accumulation", "2")
+    losses, meant = (
+        {one.step: one.loss for one in told(each, "step") if isinstance(one, StepMetrics)} for each in (run, here)
+    )
+    later = [step for step in losses.keys() & meant.keys() if step > 150]
+    assert len(later) > 3
+    assert [losses[step] for step in later] == pytest.approx([meant[step] for step in later], rel=1e-3)
+    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, here)]
+    torch.testing.assert_close(states[0], states[1], rtol=1e-3, atol=1e-4)
+    shutil.rmtree(bed.home_of("node2") / "nodes")  # what was on a disk when the power went
+    bed.plug_in("node2")
+    bed.boot("node2")
+    assert bed.left() == []
+
+
+def test_that_a_machine_that_the_run_needs_is_waited_for_and_why(bed: Bed) -> None:
+    run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-machine", "fewer")
+    bed.power_off("node2")
+    until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
+    bed.plug_in("node2")
+    bed.boot("node2")
+    _goes_on(run)
+    bed.stop(run)
+    assert bed.left() == []
+
+
 def _goes_on(run: RunFolder) -> None:
     """Returns once steps are made after the last restart; they begin at the last checkpoint."""
     at = told(run, "restarting")[-1].time
     until(
-        lambda: any(event.time > at for event in told(run, "step")), 60, f"it does not go on: {list(run.events())[-5:]}"
+        lambda: any(event.time > at for event in told(run, "step")),
+        240,
+        f"it does not go on: {list(run.events())[-5:]}",
     )
     steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
     assert all(after > before - 40 for before, after in pairwise(steps))

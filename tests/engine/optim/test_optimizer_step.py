@@ -246,7 +246,7 @@ class Adding:
 
     def __init__(self, ranks: int) -> None:
         self._values: list[Tensor] = [torch.zeros(())] * ranks
-        self._barrier = threading.Barrier(ranks, timeout=30)
+        self._barrier = threading.Barrier(ranks, timeout=120)
 
     def of(self, rank: int) -> Callable[[Tensor], Tensor]:
         def add(value: Tensor) -> Tensor:

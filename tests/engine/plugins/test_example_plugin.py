@@ -127,6 +127,7 @@ def train(folder: Path, *words: str) -> Answer:
     return footplate("train", str(folder), "--model", "narrow_net", "--start", "at_once", "--recipe", "", *words)
 
 
+@pytest.mark.long
 def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(listed: Path) -> None:
     small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
     answer = train(listed, *small)
@@ -160,7 +161,7 @@ def test_that_everything_that_is_wrong_with_options_is_told_at_once(listed: Path
 
 
 def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> None:
-    looked = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=60, check=False)
+    looked = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=120, check=False)
     fine, *limited = looked.stdout.splitlines()
     assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", looked.stderr
     assert len(limited) == 3
@@ -207,5 +208,5 @@ def test_that_a_training_uses_a_task_and_a_strategy_of_a_package(listed: Path) -
     job = run.job()
     assert job is not None
     assert job.options == {"sharpness": 3.0, "stages": 2}
-    loaded = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=60, check=False)
+    loaded = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=120, check=False)
     assert loaded.stdout.split() == ["Sequential", "1450"], loaded.stderr

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run, process_alive, process_start
 from engine.runs.orphans import CannotEnd, Orphan, end_orphan, find_orphans
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
-from tests.engine.supervisor.supervised import Start, wait_until
+from tests.engine.supervisor.supervised import Start, gone, wait_until
 from tests.support.left_alone import leave, put_away
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the workers are new interpreters")
@@ -78,7 +78,7 @@ def test_that_what_it_has_started_is_counted_with_it_and_ends_with_it(left: Call
     assert child.name() == "footplate-w0"
     assert found() == [orphan]
     end_orphan(orphan)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: gone(child.pid), "its child to go")
 
 
 def test_that_a_later_process_with_its_pid_is_never_hit(left: Callable[..., Orphan]) -> None:

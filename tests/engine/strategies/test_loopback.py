@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from engine.contract.job import Job
+from tests.engine.supervisor.supervised import wait_until
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2), ("fsdp", 2), ("hsdp", 4)])
@@ -18,8 +19,8 @@ def test_that_nothing_listens_on_a_network_address(
 ) -> None:
     group = start(job(cpus=cpus, strategy=strategy, epochs=100_000))
     group.read_steps(1)
+    wait_until(lambda: len(psutil.Process(forker.pid).children()) == cpus, "the end of those before")
     workers = psutil.Process(forker.pid).children()
-    assert len(workers) == cpus
     listening = [
         connection.laddr.ip
         for worker in workers

@@ -133,6 +133,7 @@ def test_that_a_pipelines_passes_are_told_apart_by_a_traced_step(clock: Clock) -
     assert [after.parts[part] for part in ("forward", "backward", "communication")] == pytest.approx([2.0, 4.0, 3.0])
 
 
+@pytest.mark.long
 def test_that_a_step_costs_it_microseconds() -> None:
     watch = stopwatch(torch.device("cpu"))
     watch.start()

@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder, create_run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:

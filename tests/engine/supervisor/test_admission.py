@@ -29,7 +29,7 @@ from engine.runs.launch import start_supervisor
 from engine.runs.queue import holders, move, waiting
 from engine.supervisor.endpoint import sweep
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import Start, Supervised, make_images, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, gone, make_images, wait_until
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:
@@ -60,20 +60,24 @@ def workers_of(one: Supervised) -> list[psutil.Process]:
 def shares_its_ticket(one: Supervised) -> bool:
     """Whether a process that the supervisor has started has its place in line open; the supervisor itself has."""
 
-    def has_open(pid: int) -> bool:
-        return any(".ticket" in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink())
+    def has_open(process: psutil.Process) -> bool:
+        try:
+            return any(".ticket" in file.path for file in process.open_files())
+        except psutil.NoSuchProcess:
+            return False
 
-    assert has_open(one.process.pid)
-    children = psutil.Process(one.process.pid).children()
+    supervisor = psutil.Process(one.process.pid)
+    assert has_open(supervisor)
+    children = supervisor.children()
     assert children
-    return any(has_open(child.pid) for child in children)
+    return any(map(has_open, children))
 
 
 def end(*supervised: Supervised) -> None:
     for one in supervised:
         one.process.terminate()
     for one in supervised:
-        one.process.wait(30)
+        one.process.wait(120)
     sweep()  # of those that were killed
 
 
@@ -96,7 +100,7 @@ def test_that_a_run_waits_for_another_ones_device_until_that_has_ended(
     assert holders() == {"cpu": (first.run.run_id,)}
     assert workers_of(second) == []
     ENDS[how](first)
-    first.process.wait(30)
+    first.process.wait(120)
     assert first.run.state() == how
     trains(second)
     assert holders() == {"cpu": (second.run.run_id,)}
@@ -140,10 +144,10 @@ def test_that_a_supervisor_in_line_has_not_imported_torch_and_is_taken_out_by_a_
     in_line(run)
     assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
     wait_until(lambda: psutil.Process(pid).children() == [], "the sampler to be let go")
-    assert psutil.Process(pid).num_threads() == 1
+    wait_until(lambda: psutil.Process(pid).num_threads() == 1, "its thread to end")
     assert main(["queue", "remove", run.run_id]) == 0
     assert capsys.readouterr().out == f"{run.run_id} is no longer in the queue; it is stopped.\n"
-    wait_until(lambda: not psutil.pid_exists(pid), "the supervisor to go")
+    wait_until(lambda: gone(pid), "the supervisor to go")
     assert not run.worker_log(0).exists()
     assert waiting() == []
     assert first.run.state() == "running"

@@ -103,7 +103,7 @@ def test_that_a_second_execution_goes_on_numbering_after_a_torn_line(tmp_path: P
     assert [event.n for event in RunFolder(tmp_path).events()] == [1, 2]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_that_the_place_of_every_number_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("log")

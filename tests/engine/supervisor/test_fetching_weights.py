@@ -52,7 +52,7 @@ def phases(one: Supervised) -> list[str]:
 def test_that_a_run_fetches_its_weights_before_it_takes_its_devices(start: Start, server: WeightsServer) -> None:
     server.fault = "held"
     one = start("train 3", **JOB)
-    assert server.holding.wait(60)
+    assert server.holding.wait(120)
     wait_until(lambda: "fetching" in phases(one), "the phase to be told")
     assert not holders()
     assert not waiting()
@@ -84,7 +84,7 @@ def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Sta
 def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: WeightsServer) -> None:
     server.fault = "held"
     one = start("train 3", **JOB)
-    assert server.holding.wait(60)
+    assert server.holding.wait(120)
     with RunConnection(one.run) as connection:
         connection.send(Stop())
         told = one.wait()

@@ -97,7 +97,7 @@ line = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(lines=st.lists(line, max_size=6))
 def test_that_no_input_harms_the_server_or_another_client(served: Served, lines: list[bytes]) -> None:
     with served.client() as witness, served.client() as stranger:

@@ -335,7 +335,7 @@ def test_that_the_mean_of_huge_losses_is_finite() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_that_any_history_gets_a_verdict_whose_changes_make_a_job_or_none(data: st.DataObject) -> None:
     task = data.draw(st.sampled_from(TASKS))
     classes = data.draw(st.integers(0, 4))

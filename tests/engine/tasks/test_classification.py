@@ -27,7 +27,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
     return torch.randn(count, classes, generator=generator), torch.randint(0, classes, (count,), generator=generator)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
     classes=st.integers(2, 12),

@@ -38,7 +38,7 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
     return area
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30))
 def test_that_average_precision_is_that_of_its_definition_also_where_scores_are_alike(
     pairs: list[tuple[int, bool]],

@@ -25,7 +25,7 @@ class Ends:
 
     def __init__(self) -> None:
         self.supervisor, theirs = socket.socketpair()
-        self.supervisor.settimeout(20)
+        self.supervisor.settimeout(120)
         self.ended = threading.Event()
         self.reporter = Reporter(theirs, 0, self.ended.set)
         self._frames = Frames(1 << 26)
@@ -84,13 +84,15 @@ def test_that_the_heart_tells_what_the_main_thread_is_about_and_for_how_long(end
             if isinstance(beat, Heartbeat) and beat.activity == activity:
                 return beat
 
+    begun = time.monotonic()
     assert next_beat("").step == 0
+    training_at = time.monotonic()
     ends.reporter.phase("training")
-    assert next_beat("step").seconds < 5
+    assert next_beat("step").seconds < time.monotonic() - training_at + 0.001  # it is rounded
     ends.reporter.at("data")
     first = next_beat("data")
     second = next_beat("data")
-    assert second.seconds - first.seconds == pytest.approx(1, abs=0.5)
+    assert 0 <= first.seconds < second.seconds < time.monotonic() - begun
     ends.reporter.progressed(1)
     assert next_beat("data").longest_step_s == 0, "the first step carries much else"
     ends.reporter.progressed(2)
@@ -122,12 +124,10 @@ def test_that_the_only_step_of_an_epoch_is_timed_from_the_second_epoch_on(ends: 
 def test_that_the_end_of_the_preparations_is_told_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     while not isinstance(ends.receive(), Heartbeat):
         continue
-    begun = time.monotonic()
-    monkeypatch.setattr(report, "HEARTBEAT_S", 60.0)
+    monkeypatch.setattr(report, "HEARTBEAT_S", 3600.0)
     ends.reporter.phase("training")
     while not (isinstance(beat := ends.receive(), Heartbeat) and beat.activity == "step"):
         continue
-    assert time.monotonic() - begun < 20
 
 
 def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +141,12 @@ def test_that_a_main_thread_that_stays_has_its_place_told(ends: Ends, monkeypatc
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])
 def test_that_garbage_from_the_supervisor_ends_the_worker(ends: Ends, data: bytes) -> None:
     ends.supervisor.sendall(data)
-    assert ends.ended.wait(10)
+    assert ends.ended.wait(120)
 
 
 def test_that_the_end_of_the_channel_ends_the_worker(ends: Ends) -> None:
     ends.supervisor.close()
-    assert ends.ended.wait(10)
+    assert ends.ended.wait(120)
 
 
 def test_that_commands_set_their_flags(ends: Ends) -> None:
@@ -166,7 +166,7 @@ def test_that_commands_set_their_flags(ends: Ends) -> None:
         ours.sendall(
             b"".join(ENCODE.encode(each) + b"\n" for each in (Stop(), CheckpointNow(), Adjust(loader_workers=5)))
         )
-        assert seen.wait(10)
+        assert seen.wait(120)
         assert reporter.stop_requested
         assert reporter.checkpoint_requested
         assert reporter.loader_workers_requested == 5

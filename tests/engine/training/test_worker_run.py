@@ -26,6 +26,7 @@ from engine.contract.events import (
 from engine.contract.job import Job
 from engine.contract.protocol import CheckpointNow, Pause, Stop
 from engine.contract.worker import WorkerDone
+from tests.support.gates import ONCE_ASKED
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -196,10 +197,10 @@ def test_that_stop_and_pause_end_all_ranks_at_the_same_step(
 ) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)))
-    group = start(job(cpus=cpus, strategy=strategy, epochs=1000, **fields), every_step=True)
+    asked = job(cpus=cpus, strategy=strategy, epochs=1000, **fields)
+    group = start(asked, every_step=True, prepare=ONCE_ASKED)
     group.read_steps(3)
     group.send(command, rank=cpus - 1)  # one rank alone learns of it
-    gate.touch()
     assert group.finish() == [0] * cpus
     assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
     # The command may be read just after the step that it found under way.
@@ -211,10 +212,9 @@ def test_that_stop_and_pause_end_all_ranks_at_the_same_step(
 def test_that_stop_breaks_a_validation_off(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)).replace("if self.training:", "if not self.training:"))
-    group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields))
+    group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields), prepare=ONCE_ASKED)
     group.read(lambda _, message: isinstance(message, PhaseChanged) and message.phase == "validating")
     group.send(Stop(), rank=0)
-    gate.touch()
     assert group.finish() == [0, 0]
     assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
     assert not group.of(Validation)
@@ -234,10 +234,9 @@ def test_that_stop_ends_a_pipeline(job: Make, start: Start) -> None:
 
 def test_that_a_checkpoint_is_saved_when_asked_for(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    group = start(job(**model_file(GATED.format(gate=str(gate)))), every_step=True)
+    group = start(job(**model_file(GATED.format(gate=str(gate)))), every_step=True, prepare=ONCE_ASKED)
     group.read_steps(3)
     group.send(CheckpointNow(), rank=0)
-    gate.touch()
     saved = group.read(lambda _, message: isinstance(message, CheckpointSaved))
     assert saved.kind == "last"
     assert saved.step in (4, 5)

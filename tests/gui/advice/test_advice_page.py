@@ -20,7 +20,6 @@ from gui.advice.table import COLUMNS, ENERGY, SPEED
 from gui.finders.page import EMPTY, FAULT, FOUND
 from gui.main_window import MainWindow
 
-SOON_MS = 150_000
 TWO = ("cpu", "cpu")
 JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
 TIME = JobTime(
@@ -223,7 +222,7 @@ def test_that_stopping_before_anything_is_known_leaves_an_empty_page(page: Advic
     page.show_job(msgspec.structs.replace(JOB, batch_size=8), [])
     page.cancel.click()
     assert page.cancel.text() == "Stopping …"
-    qtbot.waitUntil(lambda: not page.child.running, timeout=30_000)
+    qtbot.waitUntil(lambda: not page.child.running)
     assert page._stack.currentIndex() in (EMPTY, FOUND)  # it had begun, or not
     assert page.chosen() is None
 
@@ -267,8 +266,8 @@ def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable
     page.options.time.addItem("20 seconds", 20)
     page.options.time.setCurrentIndex(page.options.time.findData(20))
     window.form.find_buttons["strategy"].click()
-    qtbot.waitUntil(lambda: not page.child.running or bool(page.so_far.model_.candidates), timeout=SOON_MS)
-    qtbot.waitUntil(lambda: not page.child.running, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not page.child.running or bool(page.so_far.model_.candidates))
+    qtbot.waitUntil(lambda: not page.child.running)
     assert page.fault.text() == ""
     assert page.found is not None
     first = page.chosen()

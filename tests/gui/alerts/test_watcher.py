@@ -242,7 +242,7 @@ def test_that_hosts_are_kept_apart_and_runs_hold_only_this_machines_gpus(watched
     assert watched.raised == []
     watched.feed(hot(), host="box", seconds=11)
     assert [(alert.host, alert.device, alert.title) for alert in watched.raised] == [
-        ("box", f"box/{UUIDS[0]}", "box: GPU 1")
+        ("box", f"box:{UUIDS[0]}", "box: GPU 1")
     ]
     watched.alerts.forget_host("box")
     assert watched.kinds == []

@@ -24,7 +24,7 @@ def test_that_a_job_is_saved_opened_and_emptied(
 ) -> None:
     window = open_window()
     files, form = window.commands.files, window.form
-    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(form.train.isEnabled)
     form.set_value("epochs", 7)
     form.judge()
     files.save_job(tmp_path / "job.toml")
@@ -65,7 +65,7 @@ def test_that_a_run_from_elsewhere_is_shown_and_another_folder_is_not(
     window = open_window()
     files = window.commands.files
     assert window.workspace is not None
-    with qtbot.waitSignal(window.workspace.store.opened, timeout=20_000):
+    with qtbot.waitSignal(window.workspace.store.opened):
         files.open_run(str(elsewhere))
     assert window.workspace.store.run is not None
     assert window.workspace.store.run.path == elsewhere
@@ -77,7 +77,7 @@ def test_that_a_run_from_elsewhere_is_shown_and_another_folder_is_not(
 def test_that_recent_runs_are_in_the_menu_newest_first(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     a_run(8, name="night shift")
     window = open_window()
-    qtbot.waitUntil(lambda: bool(window.commands._runs), timeout=20_000)
+    qtbot.waitUntil(lambda: bool(window.commands._runs))
     window.commands.menus.runs.aboutToShow.emit()
     assert [action.text() for action in window.commands.menus.runs.actions()] == ["night shift · completed"]
 
@@ -98,7 +98,7 @@ def test_that_a_report_is_looked_through_before_it_is_saved(
     window = open_window()
     window.acts.report.trigger()
     dialog = window.findChild(ReportDialog)
-    qtbot.waitUntil(dialog.save.isEnabled, timeout=120_000)
+    qtbot.waitUntil(dialog.save.isEnabled)
     assert "doctor.txt" in dialog.texts
     assert "night shift" not in "".join(dialog.texts.values())
     dialog.files.setCurrentRow(list(dialog.texts).index("doctor.txt"))

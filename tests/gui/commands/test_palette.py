@@ -59,6 +59,7 @@ def test_that_words_are_found_in_any_order_and_the_best_match_comes_first() -> N
     assert titles(entries, "") == [each.title for each in entries]
 
 
+@pytest.mark.long
 def test_that_a_key_is_answered_within_a_frame_with_thousands_of_runs(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)

@@ -24,7 +24,6 @@ from gui.style import theme
 from tests.gui.compare.runs import compared, run_of, validating
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP
 
-SOON_MS = 20_000
 _NAME = QAccessible.Text.Name
 
 
@@ -40,7 +39,7 @@ def page(styled: QApplication, qtbot: QtBot) -> ComparePage:
 @pytest.fixture
 def show(page: ComparePage, qtbot: QtBot) -> Callable[..., ComparePage]:
     def shown(*runs: RunFolder) -> ComparePage:
-        with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+        with qtbot.waitSignal(page._reading.complete):
             page.show_runs([run.run_id for run in runs])
         return page
 
@@ -112,7 +111,7 @@ def test_that_smoothing_and_logarithm_hold_for_runs_that_are_shown_later(show: C
 def test_that_a_run_that_is_gone_is_named_and_the_others_are_shown(page: ComparePage, qtbot: QtBot) -> None:
     kept, gone = run_of(40), run_of(40)
     shutil.rmtree(gone.path)
-    with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+    with qtbot.waitSignal(page._reading.complete):
         page.show_runs([gone.run_id, kept.run_id])
     assert f"{gone.run_id} can no longer be read" in page._state.text()
     assert [run.summary.run_id for run in page.runs.values()] == [kept.run_id]
@@ -156,7 +155,7 @@ def test_that_a_run_that_goes_on_is_read_again(show: Callable[..., ComparePage],
     end = RunFinished(n=9001, time=2e9 + 1, outcome="completed")
     with going.events_file.open("ab") as stream:
         stream.write(ENCODE.encode(step) + b"\n" + ENCODE.encode(end) + b"\n")
-    with qtbot.waitSignal(page._reading.complete, timeout=SOON_MS):
+    with qtbot.waitSignal(page._reading.complete):
         page._again.timeout.emit()  # the seconds until it would come by itself are not waited for
     assert lines(page, "loss") == {"1": 41, "2": 40}
     assert page.table.selectionModel().hasSelection(), "what was selected stays"
@@ -185,7 +184,7 @@ def test_that_the_table_is_a_sound_model_and_stars_the_best(qtmodeltester: Model
 def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
     first, second = run_of(40, learning_rate=0.1, name="one, and only"), run_of(20, learning_rate=0.2)
     page = show(first, second)
-    with qtbot.waitSignal(page.message, timeout=SOON_MS) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.save_curves(tmp_path / "curves.csv")
     assert told.args == [f"The curves were saved to {tmp_path / 'curves.csv'}.", "info"]
     with (tmp_path / "curves.csv").open(newline="") as stream:
@@ -196,7 +195,7 @@ def test_that_curves_and_table_are_saved_as_csv(show: Callable[..., ComparePage]
     assert float(rows[39]["epoch"]) == 4
     assert rows[0]["validation_top1"] == ""
     assert (rows[40]["validation_top1"], rows[40]["loss"], rows[40]["step"]) == ("0.8", "", "10")
-    with qtbot.waitSignal(page.message, timeout=SOON_MS):
+    with qtbot.waitSignal(page.message):
         page.save_table(tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as stream:
         table = {row[0]: row[1:] for row in csv.reader(stream)}
@@ -208,7 +207,7 @@ def test_that_an_image_shows_all_curves_with_the_runs_names(
     show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
 ) -> None:
     page = show(run_of(40, name="tried first"))
-    with qtbot.waitSignal(page.message, timeout=SOON_MS):
+    with qtbot.waitSignal(page.message):
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
     assert "tried first" in page.curves._names.text()
@@ -219,7 +218,7 @@ def test_that_a_place_that_cannot_be_written_is_told(
     show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path
 ) -> None:
     page = show(run_of(4))
-    with qtbot.waitSignal(page.message, timeout=SOON_MS) as told:
+    with qtbot.waitSignal(page.message) as told:
         page.save_table(tmp_path / "missing" / "table.csv")
     assert told.args is not None
     assert told.args[1] == "warning"
@@ -282,7 +281,7 @@ def test_that_runs_are_compared_from_the_list_and_left_with_escape(
     workspace.runs.compare_wanted.emit([run.run_id for run in runs])
     page = window.pages.currentWidget()
     assert isinstance(page, ComparePage)
-    qtbot.waitUntil(lambda: len(page.runs) == 2, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(page.runs) == 2)
     assert {run.summary.run_id for run in page.runs.values()} == {run.run_id for run in runs}
     qtbot.keyClick(page, Qt.Key.Key_Escape)
     assert window.pages.currentWidget() is workspace.runs

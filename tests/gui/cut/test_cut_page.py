@@ -23,7 +23,6 @@ from gui.cut.planner import Planner
 from gui.main_window import MainWindow
 from tests.gui.cut.example import a_cut
 
-SOON_MS = 90_000
 JOB = Job(
     dataset=str(paths.sample_dataset()),
     model="mnist_cnn",
@@ -63,7 +62,7 @@ def measured(page: CutPage) -> CutPage:
 def test_that_a_model_is_measured_with_progress(planner: Planner, qtbot: QtBot) -> None:
     told: list[tuple[float, str]] = []
     planner.progress.connect(lambda fraction, what: told.append((fraction, what)))
-    with qtbot.waitSignal(planner.done, timeout=SOON_MS) as answer:
+    with qtbot.waitSignal(planner.done) as answer:
         planner.start(JOB)
     assert answer.args is not None
     cut: Cut = answer.args[0]
@@ -77,7 +76,7 @@ def test_that_a_model_is_measured_with_progress(planner: Planner, qtbot: QtBot) 
 
 @pytest.mark.long
 def test_that_a_model_that_cannot_be_cut_is_answered_with_the_problem(planner: Planner, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(planner.refused, timeout=SOON_MS) as answer:
+    with qtbot.waitSignal(planner.refused) as answer:
         planner.start(msgspec.structs.replace(JOB, devices=("cpu",) * 40))
     assert answer.args is not None
     problem: Problem = answer.args[0]
@@ -89,11 +88,11 @@ def test_that_cancelled_measuring_gives_no_answer_and_leaves_no_process(planner:
     with qtbot.assertNotEmitted(planner.done), qtbot.assertNotEmitted(planner.failed):
         planner.start(JOB)
         planner.cancel()
-        qtbot.waitUntil(lambda: not planner._ending, timeout=SOON_MS)
+        qtbot.waitUntil(lambda: not planner._ending)
 
 
 def test_that_measuring_that_ends_early_is_told_in_a_sentence(planner: Planner, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as answer:
+    with qtbot.waitSignal(planner.failed) as answer:
         planner.start(JOB)
         assert planner._process is not None
         planner._process.waitForStarted()
@@ -109,7 +108,7 @@ def test_that_an_answer_that_makes_no_sense_is_told_of(
     (tmp_path / "odd.py").write_text(f"import sys; sys.stdin.read(); print({json.dumps(answer)!r}, flush=True)\n")
     monkeypatch.setattr(paths, "PACKAGES", tmp_path)
     planner = Planner(module="odd")
-    with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as said:
+    with qtbot.waitSignal(planner.failed) as said:
         planner.start(JOB)
     assert said.args is not None
     assert "returned invalid output" in said.args[0]
@@ -118,7 +117,7 @@ def test_that_an_answer_that_makes_no_sense_is_told_of(
 
 def test_that_a_python_that_is_gone_is_told_of(planner: Planner, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with qtbot.waitSignal(planner.failed, timeout=SOON_MS) as said:
+    with qtbot.waitSignal(planner.failed) as said:
         planner.start(JOB)
     assert said.args == ["Measuring the model could not start: /no/such/python failed to run."]
 
@@ -228,11 +227,11 @@ def test_that_the_form_leads_to_the_cut_and_the_cut_back_into_the_form(
     assert window.workspace is not None
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(JOB.devices)
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.form.train.isEnabled)
     window.form.cuts.show_button.click()
     page = window.workspace.cut
     assert window.pages.currentWidget() is page
-    qtbot.waitUntil(lambda: page.cut is not None, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: page.cut is not None)
     assert page.cut is not None
     handle = page.view.image.handles[0]
     qtbot.keyClick(handle, Qt.Key.Key_Left)

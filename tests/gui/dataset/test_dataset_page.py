@@ -121,7 +121,7 @@ def test_that_training_images_are_shown_as_an_epoch_is_given_them(page: DatasetP
 
 def test_that_why_nothing_is_rendered_is_told_with_what_to_do(page: DatasetPage, qtbot: QtBot) -> None:
     page.show_augmented(True)
-    qtbot.waitUntil(lambda: "Correct the marked fields" in page.state.text(), timeout=5000)
+    qtbot.waitUntil(lambda: "Correct the marked fields" in page.state.text())
     assert page.state.isVisible()
     assert not page.progress.isVisible()
     page.renderer.refused.emit(Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"))
@@ -165,7 +165,7 @@ def test_that_images_are_rendered_exactly_as_training_is_given_them(
     page.set_job(job)
     page.show_report(report)
     page.show_augmented(True)
-    with qtbot.waitSignal(page.renderer.done, timeout=120_000):
+    with qtbot.waitSignal(page.renderer.done):
         pass
     samples = [example.sample for example in report.examples if example.split == "train"]
     assert page.progress.text() == SAID[augmentation]

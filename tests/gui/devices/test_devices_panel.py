@@ -234,8 +234,39 @@ def test_that_the_graphs_follow_the_scheme(panel: DevicesPanel, monkeypatch: pyt
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     for second in range(30):
         panel.update_snapshot(snapshot(gpu(0), time=1_700_000_000.0 + second))
+    QApplication.processEvents()  # has the cards laid out
     graph = next(g for g in panel.findChildren(Sparkline) if g.accessibleName() == "GPU 1 utilization")
     image = graph.grab().toImage()
     line = QColor(theme.device_color(UUIDS[0]))
     assert any(image.pixelColor(graph.width() - 3, y) == line for y in range(graph.height()))
     assert image.pixelColor(3, 3) == QColor((theme.DARK if dark else theme.LIGHT).panel)
+
+
+def test_that_devices_of_other_machines_can_be_chosen_while_these_are_reached(
+    panel: DevicesPanel, check: Callable[[str], QCheckBox], qtbot: QtBot
+) -> None:
+    panel.set_hosts(("ws1", "ws2"))
+    assert "Connecting to ws1 …" in texts(panel)
+    panel.update_snapshot(snapshot(gpu(0)))
+    panel.update_snapshot(snapshot(gpu(0), gpu(1)), "ws1")
+    panel.set_selection(("ws1:cpu", f"ws1:{UUIDS[0]}", UUIDS[0], "ws1:cpu"))
+    assert panel.selection() == (UUIDS[0], f"ws1:{UUIDS[0]}", "ws1:cpu", "ws1:cpu")
+    panel.show_trouble("ws1 does not respond.", "ws1")
+    panel.show_trouble("ws2 does not respond.", "ws2")
+    assert "ws2 does not respond." in texts(panel)
+    assert [check(name).isEnabled() for name in ("ws1 GPU 0", "ws1 GPU 1", "ws1 CPU", "GPU 1")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not check("ws2 CPU").isVisible()
+    check("ws1 GPU 1").click()
+    check("ws1 CPU").click()
+    assert panel.selection() == (UUIDS[0],)
+    assert not check("ws1 CPU").isEnabled()
+    panel.show_trouble("", "ws1")
+    check("ws1 CPU").click()
+    with qtbot.waitSignal(panel.selection_changed):
+        panel.set_hosts(("ws2",))
+    assert panel.selection() == (UUIDS[0],)

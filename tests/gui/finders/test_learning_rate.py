@@ -18,7 +18,6 @@ from engine.system import paths
 from gui.finders.learning_rate import RatePage
 from gui.main_window import MainWindow
 
-SOON_MS = 90_000
 JOB = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
 
 
@@ -157,11 +156,11 @@ def test_that_the_form_leads_to_a_rate_and_the_rate_back_into_the_form(
     window = open_window()
     assert window.workspace is not None
     window.form.set_job(JOB)
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.form.train.isEnabled)
     window.form.find_buttons["learning_rate"].click()
     page = window.workspace.finders["learning_rate"]
     assert window.pages.currentWidget() is page
-    qtbot.waitUntil(lambda: page.found is not None, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: page.found is not None)
     rate = page.chosen()
     page.use.click()
     assert window.pages.currentWidget() is window.workspace.run

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import Kind, RealDisk
+from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 
 
@@ -23,16 +24,17 @@ def test_that_a_look_asked_for_during_another_follows_it(
     def slow(disk: RealDisk, path: str) -> Kind:
         kind = real(disk, path)
         seen.set()
-        assert released.wait(10)
+        assert released.wait(120)
         return kind
 
     monkeypatch.setattr(RealDisk, "kind", slow)
+    monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
     path = tmp_path / "dataset"
     parent = QObject()
     disk = CachedDisk(parent)
     disk.kind(str(path))
     disk.look()
-    assert seen.wait(10)
+    assert seen.wait(120)
     path.mkdir()
     disk.begin()
     disk.kind(str(path))

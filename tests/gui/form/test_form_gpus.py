@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Snapshot
+from engine.contract.hosts import Host, put_host
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
@@ -106,3 +107,22 @@ def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form), timeout=20_000)
     assert window.form.devices_label.text() == "GPU 0"
     assert not window.form.train.isEnabled()
+
+
+def test_that_devices_of_other_machines_are_named_and_needed_to_be_reached(ready: JobForm, qtbot: QtBot) -> None:
+    for name in ("ws1", "ws2"):
+        put_host(Host(name=name))
+    ready.set_machine(machine())
+    ready.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
+    ready.set_devices(("ws1:cpu", "ws1:cpu", "ws2:cpu"))
+    ready.rows["strategy"].set_value("ddp")
+    qtbot.waitUntil(lambda: ready.devices_label.text() == "ws1 CPU, 2 workers, ws2 CPU")
+    assert ready.train.isEnabled()
+    assert ready.job is not None
+    assert ready.job.devices == ("ws1:cpu", "ws1:cpu", "ws2:cpu")
+    ready.set_hosts({}, {"ws2": "ws2 refused the connection."})
+    qtbot.waitUntil(lambda: "ws2 refused the connection." in wrong_devices(ready))
+    assert not ready.train.isEnabled()
+    ready.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
+    ready.set_devices(("ws1:GPU-1",))
+    qtbot.waitUntil(lambda: ready.devices_label.text() == "ws1 GPU 0")

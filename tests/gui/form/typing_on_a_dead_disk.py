@@ -30,7 +30,7 @@ TYPED = {
 KEY_MS = 15
 
 
-def wait(until: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Runs the event loop until something is so; whether it came to be."""
     loop = QEventLoop()
     look = QTimer(interval=10)

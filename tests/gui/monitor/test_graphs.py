@@ -21,11 +21,11 @@ def graphs(watching: Watching) -> GraphsView:
 def test_that_a_graph_has_a_line_for_each_device(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0), full_gpu(1, power_w=300.0))
     plot = graphs(watching).plots["power_w"]
-    qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W", timeout=5000)
+    qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W")
     load = graphs(watching).plots["utilization_percent"]
-    qtbot.waitUntil(lambda: "CPU 37 %" in load.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "CPU 37 %" in load.accessibleDescription())
     memory = graphs(watching).plots["memory_used_bytes"]
-    qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription())
 
 
 def test_that_what_no_device_tells_has_no_check_box(watching: Watching) -> None:
@@ -47,7 +47,7 @@ def test_that_graphs_are_chosen_by_check_boxes_and_remembered(watching: Watching
         view.checks["power_w"].click()
     view.checks["fan_percent"].click()
     assert not view.plots["power_w"].isVisible()
-    qtbot.waitUntil(lambda: "GPU 0 35 %" in view.plots["fan_percent"].accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "GPU 0 35 %" in view.plots["fan_percent"].accessibleDescription())
     again = GraphsView(watching.history, watching.page.group, Settings(tmp_path / "settings"))
     qtbot.addWidget(again)
     assert again.chosen == view.chosen
@@ -97,16 +97,16 @@ def test_that_the_limits_of_temperatures_are_drawn_in_where_they_are_the_same_fo
 
     assert limits("temperature_c") == ["shuts down 92 °C"]
     assert limits("memory_temperature_c") == ["allowed up to 95 °C"]
-    qtbot.waitUntil(lambda: view.plots["memory_temperature_c"].vertical_range[1] > 95, timeout=5000)
+    qtbot.waitUntil(lambda: view.plots["memory_temperature_c"].vertical_range[1] > 95)
     assert view.plots["temperature_c"].vertical_range[1] > 92
 
 
 def test_that_lines_are_renamed_when_cudas_numbers_arrive(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
     plot = graphs(watching).plots["utilization_percent"]
-    qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription())
     watching.see(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
-    qtbot.waitUntil(lambda: "GPU 5 20 %" in plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "GPU 5 20 %" in plot.accessibleDescription())
     assert "GPU 0" not in plot.accessibleDescription()
 
 
@@ -115,16 +115,16 @@ def test_that_other_hosts_have_lines_of_their_own(watching: Watching, qtbot: QtB
     watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
     plot = graphs(watching).plots["utilization_percent"]
     told = "GPU 0 10 %, CPU 37 %, ws2 GPU 0 20 %, ws2 CPU 37 %"
-    qtbot.waitUntil(lambda: told in plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: told in plot.accessibleDescription())
 
 
 def test_that_all_graphs_share_time_and_crosshair_with_the_tiles(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 700, 10):
         watching.see(full_gpu(0, power_w=float(second)), at=second)
     view = graphs(watching)
-    qtbot.waitUntil(lambda: view.plots["power_w"].horizontal_range == (90.0, 690.0), timeout=5000)
+    qtbot.waitUntil(lambda: view.plots["power_w"].horizontal_range == (90.0, 690.0))
     watching.page.group.set_cursor(400.0)
-    qtbot.waitUntil(lambda: "GPU 0 400 W" in view.plots["power_w"].accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "GPU 0 400 W" in view.plots["power_w"].accessibleDescription())
     watching.page.show_view(GPUS)
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert "Power 400 of 700 W" in tile.figures.words()

@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Mig, Nvml, SnapshotRequest
+from engine.contract.devices import Mig, Nvml, SnapshotRequest, device_key
 from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
@@ -24,7 +24,6 @@ from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark
 from gui.plots.plot import LinePlot
-from gui.sources.devices.history import device_key
 from gui.sources.run_intervals import RunInterval
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import START, Watching, full_gpu, plain_gpu
@@ -183,7 +182,7 @@ def test_that_a_host_in_trouble_is_told_and_its_gpus_stay_greyed(watching: Watch
     page.refresh()
     assert page.troubles.isVisible()
     assert page.troubles.text() == "ws2 can't be reached: connection refused."
-    silent = page.gpus.tiles.tiles[f"ws2/{full_gpu(0).uuid}"]
+    silent = page.gpus.tiles.tiles[f"ws2:{full_gpu(0).uuid}"]
     assert silent.state.text() == f"⚠ No data since {clock(START)}"
     assert silent.title.text() == "ws2 GPU 0"
     assert "No news" not in page.gpus.tiles.tiles[full_gpu(0).uuid].state.text()
@@ -281,7 +280,7 @@ def test_that_the_numbers_on_screen_are_saved_as_csv(watching: Watching, tmp_pat
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
     dialog = page.saving.ask_csv(page.gpus.keys, START + 390, START + 990)
-    with qtbot.waitSignal(page.message, timeout=10_000) as told:
+    with qtbot.waitSignal(page.message) as told:
         dialog.fileSelected.emit(str(file))
     dialog.close()
     assert told.args == [f"The displayed values were saved to {file}.", "info"]
@@ -358,4 +357,4 @@ def test_that_a_snapshot_is_shown_at_once(watching: Watching, qtbot: QtBot) -> N
     later = msgspec.structs.replace(seen, time=START + 1, gpus=(other,))
     watching.hosts.snapshot.connect(lambda host, snapshot: watching.history.add(snapshot, host))
     watching.hosts.local.snapshot.emit(later)
-    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words(), timeout=1000)
+    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words())

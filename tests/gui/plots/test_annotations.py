@@ -164,8 +164,8 @@ def test_that_the_pointer_on_a_mark_reads_its_name_in_any_plot(two: Two, qtbot: 
         qtbot.mouseMove(view.viewport(), where + QPoint(0, next(rows)))
         return view.toolTip()
 
-    qtbot.waitUntil(lambda: reads_at(on) == "flowers started", timeout=3000)
-    qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "", timeout=3000)
+    qtbot.waitUntil(lambda: reads_at(on) == "flowers started")
+    qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "")
 
 
 def test_that_another_span_is_followed_at_once(two: Two) -> None:

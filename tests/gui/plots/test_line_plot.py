@@ -126,7 +126,7 @@ def test_that_what_is_under_the_pointer_stays_there_as_it_is_dragged(
         QApplication.sendEvent(viewport, move)
         return box.x_at(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
 
-    shown.qtbot.waitUntil(dragged, timeout=3000)
+    shown.qtbot.waitUntil(dragged)
     shown.qtbot.mouseRelease(viewport, button, pos=begin + QPoint(-100, 0))
     assert not shown.group.following
     low, high = shown.group.range
@@ -239,7 +239,7 @@ def test_that_screen_readers_are_told_the_latest_values_in_words(styled: QApplic
     assert shown.plot.accessibleName() == "Loss"
     shown.data(10, np.linspace(0.1, 0.934, 10))
     shown.plot.touch()
-    qtbot.waitUntil(lambda: shown.plot.accessibleDescription() == "Latest: training 93.4 %", timeout=5000)
+    qtbot.waitUntil(lambda: shown.plot.accessibleDescription() == "Latest: training 93.4 %")
 
 
 def test_that_a_plot_out_of_sight_draws_nothing_until_it_is_shown(shown: Shown) -> None:
@@ -248,7 +248,7 @@ def test_that_a_plot_out_of_sight_draws_nothing_until_it_is_shown(shown: Shown) 
     line = shown.plot._lines["train"]
     assert line._drawn is None or line._drawn[1] != 500
     shown.plot.show()
-    shown.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500, timeout=3000)
+    shown.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500)
 
 
 @pytest.mark.parametrize("dark", [False, True])

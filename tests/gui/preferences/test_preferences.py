@@ -72,7 +72,7 @@ def test_that_a_folder_with_other_files_is_not_taken_for_runs(preferences: Prefe
 
 @pytest.mark.skipif(cache_limit.LIMIT_VARIABLE in os.environ, reason="the environment sets the limit")
 def test_that_the_cache_is_limited_by_the_engine_itself(preferences: Preferences, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(preferences.changed, timeout=30_000):
+    with qtbot.waitSignal(preferences.changed):
         assert preferences.set("cache_gib", 2.5) == ""
     assert cache_limit.limit_bytes() == int(2.5 * cache_limit.GIB)
     assert preferences.value("cache_gib") == 2.5

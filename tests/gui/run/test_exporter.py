@@ -15,8 +15,6 @@ from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
 from tests.gui.sources.written_runs import a_run
 
-LONG_MS = 120_000
-
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunPage]:
@@ -42,7 +40,7 @@ def test_that_the_run_on_screen_is_exported_where_the_user_says(page: RunPage, q
     assert dialog.defaultSuffix() == "zip"
     target = tmp_path / "report.zip"
     target.write_text("what was there before")
-    with qtbot.waitSignal(page.exporter.done, timeout=LONG_MS):
+    with qtbot.waitSignal(page.exporter.done):
         dialog.fileSelected.emit(str(target))
     dialog.close()
     with zipfile.ZipFile(target) as archive:
@@ -55,7 +53,7 @@ def test_that_an_export_that_fails_says_why(page: RunPage, qtbot: QtBot, tmp_pat
     assert page.store.run is not None
     told: list[tuple[str, str]] = []
     page.message.connect(lambda text, severity: told.append((text, severity)))
-    with qtbot.waitSignal(page.exporter.failed, timeout=LONG_MS):
+    with qtbot.waitSignal(page.exporter.failed):
         page.export(page.store.run, tmp_path / "missing" / "report.zip")
     text, severity = told[-1]
     assert severity == "warning"

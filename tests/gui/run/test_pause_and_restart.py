@@ -212,6 +212,15 @@ def test_that_a_restart_goes_on_with_the_curves_and_is_no_failure() -> None:
     assert after.text == "Running · epoch 3 of 4"
 
 
+def test_that_a_run_that_goes_on_with_fewer_devices_shows_those() -> None:
+    at = BEGUN + 26 * STEP_S
+    begins = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
+    data = told(first(25), begins)
+    assert data.started is not None
+    assert (data.started.job.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
+    assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
+
+
 def test_that_the_speed_and_the_time_left_of_the_workers_before_are_not_told() -> None:
     begins = restarted(20, BEGUN + 3)
     data = told(first(25), begins, steps([21], BEGUN + 4))

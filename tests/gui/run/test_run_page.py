@@ -46,8 +46,8 @@ def show(page: RunPage, qtbot: QtBot) -> Open:
 
     def opened(run: RunFolder) -> RunPage:
         page.store.open(run)
-        qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None, timeout=10_000)
-        qtbot.waitUntil(lambda: not page.store._teller.isActive(), timeout=3000)
+        qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
+        qtbot.waitUntil(lambda: not page.store._teller.isActive())
         return page
 
     return opened
@@ -143,7 +143,7 @@ def test_that_every_plot_has_a_name_and_tells_its_latest_values(show: Open, qtbo
     def told(name: str) -> str:
         return plots[name].accessibleDescription()
 
-    qtbot.waitUntil(lambda: "validation 0.5" in told("Loss"), timeout=5000)
+    qtbot.waitUntil(lambda: "validation 0.5" in told("Loss"))
     assert told("Accuracy") == "Latest: training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"
     assert told("Speed") == "Latest: all devices 880 images/s"
     assert told("Time per step") == "Latest: data wait 2.0 ms, compute 40.0 ms"
@@ -171,7 +171,7 @@ def test_that_smoothing_and_the_logarithmic_axis_act_on_the_loss(show: Open, qtb
     page.header.controls.smoothing.setValue(0)
     assert page.charts.loss.describe() == unsmoothed
     page.header.controls.log_scale.setChecked(True)
-    qtbot.waitUntil(lambda: page.charts is not None and page.charts.loss.vertical_range[1] < 1, timeout=3000)
+    qtbot.waitUntil(lambda: page.charts is not None and page.charts.loss.vertical_range[1] < 1)
 
 
 def test_that_a_zoomed_run_keeps_its_place_while_more_comes_and_a_button_leads_back(
@@ -179,10 +179,10 @@ def test_that_a_zoomed_run_keeps_its_place_while_more_comes_and_a_button_leads_b
 ) -> None:
     run = a_run(80, None)
     page.store.open(run)  # made just now, so that it counts as starting and is read on
-    qtbot.waitUntil(lambda: page.charts is not None, timeout=5000)
+    qtbot.waitUntil(lambda: page.charts is not None)
     assert page.charts is not None
     group = page.charts.group
-    qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1), timeout=5000)
+    qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1))
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
     seen = group.range
     assert page.header.newest.isVisible()
@@ -190,7 +190,7 @@ def test_that_a_zoomed_run_keeps_its_place_while_more_comes_and_a_button_leads_b
     write(run.events_file, [LogLine(time=page.store.data.last_time + 60, text="later")], first_n=last + 1)
     more = [event for event in a_run(200, None).events() if event.n > last]
     write(run.events_file, more, first_n=last + 2)
-    qtbot.waitUntil(lambda: group.extent[1] > 15, timeout=5000)
+    qtbot.waitUntil(lambda: group.extent[1] > 15)
     assert group.range == seen
     page.header.newest.click()
     assert page.charts.loss.horizontal_range[1] >= page.store.data.steps.seconds.last
@@ -208,7 +208,7 @@ def test_that_opening_another_run_leaves_nothing_of_the_one_before(show: Open) -
 
 def test_that_the_log_marks_warnings_by_word(show: Open, qtbot: QtBot) -> None:
     page = show(a_run(8))
-    qtbot.waitUntil(lambda: "That was all" in page.log.text.toPlainText(), timeout=3000)
+    qtbot.waitUntil(lambda: "That was all" in page.log.text.toPlainText())
     assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
 
@@ -220,7 +220,7 @@ def test_that_the_log_follows_its_end_unless_it_has_been_scrolled_up(styled: QAp
     lines = [Line(float(n), "info", f"line {n}") for n in range(100)]
     log.show_lines(lines)
     bar = log.text.verticalScrollBar()
-    qtbot.waitUntil(lambda: bar.maximum() > 0 and bar.value() == bar.maximum(), timeout=3000)
+    qtbot.waitUntil(lambda: bar.maximum() > 0 and bar.value() == bar.maximum())
     bar.setValue(10)
     lines += [Line(200.0, "info", "later")]
     log.show_lines(lines)
@@ -259,14 +259,14 @@ def test_that_the_log_and_the_plots_follow_the_scheme(
     warning = page.log.text.document().find("Warning")
     assert warning.charFormat().foreground().color().name() == wanted.warning
     readout = page.charts.loss._readout
-    qtbot.waitUntil(lambda: wanted.accent in readout.text, timeout=3000)
+    qtbot.waitUntil(lambda: wanted.accent in readout.text)
 
 
 def test_that_a_job_without_a_first_event_still_has_a_title(page: RunPage, qtbot: QtBot) -> None:
     page.store.open(create_run(job()))
-    qtbot.waitUntil(lambda: page.charts is not None, timeout=3000)
+    qtbot.waitUntil(lambda: page.charts is not None)
     assert "ResNet-18 · flowers · Single device on CPU" in texts(page)
-    qtbot.waitUntil(lambda: "Starting" in texts(page), timeout=3000)
+    qtbot.waitUntil(lambda: "Starting" in texts(page))
 
 
 def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot: QtBot) -> None:
@@ -275,7 +275,7 @@ def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot:
     assert page.charts is not None
     page.header.controls.smoothing.setValue(90)
     assert page.result.isVisible()
-    qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription(), timeout=5000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())  # type: ignore[union-attr]
     last = page.store.data.last_n
     on_two = job(strategy="ddp", devices=("cpu", "cpu"))
     # As many steps as before, of which a plot could think that nothing has changed.
@@ -284,15 +284,15 @@ def test_that_a_run_that_goes_on_keeps_its_curves_and_says_so(show: Open, qtbot:
     supervisor = SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2)
     run.write_supervisor(supervisor)
     write(run.events_file, [_worse(event) for event in again], first_n=last + 1)
-    qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1, timeout=10_000)
-    qtbot.waitUntil(lambda: not page.result.isVisible(), timeout=5000)
+    qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1)
+    qtbot.waitUntil(lambda: not page.result.isVisible())
     shown = texts(page)
     assert "DistributedDataParallel on 2 CPU workers" in shown
     assert "Resumed at " in shown
     assert "⚠ 3 images could not be read and are left out (2 times)" in shown
     line = page.charts.loss._lines["train"]
     fresh = Smoother(0.9)
-    qtbot.waitUntil(lambda: len(line.y) == 60, timeout=5000)
+    qtbot.waitUntil(lambda: len(line.y) == 60)
     np.testing.assert_allclose(line.smoothed, fresh.update(page.store.data.steps.loss.values))
     assert line.smoothed[-1] > 50
 

@@ -93,7 +93,7 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
-    qtbot.waitUntil(card.use.isVisible, timeout=10_000)
+    qtbot.waitUntil(card.use.isVisible)
     card.use.click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
@@ -112,7 +112,7 @@ def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_fur
     assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
-    qtbot.waitUntil(card.use.isVisible, timeout=10_000)
+    qtbot.waitUntil(card.use.isVisible)
     card.use.click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)

@@ -38,7 +38,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
 @pytest.fixture
 def refresh(page: RunsPage, qtbot: QtBot) -> Refresh:
     def read() -> None:
-        with qtbot.waitSignal(page._summaries.complete, timeout=20_000):
+        with qtbot.waitSignal(page._summaries.complete):
             page.refresh()
 
     return read

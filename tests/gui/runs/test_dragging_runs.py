@@ -33,7 +33,7 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
     window = open_window()
     assert window.workspace is not None
     page = window.workspace.runs
-    qtbot.waitUntil(lambda: page.model.rowCount() == 3, timeout=10_000)
+    qtbot.waitUntil(lambda: page.model.rowCount() == 3)
 
     def dragged(run: RunFolder) -> QMimeData:
         row = page.model.row(run.run_id)
@@ -54,5 +54,5 @@ def test_that_runs_are_dragged_into_the_comparison_and_as_folders_out_of_the_win
     by_file_manager.setUrls([QUrl.fromLocalFile(str(runs[2].path))])
     drop(comparison, by_file_manager)
     assert comparison.run_ids == [run.run_id for run in runs]
-    qtbot.waitUntil(lambda: len(comparison.runs) == 3, timeout=10_000)
+    qtbot.waitUntil(lambda: len(comparison.runs) == 3)
     assert window.form.rows["dataset"].value() == dataset, "a run is no dataset"

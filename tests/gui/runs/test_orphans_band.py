@@ -55,7 +55,7 @@ def test_that_one_left_alone_is_told_and_ended_with_a_button(
     assert said(page) == (f"A worker of night shift (rank 0, pid {orphan.pid}) has lost its supervisor.")
     button(page, f"End the worker of night shift, rank 0, pid {orphan.pid}").click()
     assert not button(page, "End the worker").isEnabled()
-    qtbot.waitUntil(lambda: not page.orphans.isVisible(), timeout=20_000)
+    qtbot.waitUntil(lambda: not page.orphans.isVisible())
     assert not process_alive(orphan.pid, orphan.start_time)
 
 
@@ -77,7 +77,7 @@ def test_that_all_can_be_ended_at_once(page: RunsPage, left: Callable[..., Orpha
     assert page.orphans.count == 4
     assert "1 more." in said(page)
     page.orphans.all.click()
-    qtbot.waitUntil(lambda: not page.orphans.isVisible(), timeout=20_000)
+    qtbot.waitUntil(lambda: not page.orphans.isVisible())
     assert not process_alive(last.pid, last.start_time)
     assert find_orphans() == []
 

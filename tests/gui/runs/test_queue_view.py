@@ -215,13 +215,13 @@ def test_that_a_run_taken_out_ends_and_can_be_put_back_where_it_was(
     choose(page, 0)
     page.queue.table.setFocus()
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
-    qtbot.waitUntil(page.queue.removed.yes.isVisible, timeout=20_000)
+    qtbot.waitUntil(page.queue.removed.yes.isVisible)
     assert "“forever” was removed from the queue" in page.queue.removed.text()
     assert first.run.state() == "stopped"
     assert order() == ["later"]
     page.queue.removed.yes.click()
     try:
-        qtbot.waitUntil(lambda: order() == ["forever", "later"], timeout=20_000)
+        qtbot.waitUntil(lambda: order() == ["forever", "later"])
         qtbot.waitUntil(lambda: names(page) == ["forever", "later"])
         assert not page.queue.removed.isVisible()
         qtbot.waitUntil(lambda: first.run.state() == "waiting")
@@ -236,7 +236,7 @@ def test_that_escape_leaves_a_run_out_of_the_line(page: RunsPage, start: Start, 
     page.queue.look()
     qtbot.waitUntil(lambda: names(page) == ["forever"])
     page.queue.buttons["remove"].click()
-    qtbot.waitUntil(page.queue.removed.yes.isVisible, timeout=20_000)
+    qtbot.waitUntil(page.queue.removed.yes.isVisible)
     qtbot.waitUntil(lambda: names(page) == [])
     assert page.queue.isVisible()
     qtbot.keyClick(page.queue.removed.no, Qt.Key.Key_Escape)
@@ -254,7 +254,7 @@ def test_that_a_run_in_line_can_be_started_beside_the_others(
     qtbot.waitUntil(lambda: names(page) == ["forever"])
     page.queue.buttons["start"].click()
     try:
-        qtbot.waitUntil(lambda: holders() == {"cpu": (at_work.run_id, run.run_id)}, timeout=20_000)
-        qtbot.waitUntil(lambda: not page.queue.isVisible(), timeout=5000)
+        qtbot.waitUntil(lambda: holders() == {"cpu": (at_work.run_id, run.run_id)})
+        qtbot.waitUntil(lambda: not page.queue.isVisible())
     finally:
         take_out(str(run.path))

@@ -86,7 +86,7 @@ def test_that_notes_and_tags_are_kept_once_typing_pauses(page: RunsPage, refresh
     refresh()
     select(page, run)
     qtbot.keyClicks(page.details.notes, "0.1 was too much")
-    with qtbot.waitSignal(page.notes_writer.written, timeout=5000):
+    with qtbot.waitSignal(page.notes_writer.written):
         qtbot.keyClicks(page.details.tags, "paper, v2,")
     assert read_notes(run.path).text == "0.1 was too much"
     assert read_notes(run.path).tags == ("paper", "v2")

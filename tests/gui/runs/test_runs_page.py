@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 
 import pytest
 from PySide6.QtCore import Qt
@@ -188,7 +187,7 @@ def test_that_the_list_renews_itself(page: RunsPage, qtbot: QtBot) -> None:
     page._summaries._timer.setInterval(50)
     page._summaries.start()
     a_run(8, name="from a terminal")
-    qtbot.waitUntil(lambda: column(page, "Name") == ["from a terminal"], timeout=5000)
+    qtbot.waitUntil(lambda: column(page, "Name") == ["from a terminal"])
 
 
 def test_that_selection_and_place_survive_a_refresh(page: RunsPage, refresh: Refresh) -> None:
@@ -351,12 +350,11 @@ def test_that_thousands_of_runs_are_listed_without_holding_up_the_window(page: R
         folder.mkdir()
         save_job(job(name=f"run {n}"), folder / "job.toml")
         (folder / "events.jsonl").write_bytes(lines[0] + lines[-1])
-    begun = time.thread_time()  # of this thread alone, whatever else the machine does
     page.refresh()
-    assert time.thread_time() - begun < 0.05
-    qtbot.waitUntil(lambda: page.model.rowCount() > 0, timeout=10_000)
-    qtbot.waitUntil(lambda: page.model.rowCount() == 1501, timeout=20_000)
-    qtbot.waitUntil(lambda: page._summaries._reading is None, timeout=20_000)
+    assert page.model.rowCount() < 1501  # they are read elsewhere
+    qtbot.waitUntil(lambda: page.model.rowCount() > 0)
+    qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
+    qtbot.waitUntil(lambda: page._summaries._reading is None)
     assert "1,501" in texts(page)
 
 

@@ -31,7 +31,7 @@ def form(styled: QApplication, qtbot: QtBot) -> Iterator[SearchForm]:
 
 
 def judged(form: SearchForm, qtbot: QtBot) -> SearchForm:
-    qtbot.waitUntil(lambda: form._judging is None and not form._soon.isActive(), timeout=10_000)
+    qtbot.waitUntil(lambda: form._judging is None and not form._soon.isActive())
     return form
 
 

@@ -168,15 +168,15 @@ def test_that_a_search_is_started_paused_and_continued_to_its_end(page: SearchPa
     page.new.trigger()
     page.form.rows["name"].set_value("real")
     page.form.rows["trials"].set_value(2)
-    qtbot.waitUntil(lambda: page.form.start.ready, timeout=20_000)
+    qtbot.waitUntil(lambda: page.form.start.ready)
     page.form.start.trigger()
-    qtbot.waitUntil(lambda: page.stack.currentIndex() == ONE, timeout=20_000)
-    qtbot.waitUntil(lambda: page.view.pause.ready and page.view.model.rowCount() > 0, timeout=60_000)
-    qtbot.waitUntil(lambda: SearchFolder(searches_folder() / "real").driver() is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: page.stack.currentIndex() == ONE)
+    qtbot.waitUntil(lambda: page.view.pause.ready and page.view.model.rowCount() > 0)
+    qtbot.waitUntil(lambda: SearchFolder(searches_folder() / "real").driver() is not None)
     page.view.pause.trigger()
-    qtbot.waitUntil(lambda: page.view.data.status == "stopped", timeout=60_000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: page.view.data.status == "stopped")  # type: ignore[union-attr]
     page.view.resume.trigger()
-    qtbot.waitUntil(lambda: page.view.data.status == "completed", timeout=150_000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: page.view.data.status == "completed")  # type: ignore[union-attr]
     assert page.view.data is not None
     assert page.view.data.best is not None
     assert [row.state for row in page.view.data.trials] == ["completed", "completed"]

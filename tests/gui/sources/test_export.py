@@ -14,8 +14,8 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU
-from gui.sources.devices.history import DeviceHistory, device_key
+from engine.contract.devices import CPU, device_key
+from gui.sources.devices.history import DeviceHistory
 from gui.sources.export import ExportError, excerpt, export_csv, export_png, write_csv, written
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
@@ -91,7 +91,7 @@ def test_that_the_table_is_written_beside_the_window(history: DeviceHistory, tmp
         failed=failed.append,
     )
     history.add(snapshot(gpu(0), time=BEGIN + 50))  # after what was on screen
-    qtbot.waitUntil(lambda: done == [target], timeout=10_000)
+    qtbot.waitUntil(lambda: done == [target])
     assert failed == []
     assert len(read(target)) == 10
     work.finish()
@@ -105,7 +105,7 @@ def test_that_a_file_is_whole_or_not_there_and_the_reason_is_told(
     export_csv(
         target, history, [CPU], WANTED, low=0, high=2 * BEGIN, parent=parent, done=done.append, failed=failed.append
     )
-    qtbot.waitUntil(lambda: len(failed) == 1, timeout=10_000)
+    qtbot.waitUntil(lambda: len(failed) == 1)
     assert done == []
     assert "No such file or directory" in failed[0]
     assert "Choose another folder" in failed[0]

@@ -16,8 +16,6 @@ from engine.system import paths
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import problem_of, resolved
 
-SOON_MS = 30_000
-
 
 @pytest.fixture
 def inspector(qapp: QCoreApplication) -> Iterator[Inspector]:
@@ -29,7 +27,7 @@ def inspector(qapp: QCoreApplication) -> Iterator[Inspector]:
 def test_that_a_folder_is_looked_through_with_progress(inspector: Inspector, qtbot: QtBot) -> None:
     told: list[tuple[int, int]] = []
     inspector.progress.connect(lambda done, total: told.append((done, total)))
-    with qtbot.waitSignal(inspector.done, timeout=SOON_MS) as answer:
+    with qtbot.waitSignal(inspector.done) as answer:
         inspector.start(Job(dataset=str(paths.sample_dataset())))
     assert answer.args is not None
     report: DatasetReport = answer.args[0]
@@ -45,7 +43,7 @@ def test_that_only_the_folder_asked_for_last_is_answered(inspector: Inspector, q
     inspector.done.connect(answers.append)
     inspector.start(Job(dataset=str(paths.sample_dataset())))
     inspector.start(Job(dataset=str(tmp_path)))
-    qtbot.waitUntil(lambda: len(answers) == 1, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(answers) == 1)
     assert answers[0].folder == str(tmp_path)
     assert answers[0].problems
     assert not inspector._ending
@@ -55,11 +53,11 @@ def test_that_a_cancelled_look_gives_no_answer_and_leaves_no_process(inspector: 
     with qtbot.assertNotEmitted(inspector.done), qtbot.assertNotEmitted(inspector.failed):
         inspector.start(Job(dataset=str(paths.sample_dataset())))
         inspector.cancel()
-        qtbot.waitUntil(lambda: not inspector._ending, timeout=SOON_MS)
+        qtbot.waitUntil(lambda: not inspector._ending)
 
 
 def test_that_a_process_that_ends_early_is_told_of(inspector: Inspector, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(inspector.failed, timeout=SOON_MS) as answer:
+    with qtbot.waitSignal(inspector.failed) as answer:
         inspector.start(Job(dataset=str(paths.sample_dataset()), val_fraction=float("nan"), seed=-1))
         assert inspector._process is not None
         inspector._process.waitForStarted()

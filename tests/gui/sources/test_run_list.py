@@ -24,7 +24,7 @@ def runs(qtbot: QtBot) -> Iterator[RunList]:
 
 
 def read(runs: RunList, qtbot: QtBot) -> RunsRead:
-    with qtbot.waitSignal(runs.complete, timeout=20_000) as told:
+    with qtbot.waitSignal(runs.complete) as told:
         runs.refresh()
     return told.args[0]
 
@@ -47,7 +47,7 @@ def test_that_all_runs_are_told_and_then_those_that_have_changed(runs: RunList, 
 def test_that_it_looks_by_itself_once_started(runs: RunList, qtbot: QtBot) -> None:
     runs._timer.setInterval(50)
     runs.start()
-    with qtbot.waitSignal(runs.found, check_params_cb=bool, timeout=20_000):
+    with qtbot.waitSignal(runs.found, check_params_cb=bool):
         a_run(8)
     runs.close()
     assert not runs._timer.isActive()
@@ -55,7 +55,7 @@ def test_that_it_looks_by_itself_once_started(runs: RunList, qtbot: QtBot) -> No
 
 def test_that_being_told_twice_reads_twice(runs: RunList, qtbot: QtBot) -> None:
     a_run(8)
-    with qtbot.waitSignals([runs.complete, runs.complete], timeout=20_000):
+    with qtbot.waitSignals([runs.complete, runs.complete]):
         runs.refresh()
         runs.refresh()
 
@@ -78,18 +78,18 @@ def test_that_a_folder_that_cannot_be_read_says_why_and_is_looked_at_on(
     run = a_run(8)
     runs._timer.setInterval(50)
     runs.start()
-    qtbot.waitSignal(runs.complete, timeout=20_000).wait()
+    qtbot.waitSignal(runs.complete).wait()
     folder = paths.runs_folder()
     aside = folder.with_name("aside")
     folder.rename(aside)
     if not gone:
         folder.write_text("not a folder")
-    with qtbot.waitSignal(runs.failed, timeout=20_000) as told:
+    why = f"{'No such file or directory' if gone else 'Not a directory'} ({folder})"
+    with qtbot.waitSignal(runs.failed, check_params_cb=lambda told: told == why):
         pass
-    assert told.args[0] == f"{'No such file or directory' if gone else 'Not a directory'} ({folder})"
     folder.unlink(missing_ok=True)
     aside.rename(folder)
-    with qtbot.waitSignal(runs.complete, timeout=20_000) as back:
+    with qtbot.waitSignal(runs.complete) as back:
         pass
     assert [one.run_id for one in back.args[0].runs] == [run.run_id]
 
@@ -110,7 +110,7 @@ def test_that_an_unexpected_fault_is_told_of_and_ends_nothing(
     runs._timer.setInterval(50)
     with (
         qtbot.captureExceptions() as seen,
-        qtbot.waitSignals([runs.failed, runs.complete], order="strict", timeout=20_000),
+        qtbot.waitSignals([runs.failed, runs.complete], order="strict"),
     ):
         runs.start()
     assert [str(fault) for _kind, fault, _trace in seen] == ["a bug"]
@@ -124,19 +124,19 @@ def test_that_the_runs_page_and_the_status_line_say_why_and_keep_the_last_list(
     assert window.workspace is not None
     page = window.workspace.runs
     window.workspace.run_list._timer.setInterval(50)
-    qtbot.waitUntil(lambda: page.model.rowCount() == 1, timeout=20_000)
+    qtbot.waitUntil(lambda: page.model.rowCount() == 1)
     window.header.show_page(2)
     folder = paths.runs_folder()
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("not a folder")
     why = f"he list of runs can't be read: Not a directory ({folder})"
-    qtbot.waitUntil(lambda: why in window.status.status.text(), timeout=20_000)
+    qtbot.waitUntil(lambda: why in window.status.status.text())
     assert why in page.unread.text()
     assert page.unread.isVisible()
     assert page.table.isVisible()
     assert page.model.rowCount() == 1
     folder.unlink()
     shutil.move(aside, folder)
-    qtbot.waitUntil(lambda: why not in window.status.status.text(), timeout=20_000)
+    qtbot.waitUntil(lambda: why not in window.status.status.text())
     assert not page.unread.isVisible()

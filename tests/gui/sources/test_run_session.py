@@ -16,7 +16,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import RunFolder, SupervisorFile, create_run
+from engine.runs.slurm_job import SlurmJob, write_slurm
+from gui.runs.model import state_words
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.sources.written_runs import a_run, job, story, write
@@ -52,7 +54,7 @@ def begin(started: list[Supervised], behaviour: str, world_size: int = 1) -> Sup
 
 def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     store.open(run)
-    qtbot.waitUntil(lambda: not store.loading, timeout=20_000)
+    qtbot.waitUntil(lambda: not store.loading)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_that_opening_another_run_shows_nothing_of_the_one_before(store: RunSess
     with qtbot.waitSignal(store.opened):
         store.open(a_run(7))
     assert len(store.data.steps.loss) == 0
-    qtbot.waitUntil(lambda: not store.loading, timeout=5000)
+    qtbot.waitUntil(lambda: not store.loading)
     assert len(store.data.steps.loss) == 7
 
 
@@ -120,15 +122,14 @@ def test_that_a_long_log_never_holds_up_the_window(store: RunSession, qtbot: QtB
     os.utime(run.job_file, (0, 0))
     beats: list[float] = []
     timer = QTimer(interval=0)
-    timer.timeout.connect(lambda: beats.append(time.perf_counter()))
+    timer.timeout.connect(lambda: beats.append(time.thread_time()))
     timer.start()
     loaded(store, qtbot, run)
     timer.stop()
     assert len(store.data.steps.loss) == 200_000
     gaps = sorted(after - before for before, after in pairwise(beats))
     assert len(gaps) > 10
-    # The median, since other programs take their turns on the same cores.
-    assert gaps[len(gaps) // 2] < 0.05
+    assert gaps[len(gaps) // 2] < 0.05, "of this thread's own time, which other work on the machine does not change"
 
 
 def test_that_a_run_is_followed_live_and_stops_when_told(
@@ -137,15 +138,15 @@ def test_that_a_run_is_followed_live_and_stops_when_told(
     one = begin(supervise, "forever")
     store.open(one.run)
     assert store.status.word == "Starting"
-    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5, timeout=20_000)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5)
     assert store.active
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         store.stop()
         assert store.status.word == "Stopping"
     assert ended.args == ["stopped"]
     assert store.status.text.startswith("Stopped after")
     assert store.status.devices_free
-    assert one.process.wait(20) is not None
+    assert one.process.wait(120) is not None
     assert len(store.data.steps.loss) == sum(isinstance(event, StepMetrics) for event in one.run.events())
 
 
@@ -153,10 +154,10 @@ def test_that_a_run_is_asked_to_read_with_more_loader_workers(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     store.open(begin(supervise, "forever").run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=20_000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)
     store.use_loader_workers(5)
-    qtbot.waitUntil(lambda: "Asked to use 5 loader workers" in [line.text for line in store.data.lines], timeout=20_000)
-    with qtbot.waitSignal(store.finished, timeout=20_000):
+    qtbot.waitUntil(lambda: "Asked to use 5 loader workers" in [line.text for line in store.data.lines])
+    with qtbot.waitSignal(store.finished):
         store.stop()
 
 
@@ -166,7 +167,7 @@ def test_that_a_run_asked_before_it_can_be_reached_does_as_it_was_asked(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    with qtbot.waitSignal(store.finished, timeout=30_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         getattr(store, asked)()
     assert ended.args == [outcome]
 
@@ -176,8 +177,8 @@ def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2, timeout=20_000)
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
+    with qtbot.waitSignal(store.finished) as ended:
         one.process.send_signal(signal.SIGKILL)
         one.process.wait()
     assert ended.args == ["interrupted"]
@@ -187,7 +188,7 @@ def test_that_a_supervisor_that_is_killed_leaves_an_interrupted_run(
 def test_that_a_failing_run_tells_its_cause(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
     one = begin(supervise, "raise")
     store.open(one.run)
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         pass
     assert ended.args == ["failed"]
     assert "a fault of mine" in store.status.text
@@ -198,14 +199,14 @@ def test_that_two_stores_see_the_same_run_and_one_that_comes_late_sees_it_all(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10, timeout=20_000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 10)
     late = RunSession()
     try:
         late.open(one.run)
-        qtbot.waitUntil(lambda: len(late.data.steps.loss) > 10, timeout=20_000)
+        qtbot.waitUntil(lambda: len(late.data.steps.loss) > 10)
         assert late.data.steps.step.values[0] == 1
         store.close()
-        with qtbot.waitSignal(late.finished, timeout=20_000):
+        with qtbot.waitSignal(late.finished):
             late.stop()
     finally:
         late.finish()
@@ -217,7 +218,7 @@ def test_that_letting_go_of_a_run_leaves_it_running(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2, timeout=20_000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 2)
     store.close()
     assert store.status.word == "Idle"
     assert one.run.state() == "running"
@@ -229,10 +230,10 @@ def test_that_a_flood_arrives_whole_though_the_window_reads_slowly(
     """The supervisor spares a slow reader some step metrics; the file has them."""
     one = begin(supervise, "flood 60000")
     store.open(one.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100, timeout=20_000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)
     # A window that does not get to its socket for a while. Other events may follow the last line of the flood.
     wait_until(lambda: b"after step 60000" in one.run.events_file.read_bytes(), "the flood")
-    with qtbot.waitSignal(store.finished, timeout=60_000):
+    with qtbot.waitSignal(store.finished):
         store.stop()
     assert store.data.steps.step.values.tolist() == list(range(1, 60_001))
 
@@ -244,7 +245,7 @@ def test_that_changes_are_told_at_most_ten_times_a_second(
     told: list[float] = []
     store.changed.connect(lambda: told.append(time.monotonic()))
     store.open(one.run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60, timeout=20_000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 60)
     store.close()
     gaps = [after - before for before, after in pairwise(told[1:-1])]
     assert min(gaps) > 0.09
@@ -257,9 +258,9 @@ def test_that_a_run_without_a_reachable_supervisor_is_followed_through_its_file(
     run = create_run(Job(dataset="/data/flowers"))
     write(run.events_file, events[:10])
     store.open(run)
-    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0, timeout=5000)
+    qtbot.waitUntil(lambda: len(store.data.steps.loss) > 0)
     assert store.active
-    with qtbot.waitSignal(store.finished, timeout=10_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         write(run.events_file, events[10:], first_n=11)
     assert ended.args == ["completed"]
     assert len(store.data.steps.loss) == 12
@@ -273,7 +274,7 @@ def test_that_a_run_that_somebody_goes_on_with_is_followed_on_by_itself(store: R
     store.finished.connect(ended.append)
     with qtbot.assertNotEmitted(store.opened):
         write(run.events_file, story(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
-        qtbot.waitUntil(lambda: store.status.word == "Completed", timeout=10_000)
+        qtbot.waitUntil(lambda: store.status.word == "Completed")
     assert store.data.steps.step.values.tolist() == list(range(1, 31))
     assert (store.data.steps.seconds.values >= 0).all()
     assert store.data.executions == 2
@@ -295,26 +296,27 @@ def test_that_a_run_that_has_just_been_started_is_starting_until_it_has_a_superv
     loaded(store, qtbot, run)
     assert store.status.word == "Paused"
     last = store.data.last_n
+    monkeypatch.setattr("gui.sources.run_session._EXPECTED_S", 3600.0)
     store.expect()
-    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=5000)
+    qtbot.waitUntil(lambda: store.status.word == "Starting")
     assert store.active
     write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
-    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)  # sooner than it is given up
-    monkeypatch.setattr("gui.sources.run_session._EXPECTED_S", 0.3)
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # sooner than it is given up
     store.expect()
-    qtbot.waitUntil(lambda: store.status.word == "Starting", timeout=4000)
-    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault", timeout=4000)
+    qtbot.waitUntil(lambda: store.status.word == "Starting")
+    store._expected = time.monotonic(), store._expected[1]  # its time is up
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")
 
 
 def test_that_a_run_that_is_taken_away_stays_on_screen_as_it_was(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20, "completed")
     loaded(store, qtbot, run)
-    qtbot.waitUntil(store._watch.isActive, timeout=5000)
+    qtbot.waitUntil(store._watch.isActive)
     shutil.rmtree(run.path)
-    with qtbot.waitSignal(store._watch.timeout, timeout=5000):
+    with qtbot.waitSignal(store._watch.timeout):
         pass
     store.remind()
-    with qtbot.waitSignal(store.changed, timeout=5000):
+    with qtbot.waitSignal(store.changed):
         pass
     assert store.status.word == "Completed"
 
@@ -324,17 +326,17 @@ def test_that_a_run_is_paused_and_followed_on_when_it_goes_on(
 ) -> None:
     one = begin(supervise, "forever")
     store.open(one.run)
-    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5, timeout=20_000)
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.steps.loss) > 5)
+    with qtbot.waitSignal(store.finished) as ended:
         store.pause()
         assert store.status.word == "Pausing"
     assert ended.args == ["paused"]
     assert (store.status.word, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
-    one.process.wait(20)
+    one.process.wait(120)
     one.process = one.start()
-    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running", timeout=20_000)
+    qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.word == "Running")
     assert store.active
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         one.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
         store.pause()
         store.stop()
@@ -352,13 +354,13 @@ def test_that_a_run_in_line_says_whom_it_waits_for_and_leaves_the_line_when_stop
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
-    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    qtbot.waitUntil(lambda: ahead.run.state() == "running")
     one = begin(supervise, "forever 2")
     store.open(one.run)
-    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
     assert store.status.text == "Waiting · next in the queue for the CPU, behind forever"
     assert store.status.devices_free
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    with qtbot.waitSignal(store.finished) as ended:
         store.stop()
     assert ended.args == ["stopped"]
     assert ahead.run.state() == "running"
@@ -368,10 +370,10 @@ def test_that_a_run_in_line_trains_once_its_devices_are_free(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
     ahead = begin(supervise, "forever")
-    qtbot.waitUntil(lambda: ahead.run.state() == "running", timeout=20_000)
+    qtbot.waitUntil(lambda: ahead.run.state() == "running")
     store.open(begin(supervise, "train 40").run)
-    qtbot.waitUntil(lambda: store.status.word == "Waiting", timeout=20_000)
-    with qtbot.waitSignal(store.finished, timeout=20_000) as ended:
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    with qtbot.waitSignal(store.finished) as ended:
         ahead.process.terminate()
     assert ended.args == ["completed"]
     assert len(store.data.steps.step) == 40
@@ -383,3 +385,26 @@ def test_that_stopping_a_past_run_or_none_does_nothing(store: RunSession, qtbot:
     loaded(store, qtbot, a_run(8))
     store.stop()
     assert store.status.word == "Completed"
+
+
+def test_that_a_run_in_slurm_waits_there_and_is_followed_by_its_folder(store: RunSession, qtbot: QtBot) -> None:
+    run = create_run(job())
+    write_slurm(run.path, SlurmJob(job_id=7, reason="Priority", place=2))
+    store.open(run)
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    assert store.status.text == "Waiting · SLURM job 7 is pending: Priority, place 2"
+    with qtbot.waitSignal(store.message) as said:
+        store.pause()
+    assert "can only be stopped" in said.args[0]
+    on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
+    run.write_supervisor(on_a_node)
+    write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
+    told = list(story(job(), 8, "paused"))
+    write(run.events_file, told[:-2])
+    qtbot.waitUntil(lambda: store.data.step == 8 and store.status.word == "Running")
+    assert state_words(run.summary()) == "Running in SLURM"
+    with qtbot.waitSignal(store.finished):
+        write(run.events_file, told[-2:], len(told) - 1)
+    write_slurm(run.path, SlurmJob(job_id=7, reason="Requeued"))
+    qtbot.waitUntil(lambda: store.status.word == "Waiting")
+    assert state_words(run.summary()) == "Waiting in SLURM"

@@ -14,7 +14,6 @@ from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
 
-SOON_MS = 60_000
 NAMED_S = 2.0
 """The figure: a rank that is killed under DDP is named on screen within this time."""
 NAMED = "Rank 1 was killed by SIGKILL"
@@ -32,10 +31,10 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):
         window.form.rows[field].set_value(value)
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
+    qtbot.waitUntil(window.form.train.isEnabled)
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     store = window.workspace.store
-    qtbot.waitUntil(lambda: len(store.data.steps.step) > 0, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(store.data.steps.step) > 0)
     assert store.data.started is not None
     supervisor = psutil.Process(store.data.started.supervisor_pid)
     return [child for child in supervisor.children() if child.name().startswith("footplate-w")]
@@ -49,10 +48,10 @@ def test_that_a_killed_rank_is_named_on_screen_within_two_seconds(
     ranks = trains_on_two_workers(window, qtbot, restarts=0)
     begun = time.monotonic()
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
-    qtbot.waitUntil(lambda: NAMED in window.status.status.text() and NAMED in log_of(window), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: NAMED in window.status.status.text() and NAMED in log_of(window))
     assert time.monotonic() - begun < NAMED_S
-    qtbot.waitUntil(lambda: window.status.status.text().startswith(f"Failed: {NAMED}"), timeout=SOON_MS)
-    assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    qtbot.waitUntil(lambda: window.status.status.text().startswith(f"Failed: {NAMED}"))
+    assert psutil.wait_procs(ranks, timeout=120)[1] == []
 
 
 @pytest.mark.long
@@ -64,14 +63,14 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
     assert window.workspace is not None
     workspace, data = window.workspace, window.workspace.store.data
-    qtbot.waitUntil(lambda: "last" in data.checkpoints, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: "last" in data.checkpoints)
     words: list[str] = []
     workspace.store.changed.connect(lambda: words.append(workspace.store.status.word))
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
-    qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window))
     told, begun_at = len(data.steps.step), data.restarts[0].step
-    qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0, timeout=SOON_MS)
-    qtbot.waitUntil(lambda: workspace.store.status.word == "Running" and data.step > (begun_at or 0), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0)
+    qtbot.waitUntil(lambda: workspace.store.status.word == "Running" and data.step > (begun_at or 0))
     assert set(words) <= {"Running", "Restarting"}
     assert "Restarting" in words
     assert told > 0
@@ -79,4 +78,4 @@ def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_agai
     remarks = [line.text() for line in workspace.run.header.remarks.findChildren(QLabel) if line.isVisible()]
     assert any(text.startswith(f"Restarted once at step {begun_at:,}: {NAMED}") for text in remarks)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"))

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
-from tests.gui.whole.test_whole_path import SOON_MS, points, press_train, ready, status, wait_for_status
+from tests.gui.whole.test_whole_path import points, press_train, ready, status, wait_for_status
 
 pytestmark = pytest.mark.long
 
@@ -21,7 +21,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     window = ready(open_window(), qtbot)
     qtbot.waitActive(window)
     run = press_train(window, qtbot, epochs=400)
-    qtbot.waitUntil(lambda: points(window) > 0 and status(window).startswith("Running"), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: points(window) > 0 and status(window).startswith("Running"))
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
     wait_for_status(window, "Paus", qtbot)
     wait_for_status(window, "Paused", qtbot)
@@ -32,7 +32,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     assert (run.state(), first) == ("paused", 1)
     assert window.status.pause.text() == "Resume"
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at)
     wait_for_status(window, "Running", qtbot)
     assert window.workspace.store.run is not None
     assert window.workspace.store.run.path == run.path
@@ -48,11 +48,11 @@ def test_that_a_second_run_waits_in_line_and_leaves_it_when_stopped(
 ) -> None:
     window = ready(open_window(), qtbot)
     ahead = press_train(window, qtbot, epochs=400)
-    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: points(window) > 0)
     second = press_train(window, qtbot, epochs=400)
     wait_for_status(window, "Waiting", qtbot)
     assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
-    qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting")
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)
     assert (second.state(), ahead.state()) == ("stopped", "running")

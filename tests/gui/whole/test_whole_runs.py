@@ -21,22 +21,20 @@ from gui.runs.model import STATE
 from gui.runs.page import RunsPage
 from tests.gui.whole.test_whole_path import points, press_train, ready
 
-SOON_MS = 60_000
-
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a signal of POSIX systems")
 def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     first = ready(open_window(), qtbot)
     killed = press_train(first, qtbot, epochs=400)
-    qtbot.waitUntil(lambda: points(first) > 0, timeout=SOON_MS)
-    qtbot.waitUntil((killed.checkpoints / "last.pt").is_file, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: points(first) > 0)
+    qtbot.waitUntil((killed.checkpoints / "last.pt").is_file)
     kill(killed)
     first.close()
     assert killed.state() == "interrupted"
     window = ready(open_window(), qtbot)
     assert window.workspace is not None
-    qtbot.waitUntil(lambda: "1 run was interrupted" in window.message.text(), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: "1 run was interrupted" in window.message.text())
     window.header.show_page(RUNS)
     resume = next(
         button
@@ -45,16 +43,16 @@ def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], Ma
     )
     before = window.form.job
     last_before = max(event.step for event in killed.events() if isinstance(event, CheckpointSaved))
-    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS):
+    with qtbot.waitSignal(window.workspace.launcher.started):
         qtbot.mouseClick(resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: len(executions(killed)) == 2 and steps(executions(killed)[1]) != [], timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(executions(killed)) == 2 and steps(executions(killed)[1]) != [])
     assert window.form.job == before
     assert steps(executions(killed)[1])[0] > last_before  # it did not begin anew
     runs = window.workspace.runs
     window.header.show_page(RUNS)
-    qtbot.waitUntil(lambda: runs.interrupted.count == 0, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: runs.interrupted.count == 0)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: killed.state() == "stopped", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: killed.state() == "stopped")
     wait_for_the_end(killed, qtbot)
     assert [run.run_id for run in list_runs()] == [killed.run_id]
 
@@ -66,18 +64,18 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     window = ready(open_window(), qtbot)
     own_epochs = 400
     run = press_train(window, qtbot, epochs=own_epochs)
-    qtbot.waitUntil(lambda: points(window) > 0, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: points(window) > 0)
     page = on_the_runs_page(window, run, "Running", qtbot)
 
     page.acts.pause.trigger()
-    qtbot.waitUntil(lambda: run.state() == "paused", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: run.state() == "paused")
     wait_for_the_end(run, qtbot)
     paused_at = max(steps(executions(run)[0]))
     on_the_runs_page(window, run, "Paused", qtbot)
 
     page.acts.change.trigger()
     form = window.form
-    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None)
     assert f"step {paused_at:,} (last.pt" in form.prefill_mode.band.text.text()
     form.rows["strategy"].set_value("ddp")
     assert window.workspace is not None
@@ -87,7 +85,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     started(window, form.train, qtbot)
     assert form.prefill_mode.prefill is None
     assert (form.rows["epochs"].value(), form.devices) == (own_epochs, ("cpu",))
-    qtbot.waitUntil(lambda: run.state() == "completed", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: run.state() == "completed")
     wait_for_the_end(run, qtbot)
     again = executions(run)[1]
     assert isinstance(again[0], RunStarted)
@@ -97,20 +95,20 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
     on_the_runs_page(window, run, "Completed", qtbot)
     page.acts.change.trigger()
-    qtbot.waitUntil(lambda: form.rows["epochs"].value() == few + 5, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: form.rows["epochs"].value() == few + 5)
     form.rows["epochs"].set_value(few + 1)
     started(window, form.train, qtbot)
-    qtbot.waitUntil(lambda: len(executions(run)) == 3 and run.state() == "completed", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: len(executions(run)) == 3 and run.state() == "completed")
     wait_for_the_end(run, qtbot)
     assert steps(executions(run)[2])[0] > done
 
     on_the_runs_page(window, run, "Completed", qtbot)
     page.acts.fork.trigger()
-    qtbot.waitUntil(lambda: form.rows["resume_from"].value() != "", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: form.rows["resume_from"].value() != "")
     form.rows["epochs"].set_value(few + 2)
     fork = started(window, form.train, qtbot)
     assert fork.run_id != run.run_id
-    qtbot.waitUntil(lambda: fork.state() == "completed", timeout=SOON_MS)
+    qtbot.waitUntil(lambda: fork.state() == "completed")
     wait_for_the_end(fork, qtbot)
     assert min(steps(list(fork.events()))) > max(steps(executions(run)[2]))
     assert form.rows["resume_from"].value() == ""
@@ -127,7 +125,7 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
         row = page.model.row(run.run_id)
         return row is not None and page.model.index(row, STATE).data() == state
 
-    qtbot.waitUntil(listed, timeout=SOON_MS)
+    qtbot.waitUntil(listed)
     row = page.model.row(run.run_id)
     assert row is not None
     page.table.selectRow(row)
@@ -137,8 +135,8 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """The run that a press of `button` starts."""
     assert window.workspace is not None
-    qtbot.waitUntil(button.isEnabled, timeout=SOON_MS)
-    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS) as signal:
+    qtbot.waitUntil(button.isEnabled)
+    with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert signal.args is not None
     return signal.args[0]
@@ -161,7 +159,7 @@ def steps(events: list[AnyEvent]) -> list[int]:
 def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
     supervisor = run.supervisor()
     assert supervisor is not None
-    qtbot.waitUntil(lambda: not supervisor.alive(), timeout=SOON_MS)
+    qtbot.waitUntil(lambda: not supervisor.alive())
 
 
 def kill(run: RunFolder) -> None:
@@ -170,6 +168,6 @@ def kill(run: RunFolder) -> None:
     assert supervisor is not None
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)
-    _gone, alive = psutil.wait_procs(workers, timeout=10)
+    _gone, alive = psutil.wait_procs(workers, timeout=120)
     assert alive == []
     Path(supervisor.endpoint.removeprefix("unix:")).unlink()

@@ -13,7 +13,6 @@ from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.run.strategy.view import StrategyView
 
-SOON_MS = 120_000
 PIPELINE = {"strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4}
 
 
@@ -23,11 +22,11 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     window.form.set_job(job)
     window.workspace.devices.set_selection(job.devices)
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.devices == job.devices)
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
-    with qtbot.waitSignal(window.workspace.launcher.started, timeout=SOON_MS):
+    qtbot.waitUntil(window.form.train.isEnabled)
+    with qtbot.waitSignal(window.workspace.launcher.started):
         window.form.train.click()
-    qtbot.waitUntil(lambda: window.status.status.text().startswith("Completed"), timeout=SOON_MS)
-    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden(), timeout=5000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: window.status.status.text().startswith("Completed"))
+    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden())  # type: ignore[union-attr]
     return window.workspace.run.strategy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gui.format import localised
 from gui.run.model.words import class_words
 from gui.sources.evaluations import OpenedEvaluation
 
@@ -33,14 +34,16 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
     samples = opened.samples
     parts = []
     if samples.losses is not None and not math.isnan(samples.losses[row]):
-        parts.append(f"loss {samples.losses[row]:.2f}" if short else f"loss {samples.losses[row]:.4f}")
+        parts.append(
+            f"loss {localised(samples.losses[row], 2)}" if short else f"loss {localised(samples.losses[row], 4)}"
+        )
     if samples.confidence is not None and not math.isnan(samples.confidence[row]):
         sure = 100 * samples.confidence[row]
-        parts.append(f"{sure:.0f} % sure" if short else f"confidence {sure:.1f} %")
+        parts.append(f"{sure:.0f} % sure" if short else f"confidence {localised(sure, 1)} %")
     whole = samples.true_class is not None
     if not whole and samples.correct is not None and not math.isnan(samples.correct[row]):
         right = 100 * samples.correct[row]
-        parts.append(f"{right:.0f} % right" if short else f"{right:.1f} % right")
+        parts.append(f"{right:.0f} % right" if short else f"{localised(right, 1)} % right")
     return parts
 
 

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import WITHIN, Action, bind
+from gui.format import localised
 from gui.run.model.samples.captions import full_caption, predicted_class
 from gui.run.model.samples.drawings import Drawing, Drawings
 from gui.run.model.samples.heat_maps import HeatMaps
@@ -110,7 +111,7 @@ class SampleDetail(QWidget):
         row, count = rows[position], len(rows)
         self._file = file
         path = self._opened.samples.paths[row]
-        self.name.setText(f"{path} · {position + 1:,} of {count:,}")
+        self.name.setText(f"{path} · {localised(position + 1)} of {localised(count)}")
         self.name.setToolTip(str(file))
         self._words = full_caption(self._opened, row)
         self.words.setText(self._words)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidg
 from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
+from gui.format import localised
 from gui.run.model.samples.work_line import WorkLine
 from gui.sources.background import in_background, raise_again
 from gui.sources.dataset_images import read_image
@@ -176,5 +177,5 @@ def _read(path: Path) -> tuple[Maps, list[str]] | str:
 def _title(each: HeatMap) -> str:
     if not each.class_name:
         return "Looks at"
-    score = f" ({100 * each.score:.1f} %)" if each.score is not None else ""
+    score = f" ({localised(100 * each.score, 1)} %)" if each.score is not None else ""
     return f"Nothing speaks for {each.class_name}" if each.empty else f"For {each.class_name}{score}"

@@ -14,7 +14,7 @@ from engine.contract.inference.review import Mark, Marked, MarkOrder, decode_mar
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.actions import Action
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.samples.marks import MarkedCsv, marks_of
 from gui.sources.background import in_background, why
 from gui.sources.evaluations import OpenedEvaluation
@@ -55,7 +55,7 @@ class MarkedMenu(QToolButton):
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggested: Mapping[int, str]) -> None:
         """The rows that are marked, and the labels that are `suggested` for rows."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggested
-        self.setText(f"{len(rows):,} marked" if rows else "Marked")
+        self.setText(f"{localised(len(rows))} marked" if rows else "Marked")
         self.setEnabled(bool(rows))
         self.setToolTip("Saves the marked samples, or copies the dataset without them" if rows else NONE)
         corrected = any(row in suggested for row in rows)

@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QStackedWidget, QVBoxLayout, QWidget
 
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
@@ -259,5 +259,5 @@ def _told(found: int, shown: int, of: int) -> str:
     if not found:
         return "No samples match."
     if shown < found:
-        return f"The first {shown:,} of {found:,} samples that match, of {of:,}"
-    return f"{counted(found, 'sample')} of {of:,}"
+        return f"The first {localised(shown)} of {localised(found)} samples that match, of {localised(of)}"
+    return f"{counted(found, 'sample')} of {localised(of)}"

@@ -13,7 +13,7 @@ from engine.contract.inference.review import Review, ReviewedSample, ReviewOrder
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from gui.actions import Action, bind
-from gui.format import counted
+from gui.format import counted, localised
 from gui.run.model.plot import caption
 from gui.run.model.samples.work_line import WorkLine
 from gui.sources.background import expected_of_a_disk, in_background
@@ -141,8 +141,8 @@ class ReviewBar(QWidget):
         review = self.review
         choices = [(ALL, "all samples", "")]
         if review is not None:
-            choices.append((LABELS, f"probably wrong labels ({len(review.label_issues):,})", ""))
-            choices.append((TWICE, f"images that occur twice ({len(review.duplicates):,})", ""))
+            choices.append((LABELS, f"probably wrong labels ({localised(len(review.label_issues))})", ""))
+            choices.append((TWICE, f"images that occur twice ({localised(len(review.duplicates))})", ""))
             told = " ".join((review.origin, *review.missing))
             self.origin.setText(told)
         self.origin.setVisible(review is not None)
@@ -173,8 +173,8 @@ class ReviewBar(QWidget):
                 )
                 probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
                 told[row] = first, probable
-        expected = f"about {review.expected_errors:,} wrong labels are to be expected in all"
-        wrong = "1 label is" if len(told) == 1 else f"{len(told):,} labels are"
+        expected = f"about {localised(review.expected_errors)} wrong labels are to be expected in all"
+        wrong = "1 label is" if len(told) == 1 else f"{localised(len(told))} labels are"
         return Suspects(tuple(told), told, f"{wrong} probably wrong; {expected}")
 
     def _twice(self, review: Review) -> Suspects:

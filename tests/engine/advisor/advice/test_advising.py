@@ -17,32 +17,13 @@ import pytest
 from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused, changed
 from engine.contract.job import Job
 from engine.system import paths
-from tests.support.consent import agreed
+from tests.support.deep import deep_model
 
 ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "engine.advisor.advice"]
 SMALL = Job(
     dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=("cpu", "cpu"), strategy="ddp"
 )
-DEEP = """
-import torch
-from torch import nn
-
-class Deep(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.scale, self.last = nn.Parameter(torch.ones(())), nn.Linear(1, classes)
-
-    def forward(self, x):
-        x = x * self.scale
-        for _ in range(20):
-            x = torch.sigmoid(x)
-        return self.last(x.mean((2, 3)))
-
-def build_model(num_classes):
-    return Deep(num_classes)
-"""
-"""Keeps twenty times its input, 5 MB for each image of 256 px, and computes next to nothing."""
 
 
 def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
@@ -125,17 +106,8 @@ def test_that_it_is_stopped_gently_with_what_is_known_by_then(tmp_path: Path) ->
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="caps of memory are kept by Linux alone")
 def test_that_a_job_which_does_not_fit_one_device_is_told_what_makes_it_fit(tmp_path: Path) -> None:
-    file = tmp_path / "deep.py"
-    file.write_text(DEEP)
-    job = msgspec.structs.replace(
-        SMALL,
-        model=str(file),
-        model_file_sha256=agreed(file),
-        image_size=256,
-        batch_size=320,
-        devices=("cpu",),
-        strategy="single",
-    )
+    fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
+    job = msgspec.structs.replace(SMALL, **deep_model(tmp_path), **fields)
     *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
     assert isinstance(found, Advice)
     assert found.fits

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from types import SimpleNamespace
 
 import msgspec
 import psutil
 import pytest
 
+from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import Known, Study
+from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished, RunStarted
-from engine.contract.search import ENDED_TRIALS, Search, SearchState
+from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState
 from engine.runs.folder import RunFolder, list_runs
+from engine.runs.launch import Preloader
 from engine.runs.notes import read_notes
 from engine.runs.searches import SearchFolder, best_job, create_search, start_driver, stop_driver
 from engine.runs.trials import trials_of
 from tests.conftest import MARK
+from tests.support.made_searches import a_search, a_state
 from tests.support.searches import SPACE, small_job, small_search, wait_for
 
+TRAINED = sum(row.epoch for row in a_state(3).trials)
 RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
 
 
@@ -47,7 +54,7 @@ def kill_everything() -> None:
     mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_ours(process)]
     for process in mine:
         process.kill()
-    psutil.wait_procs(mine, timeout=10)
+    psutil.wait_procs(mine, timeout=120)
 
 
 def _is_ours(process: psutil.Process) -> bool:
@@ -151,3 +158,34 @@ def test_that_trials_that_fail_end_a_hopeless_search_with_their_cause() -> None:
     assert state.ended == "failed"
     assert "nowhere" in state.cause
     assert [row.state for row in state.trials] == ["failed"] * len(state.trials)
+
+
+@pytest.mark.parametrize(
+    ("budget", "goes_on"),
+    [
+        (Budget(trials=3), False),
+        (Budget(trials=4), True),
+        (Budget(hours=0.01), False),
+        (Budget(hours=9.0), True),
+        (Budget(epochs=TRAINED), False),
+        (Budget(epochs=TRAINED + 1), True),
+    ],
+)
+def test_that_a_search_ends_with_its_budget(budget: Budget, goes_on: bool) -> None:
+    folder = create_search(a_search(budget=budget))
+    folder.save_state(a_state(3))
+    driver = Driver(folder, a_search(budget=budget), Preloader())
+    driver._hands = {row.number: SimpleNamespace(row=row) for row in a_state(3).trials}  # type: ignore[assignment]
+    assert driver._may_start() is goes_on
+
+
+def test_that_a_disk_that_fills_up_ends_a_search_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = create_search(a_search())
+    driver = Driver(folder, a_search(), Preloader())
+    usage = shutil.disk_usage(folder.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=LEAST_FREE_BYTES - 1))
+    assert driver._step()
+    state = folder.state()
+    assert (state.ended, list_runs()) == ("failed", [])
+    assert state.cause.startswith("No trial can be started: less than 1 GiB is free on the disk of")
+    assert "Make room" in state.cause

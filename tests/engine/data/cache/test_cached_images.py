@@ -246,7 +246,7 @@ def test_that_processes_fill_one_cache_together_while_files_change_and_one_of_th
             assert worker.stdout.readline() == answer
     workers[3].kill()
     for worker in workers:
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=120)
     assert [worker.returncode for worker in workers] == [0, 0, 0, -signal.SIGKILL]
     use(cached(dataset), dataset)  # which compares every image
     assert use(cached(dataset), dataset) == 0
@@ -378,6 +378,7 @@ def test_that_a_write_that_fails_is_told_once_and_what_is_there_stays(dataset: P
     assert [cached(dataset).find(sample) for sample in range(COUNT)] == kept
 
 
+@pytest.mark.long
 def test_that_opening_a_large_dataset_takes_a_moment() -> None:
     code = textwrap.dedent(
         """

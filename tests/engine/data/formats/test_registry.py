@@ -256,7 +256,7 @@ def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
     assert "Class 19 is in the validation labels" in message(look(digits))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     counts=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     fraction=st.floats(0.01, 0.99),
@@ -275,7 +275,7 @@ def test_that_validation_is_drawn_from_every_class_that_can_spare_one(
         assert abs(taken - count * fraction) <= 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**31 - 1), order=st.permutations(range(12)))
 def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, order: list[int]) -> None:
     keys = [b"%d" % place for place in range(12)]
@@ -286,7 +286,7 @@ def test_that_the_draw_does_not_depend_on_the_order_of_the_files(seed: int, orde
     assert {key for key, taken in zip(shuffled, drawn, strict=True) if taken} == straight
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     labels=st.lists(st.integers(0, 3), min_size=1, max_size=40),
     fraction=st.floats(0.01, 0.99),

@@ -53,6 +53,7 @@ def test_that_idx_files_and_clouds_are_told_apart_by_what_they_hold(digits: Path
     assert of(clouds, "points") != before
 
 
+@pytest.mark.long
 def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
     listings = [Listing.of(f"/set/n{each:08}", [f"n{each:08}_{i}.jpeg" for i in range(1000)]) for each in range(1000)]
     files, labels = Files.of(listings), np.repeat(np.arange(1000), 1000)

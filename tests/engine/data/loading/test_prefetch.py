@@ -12,7 +12,7 @@ from engine.data.loading.sampler import Share
 
 SHARES = 8
 LIMIT = 3
-SECONDS = 30.0
+SECONDS = 120.0
 Begin = Callable[..., Reading[list[int]]]
 
 

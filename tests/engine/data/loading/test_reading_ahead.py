@@ -24,7 +24,7 @@ from tests.support.images import noise
 from tests.support.loaders import loader_of
 
 Make = Callable[..., BatchLoader]
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture

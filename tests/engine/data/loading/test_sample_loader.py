@@ -17,7 +17,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.training.split_loader import SplitLoader, read_in_turn
 
-SECONDS = 30.0
+SECONDS = 120.0
 Make = Callable[..., SampleLoader]
 
 

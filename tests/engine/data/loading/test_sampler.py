@@ -29,7 +29,7 @@ def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shu
     return found
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 9), epoch=st.integers(0, 50), shuffle=st.booleans())
 def test_that_the_union_of_the_shares_is_the_same_for_any_world_size(
     *, length: int, batch: int, seed: int, world: int, epoch: int, shuffle: bool
@@ -40,14 +40,14 @@ def test_that_the_union_of_the_shares_is_the_same_for_any_world_size(
     assert all(max(map(len, shares)) - min(map(len, shares)) <= 1 for shares in together)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 9))
 def test_that_every_sample_is_validated_exactly_once(length: int, batch: int, seed: int, world: int) -> None:
     shares = [share for step in steps(length, batch, world, seed, shuffle=False) for share in step]
     assert np.concatenate(shares).tolist() == list(range(length))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(**sizes, epoch=st.integers(0, 50))
 def test_that_training_has_whole_batches_of_different_samples(length: int, batch: int, seed: int, epoch: int) -> None:
     found = [share for [share] in steps(length, batch, 1, seed, epoch=epoch, shuffle=True)]
@@ -63,7 +63,7 @@ def test_that_the_order_changes_with_the_epoch_and_the_seed() -> None:
     assert len(orders) == 3
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(count=st.integers(0, 500), weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=9))
 def test_that_shares_are_in_proportion_and_together_the_whole(count: int, weights: list[float]) -> None:
     found = divide(count, weights)
@@ -71,13 +71,13 @@ def test_that_shares_are_in_proportion_and_together_the_whole(count: int, weight
     assert all(abs(size - count * weight / sum(weights)) < 1 for size, weight in zip(found, weights, strict=True))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(count=st.integers(0, 500), world=st.integers(1, 33))
 def test_that_equal_shares_are_those_of_numpy(count: int, world: int) -> None:
     assert divide(count, (1 / world,) * world) == [len(part) for part in np.array_split(np.arange(count), world)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(**sizes, weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
 def test_that_the_union_is_the_same_with_unequal_shares(
     length: int, batch: int, seed: int, weights: list[float]
@@ -98,7 +98,7 @@ def test_that_the_steps_before_the_start_are_passed_over() -> None:
     assert len(sampler) == 12
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     **sizes,
     weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=6),
@@ -114,7 +114,7 @@ def test_that_no_share_is_larger_than_the_largest(
     assert sampler.largest_share == max((len(share.indices) for share in sampler), default=0)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 5), epoch=st.integers(0, 9))
 def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
     samplers = [GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed)) for rank in range(world)]
@@ -124,7 +124,7 @@ def test_that_what_is_left_out_completes_the_epoch(length: int, batch: int, seed
     assert sorted(np.concatenate(shares + left_out).tolist()) == list(range(length))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     counts=st.lists(st.integers(1, 60), min_size=2, max_size=6),
     batch=st.integers(1, 32),

@@ -19,7 +19,7 @@ from engine.contract.devices import Gpu, GpuProcess
 from engine.gpus import host
 from engine.gpus.host import HostProcess, HostProcesses
 from engine.gpus.reading import Reading
-from tests.engine.gpus.conftest import ROOT, Start, has_gpus
+from tests.engine.gpus.conftest import ROOT, Start, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile
 
@@ -107,7 +107,7 @@ def test_that_a_command_that_is_not_utf_8_is_told_all_the_same(here: HostProcess
 def test_that_load_is_told_of_one_core_from_the_second_look_on(here: HostProcesses, start_child: StartChild) -> None:
     child = start_child("while True: pass")
     assert here.look(child.pid).cpu_percent is None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (load := here.look(child.pid).cpu_percent):
         assert time.monotonic() < deadline
     assert load > 0
@@ -256,18 +256,18 @@ def test_that_shares_which_a_gpu_does_not_tell_are_none(nvml_stub: NvmlStub, sta
     assert rows[A].sm_percent is None
 
 
-def test_that_a_sample_counts_once_and_never_when_it_is_long_past(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_that_a_sample_counts_once_and_never_when_it_is_long_past(nvml_stub: NvmlStub) -> None:
     past_us = 60_000_000
     nvml_stub.write([gpu_profile(0, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:70:100", f"{B}:50:{past_us}"])])
-    sampler = start_sampler(*QUICK, stub=nvml_stub)
-    first = processes_of(sampler.until(has_gpus).gpus[0])
-    assert {pid: row.sm_percent for pid, row in first.items()} == {A: 70, B: 0}
-    sampler.until(lambda s: processes_of(s.gpus[0])[A].sm_percent == 0)
+    told = (processes_of(reading.gpus[0]) for reading in readings(nvml_stub))
+    assert {pid: row.sm_percent for pid, row in next(told).items()} == {A: 70, B: 0}
+    assert any(rows[A].sm_percent == 0 for rows in told)
 
 
-def test_that_of_two_samples_the_newer_is_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    rows = told(nvml_stub, start_sampler, process=[f"{A}:1"], sample=[f"{A}:70:1000", f"{A}:30:2000000"])
-    assert rows[A].sm_percent == 70
+def test_that_of_two_samples_the_newer_is_told(nvml_stub: NvmlStub) -> None:
+    nvml_stub.write([gpu_profile(0, process=[f"{A}:1"], sample=[f"{A}:70:1000", f"{A}:30:2000000"])])
+    reading = next(readings(nvml_stub))
+    assert processes_of(reading.gpus[0])[A].sm_percent == 70
 
 
 def test_that_a_row_joins_what_nvml_and_the_host_know(nvml_stub: NvmlStub) -> None:

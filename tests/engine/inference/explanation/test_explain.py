@@ -36,7 +36,7 @@ def grey(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "task", some(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "segmentation", "detection"))
+    "task", some(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
 )
 def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)

@@ -55,12 +55,13 @@ def rows_of(out: Path) -> list[str]:
 
 
 @linux_with_compiler
+@pytest.mark.long
 def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:
     library = tmp_path / "bad_disk.so"
     source = ROOT / "tests/support/bad_disk.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=60)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     files = make_images(tmp_path / "images", 600)
     Path(files[7]).write_bytes(b"broken")
     out, disk = tmp_path / "out", tmp_path / "order"
@@ -77,7 +78,7 @@ def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     process = start(**environment)
     wait_until(lambda: lines_of(out) > 20, "some rows", 60)
     disk.write_text("torn")
-    told = process.communicate(timeout=60)[1]
+    told = process.communicate(timeout=120)[1]
     assert process.returncode == 3
     assert f"The disk of {out} is full. Free some space, then start it again with the same arguments" in told
     assert not (out / "predictions.csv").exists()
@@ -91,7 +92,7 @@ def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     assert torn + 20 < lines_of(out) < 600
 
     process = start()
-    told = process.communicate(timeout=100)[0]
+    told = process.communicate(timeout=120)[0]
     assert process.returncode == 0
     assert "Skipped" in told
     assert rows_of(out) == [file for file in files if file != files[7]]

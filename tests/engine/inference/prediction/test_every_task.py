@@ -109,7 +109,8 @@ def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, image
         assert row.classes == shown.found[0]
 
 
-@pytest.mark.parametrize("task", some(["edge_detection", "road_extraction"], ["road_extraction"]))
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["edge_detection", "road_extraction"])
 def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
     found = ordered(trained(task), images, tmp_path / "out", overlays=True)
     check_summary(found, images)
@@ -123,7 +124,7 @@ def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools with NumPy 2
-@pytest.mark.parametrize("task", some(["detection", "instance_segmentation"], ["instance_segmentation"]))
+@pytest.mark.parametrize("task", some(["detection", "instance_segmentation"], ["detection"]))
 def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
     task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +171,7 @@ def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
     assert sum(found.class_counts) == total
 
 
+@pytest.mark.long
 def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Make, tmp_path: Path) -> None:
     clouds = make_clouds(tmp_path / "clouds", {"train": 1})
     (source,) = clouds.rglob("*.ply")
@@ -197,6 +199,7 @@ def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Ma
     assert found.rows[0].scores[0] > 0
 
 
+@pytest.mark.long
 def test_that_a_task_of_ones_own_gives_what_its_model_does(trained: Make, tmp_path: Path) -> None:
     agreed(COUNTING)
     of = trained("custom")

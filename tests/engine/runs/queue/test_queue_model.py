@@ -110,4 +110,4 @@ class LineOfRuns(RuleBasedStateMachine):
 
 
 TestLineOfRuns = LineOfRuns.TestCase
-TestLineOfRuns.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestLineOfRuns.settings = settings(max_examples=30, stateful_step_count=25)

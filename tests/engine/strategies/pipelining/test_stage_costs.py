@@ -181,6 +181,7 @@ def _parameters_alive() -> int:
     return sum(type(thing) is nn.Parameter and thing.device == CPU for thing in gc.get_objects())
 
 
+@pytest.mark.long
 def test_that_a_small_model_is_measured_in_well_under_two_seconds() -> None:
     model = models.resnet18()
     traces = trace(model)

@@ -18,6 +18,7 @@ from engine.data.randomness import MIXED, UNMIXED
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.engine.conftest import make_images
 from tests.support.cases import some
+from tests.support.gates import ONCE_ASKED
 from tests.support.same_states import differences
 
 Make = Callable[..., Job]
@@ -157,10 +158,9 @@ def test_that_a_run_stopped_in_a_validation_begins_with_it_and_ends_as_if_it_had
     fields |= model_file(DRAWS.format(gate=str(gate)))
     whole = start(job(**fields), every_step=True).completed()
     gate.unlink()
-    first = start(job(**fields), every_step=True)
+    first = start(job(**fields), every_step=True, prepare=ONCE_ASKED)
     first.read(lambda _, told: isinstance(told, PhaseChanged) and told.phase == "validating")
     first.send(Stop(), 0)
-    gate.touch()
     first.completed()
     assert not first.of(Validation)
     rest = start(job(**fields, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True).completed()

@@ -14,6 +14,7 @@ from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, V
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
+from tests.support.gates import ONCE_ASKED
 from tests.support.plain_training import evaluate_plainly
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -67,11 +68,10 @@ def _path(group: Any) -> str:
     return str(group.folder / "checkpoints/last.pt")
 
 
-def _interrupted(group: Any, gate: Path, after: int) -> Any:
+def _interrupted(group: Any, after: int) -> Any:
     """Tells the run to stop after step `after`, in the step that waits for the gate."""
     group.read_steps(after)
     group.send(Stop(), 0)
-    gate.touch()
     return group.completed()
 
 
@@ -94,11 +94,11 @@ def test_that_a_run_over_three_strategies_is_that_of_one(
     uninterrupted = start(job(**SINGLE, **fields), every_step=True).completed()
     assert len(uninterrupted.losses) == 18
     gate.unlink()
-    first = _interrupted(start(job(**SINGLE, **fields), every_step=True), gate, after=3)
+    first = _interrupted(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
     assert (_last(first)["epoch"], _last(first)["done"]) == (1, len(first.losses))
     gate.unlink()
     goes_on = job(**DDP, **fields, resume_from=_path(first))
-    second = _interrupted(start(goes_on, every_step=True), gate, after=9)
+    second = _interrupted(start(goes_on, every_step=True, prepare=ONCE_ASKED), after=9)
     assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
     assert _last(second)["epoch"] == 2
     assert 0 < _last(second)["done"] < 6
@@ -194,7 +194,7 @@ def test_that_an_epoch_begins_anew_where_its_order_is_another(
 ) -> None:
     gate = tmp_path / "gate"
     fields = model_file(WAITING.format(gate=str(gate)))
-    first = _interrupted(start(job(**fields, accumulation=2), every_step=True), gate, after=3)
+    first = _interrupted(start(job(**fields, accumulation=2), every_step=True, prepare=ONCE_ASKED), after=3)
     rest = start(job(**fields, batch_size=24, resume_from=_path(first)), every_step=True).completed()
     assert [metrics.step for metrics in rest.of(StepMetrics)] == [1, 2, 3]
     assert rest.of(Planned)[0].from_step == 0

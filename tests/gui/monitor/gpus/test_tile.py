@@ -64,7 +64,7 @@ def test_that_what_a_gpu_does_not_tell_has_no_figure_and_no_line(
     gpu = plain_gpu(utilization_percent=None, power_w=None, memory_used_bytes=None, memory_total_bytes=None)
     tile = tile_of(watched(gpu), group, qtbot)
     assert figures(tile) == {"Core": "61 °C"}
-    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Temperature 61 °C"
 
 
@@ -83,7 +83,7 @@ def test_that_activity_is_drawn_where_utilization_is_not_told(
     styled: QApplication, group: PlotGroup, qtbot: QtBot
 ) -> None:
     tile = tile_of(watched(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)), group, qtbot)
-    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64 %"
     (active,) = (figure for figure in tile.figures.figures if figure.id == "sm_active_percent")
     assert active.color is not None
@@ -98,9 +98,9 @@ def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: P
         return sum(image.pixelColor(x, y) == color for x in range(image.width()) for y in range(image.height()))
 
     tile = tile_of(watched(full_gpu()), group, qtbot)
-    qtbot.waitUntil(lambda: pixels(tile) > 100, timeout=10_000)
+    qtbot.waitUntil(lambda: pixels(tile) > 100)
     plain = tile_of(watched(full_gpu(slowdown_c=None, shutdown_c=None)), group, qtbot)
-    qtbot.waitUntil(lambda: "Latest" in plain.plot.accessibleDescription(), timeout=5000)
+    qtbot.waitUntil(lambda: "Latest" in plain.plot.accessibleDescription())
     assert pixels(plain) == 0
 
 
@@ -268,7 +268,7 @@ def test_that_gpus_of_all_hosts_are_listed_and_silent_ones_are_marked() -> None:
         {"ws2": there, "": here, "ws3": stuck}, {"ws2": "can't be reached"}, {}, {here.gpus[0].uuid: "flowers"}
     )
     assert [each.key for each in found] == [
-        here.gpus[1].uuid, here.gpus[0].uuid, f"ws2/{there.gpus[0].uuid}", f"ws3/{stuck.gpus[0].uuid}",
+        here.gpus[1].uuid, here.gpus[0].uuid, f"ws2:{there.gpus[0].uuid}", f"ws3:{stuck.gpus[0].uuid}",
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
     assert [each.faded for each in found] == [False, False, True, True]

@@ -436,7 +436,7 @@ def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot)
     def run(machine: str) -> None:
         MACHINES[machine].write(nvml_stub)
         hosts.start()
-        qtbot.waitUntil(lambda: view.rows.rowCount() > 0, timeout=60_000)
+        qtbot.waitUntil(lambda: view.rows.rowCount() > 0)
 
     return run
 
@@ -476,7 +476,7 @@ def test_that_garbage_from_the_driver_is_no_figure(follow: Follow, view: Process
 
 def test_that_all_is_told_of_a_gpu_that_tells_all(follow: Follow, view: ProcessesView, qtbot: QtBot) -> None:
     follow("everything")
-    qtbot.waitUntil(lambda: not view.tree.isColumnHidden(column("SM")), timeout=60_000)
+    qtbot.waitUntil(lambda: not view.tree.isColumnHidden(column("SM")))
     assert cells(view, "GPU") == ["GPU 0–7", "GPU 0–7"]
     assert cells(view, "GPU memory") == ["640.0 GiB", "80.0 GiB"]
     assert [view.rows.index(row, column("SM")).data(SORT_ROLE) for row in range(2)] == [71.0, 9.0]

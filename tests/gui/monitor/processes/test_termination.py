@@ -63,7 +63,7 @@ def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> ProcessesView:
     made = ProcessesView(hosts, RunIntervals())
-    made.bar.patience_s = 0.3
+    made.bar.patience_s = 600.0
     qtbot.addWidget(made)
     made.resize(1000, 500)
     made.show()
@@ -102,8 +102,8 @@ def test_that_a_process_is_ended_only_after_asking(
     assert child.poll() is None
     view.end.click()
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
-    assert child.wait(10) == -15
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text())
+    assert child.wait(120) == -15
     assert not view.bar.yes.isVisible()
     view.bar.no.click()
     assert not view.bar.isVisible()
@@ -117,12 +117,13 @@ def test_that_a_process_that_ignores_it_is_killed_only_if_that_is_wanted_too(
     view.end.click()
     view.bar.yes.click()
     assert "was asked to end" in view.bar.text()
-    qtbot.waitUntil(lambda: "still running after 0.3 s" in view.bar.text(), timeout=10_000)
+    view.bar.patience_s = 0.3
+    qtbot.waitUntil(lambda: "still running after 0.3 s" in view.bar.text())
     assert (view.bar.yes.text(), view.bar.no.text()) == ("Kill it", "Leave it")
     assert child.poll() is None
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
-    assert child.wait(10) == -9
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text())
+    assert child.wait(120) == -9
 
 
 def test_that_a_stubborn_process_can_be_left_alone(
@@ -130,9 +131,10 @@ def test_that_a_stubborn_process_can_be_left_alone(
 ) -> None:
     child = start(STUBBORN)
     show(hosts, view, held_by(child))
+    view.bar.patience_s = 0.3
     view.end.click()
     view.bar.yes.click()
-    qtbot.waitUntil(view.bar.yes.isVisible, timeout=10_000)
+    qtbot.waitUntil(view.bar.yes.isVisible)
     view.bar.no.click()
     assert child.poll() is None
     view.end.click()
@@ -238,9 +240,9 @@ def test_that_what_killing_does_not_end_is_explained(
     lines = lines_of("", snapshot(gpu(0, processes=(held_by(child),))), [], lambda pid: None)
     bar.ask(lines[0])
     bar.yes.click()
-    qtbot.waitUntil(lambda: bar.yes.text() == "Kill it", timeout=10_000)
+    qtbot.waitUntil(lambda: bar.yes.text() == "Kill it")
     bar.yes.click()
-    qtbot.waitUntil(lambda: "waiting for the driver" in bar.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "waiting for the driver" in bar.text())
     bar.no.click()
 
 
@@ -250,7 +252,7 @@ def test_that_a_process_that_the_real_sampler_found_can_be_ended(
     child = start(POLITE)
     nvml_stub.write([gpu_profile(0, process=[f"{child.pid}:{3 << 30}"])])
     hosts.start()
-    qtbot.waitUntil(lambda: view.rows.rowCount() == 1, timeout=60_000)
+    qtbot.waitUntil(lambda: view.rows.rowCount() == 1)
     if hosts.latest[""].foreign_pids:
         pytest.skip("in a container NVML's pids are the host's")
     view.tree.setCurrentIndex(view.rows.index(0, 0))
@@ -260,5 +262,5 @@ def test_that_a_process_that_the_real_sampler_found_can_be_ended(
     assert POLITE[:20] in chosen.command
     view.end.click()
     view.bar.yes.click()
-    qtbot.waitUntil(lambda: "has ended" in view.bar.text(), timeout=10_000)
-    assert child.wait(10) == -15
+    qtbot.waitUntil(lambda: "has ended" in view.bar.text())
+    assert child.wait(120) == -15

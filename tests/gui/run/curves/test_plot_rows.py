@@ -27,7 +27,7 @@ def test_that_the_loss_is_large_and_that_plots_are_chosen_ordered_and_opened_alo
     assert window.workspace is not None
     window.show_run(a_run(80))
     page = window.workspace.run
-    qtbot.waitUntil(page.result.isVisible, timeout=10_000)
+    qtbot.waitUntil(page.result.isVisible)
     charts = page.charts
     assert charts is not None
     loss, rows = charts.loss, charts.rows

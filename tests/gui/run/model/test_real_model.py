@@ -17,8 +17,6 @@ from tests.engine.conftest import forker  # noqa: F401
 from tests.engine.inference.conftest import trained  # noqa: F401
 from tests.support.trained_runs import Trained
 
-_LONG_MS = 120_000
-
 
 def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
     """A copy of the run, evaluated by a press of the button."""
@@ -28,7 +26,7 @@ def evaluated(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunF
     told: list[str] = []
     view.pages.child.progress.connect(lambda progress: told.append(progress.what))
     view.form.start.click()
-    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT, timeout=_LONG_MS)
+    qtbot.waitUntil(lambda: view.pages.currentIndex() == RESULT)
     assert any(what.startswith("Evaluating") for what in told)
     return RunFolder(folder)
 
@@ -50,7 +48,7 @@ def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_a
     samples = view.result.samples
     samples.open(0)
     detail = samples.detail
-    qtbot.waitUntil(detail.truth.isVisible, timeout=_LONG_MS)
+    qtbot.waitUntil(detail.truth.isVisible)
     assert detail.truth.pane.trouble == detail.prediction.pane.trouble == ""
     assert [entry.name for entry in detail.drawings.legend] == ["class 0", "class 1", "class 2"]
     orders = detail.drawings._orders
@@ -59,7 +57,7 @@ def test_that_a_run_is_evaluated_its_masks_are_drawn_and_it_says_what_it_looks_a
     assert detail.drawings._orders == orders  # it was drawn with the first
     detail.maps.on.setChecked(True)
     detail.maps.first.set_value("2")
-    qtbot.waitUntil(lambda: bool(detail.maps.maps), timeout=_LONG_MS)
+    qtbot.waitUntil(lambda: bool(detail.maps.maps))
     ((title, image),) = detail.maps.maps
     assert "class 1" in title
     assert not isinstance(image, str)

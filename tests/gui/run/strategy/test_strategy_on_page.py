@@ -43,8 +43,8 @@ def run_with(said: AnyEvent, **plan: object) -> RunFolder:
 
 def show(page: RunPage, run: RunFolder, qtbot: QtBot) -> None:
     page.store.open(run)
-    qtbot.waitUntil(lambda: page.store.data.finished is not None, timeout=10_000)
-    qtbot.waitUntil(lambda: not page.store._teller.isActive(), timeout=3000)
+    qtbot.waitUntil(lambda: page.store.data.finished is not None)
+    qtbot.waitUntil(lambda: not page.store._teller.isActive())
 
 
 def test_that_cut_and_schedule_stand_between_the_curves_and_the_log(page: RunPage, qtbot: QtBot) -> None:
@@ -63,7 +63,7 @@ def test_that_what_a_lower_part_leaves_free_goes_to_the_curves(page: RunPage, qt
     before = page._splitter.sizes()
     show(page, run_with(timed()), qtbot)
     assert not page.strategy.cut.isVisible()
-    qtbot.waitUntil(lambda: page._splitter.sizes()[1] == page.strategy.maximumHeight(), timeout=3000)
+    qtbot.waitUntil(lambda: page._splitter.sizes()[1] == page.strategy.maximumHeight())
     assert page._splitter.sizes()[0] > before[0]
 
 

@@ -20,8 +20,6 @@ from gui.run.use.view import CONVERT, LIVE, UseView
 from tests.support.trained_runs import LABELS, Trained, train
 from tests.support.worker_group import Forker
 
-SECONDS = 90_000
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
@@ -62,7 +60,7 @@ def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
     form.out.set_value(str(tmp_path / "out"))
     qtbot.mouseClick(form.start, Qt.MouseButton.LeftButton)
     assert view.predict.working
-    qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAULT), timeout=SECONDS)
+    qtbot.waitUntil(lambda: view.predict.currentIndex() in (RESULT, FAULT))
     assert view.predict.currentIndex() == RESULT, view.predict.fault.text()
     result = view.predict_result
     qtbot.waitUntil(lambda: result.list.count() == 6)
@@ -78,7 +76,7 @@ def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
     convert.targets["safetensors"].setChecked(True)
     convert.out.set_value(str(tmp_path))
     qtbot.mouseClick(convert.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: view.convert.currentIndex() in (RESULT, FAULT), timeout=SECONDS)
+    qtbot.waitUntil(lambda: view.convert.currentIndex() in (RESULT, FAULT))
     assert view.convert.currentIndex() == RESULT, view.convert.fault.text()
     qtbot.waitUntil(lambda: view.convert_result.files.rowCount() > 0)
     assert any(row[0].startswith("model.safetensors: ") for row in view.convert_result.files.texts())
@@ -95,7 +93,7 @@ def test_that_a_refusal_names_what_stands_in_the_way_and_the_form_keeps_what_was
     form.add([str(Path(trained.job.dataset, "val"))])
     form.out.set_value(str(tmp_path / "out"))
     form.act.trigger()
-    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT, timeout=SECONDS)
+    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT)
     assert str(tmp_path / "out") in view.predict.fault.text()
     qtbot.mouseClick(view.predict.again, Qt.MouseButton.LeftButton)
     assert view.predict.currentIndex() == FORM
@@ -125,11 +123,11 @@ def test_that_a_video_is_watched_frame_by_frame_until_its_end(
     live.source.set_value(str(tmp_path / "empty.mp4"))
     live.start.trigger()
     assert live.stop.ready
-    qtbot.waitUntil(lambda: "it is empty" in live.fault.text(), timeout=SECONDS)
+    qtbot.waitUntil(lambda: "it is empty" in live.fault.text())
     live.source.set_value(str(tmp_path / "walk.mp4"))
     live.start.trigger()
-    qtbot.waitUntil(lambda: "images/s: " in live.words.text(), timeout=SECONDS)
+    qtbot.waitUntil(lambda: "images/s: " in live.words.text())
     assert any(label in live.words.text() for label in LABELS)
     assert not live.image.image_rect().isEmpty()
-    qtbot.waitUntil(lambda: live.stop.disabled_reason == "Nothing is being watched", timeout=SECONDS)
+    qtbot.waitUntil(lambda: live.stop.disabled_reason == "Nothing is being watched")
     assert not live.fault.text()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.contract.devices import CPU, Gpu, NvLink, Pcie
+from engine.contract.devices import CPU, Gpu, NvLink, Pcie, device_key
 from engine.gpus.quantities import QUANTITIES
-from gui.sources.devices.history import BUDGET_BYTES, DeviceHistory, device_key
+from gui.sources.devices.history import BUDGET_BYTES, DeviceHistory
 from gui.sources.devices.timeline import FIRST_ROOM
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 

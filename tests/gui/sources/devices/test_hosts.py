@@ -19,7 +19,6 @@ from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
-PATIENCE_MS = 60_000
 Open = Callable[[], Hosts]
 
 
@@ -49,7 +48,7 @@ def test_that_a_host_added_by_name_is_watched_beside_this_machine(
     with qtbot.waitSignal(hosts.changed):
         hosts.add("anna@ws2")
     for host in ("", "anna@ws2"):
-        qtbot.waitUntil(lambda host=host: host in hosts.latest and bool(hosts.latest[host].gpus), timeout=PATIENCE_MS)  # type: ignore[misc]
+        qtbot.waitUntil(lambda host=host: host in hosts.latest and bool(hosts.latest[host].gpus))  # type: ignore[misc]
         assert hosts.latest[host].gpus[0].uuid == uuid_of(0)
         assert hosts.latest[host].gpus[0].utilization_percent == 33
     assert {host for host, _ in heard} == {"", "anna@ws2"}
@@ -69,13 +68,13 @@ def test_that_a_broken_connection_is_told_in_plain_words_and_comes_back(
     hosts.trouble.connect(lambda host, words: told.append((host, words)))
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: "ws2" in hosts.latest, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "ws2" in hosts.latest)
     ssh.fails("ws2", "ssh: connect to host ws2 port 22: No route to host")
     os.kill(ssh.pid("ws2"), signal.SIGKILL)
-    qtbot.waitUntil(lambda: "no route" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "no route" in hosts.troubles.get("ws2", ""))
     assert "" not in hosts.troubles
     ssh.recovers("ws2")
-    qtbot.waitUntil(lambda: hosts.troubles == {}, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: hosts.troubles == {})
     assert told[-1] == ("ws2", "")
     words = [text for _, text in told[:-1]]
     assert "has exited. Retrying in 0.5 s." in words[0]
@@ -97,7 +96,7 @@ def test_that_a_host_that_cannot_be_watched_says_why(
     hosts = open_hosts()
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: words in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: words in hosts.troubles.get("ws2", ""))
     assert "ws2" not in hosts.latest
 
 
@@ -108,7 +107,7 @@ def test_that_a_machine_without_ssh_says_so(
     hosts = open_hosts()
     hosts.add("ws2")
     hosts.start()
-    qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.troubles.get("ws2", ""), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "“ssh” was not found" in hosts.troubles.get("ws2", ""))
 
 
 def test_that_hosts_are_remembered_until_they_are_removed(open_hosts: Open, ssh: FakeSsh, qtbot: QtBot) -> None:
@@ -130,13 +129,13 @@ def test_that_a_host_removed_is_watched_no_longer(
     hosts = open_hosts()
     hosts.start()
     hosts.add("ws2")
-    qtbot.waitUntil(lambda: "ws2" in hosts.latest, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "ws2" in hosts.latest)
     pid = ssh.pid("ws2")
     hosts.remove("ws2")
     assert not psutil.pid_exists(pid)
     assert hosts.names == ()
     assert "ws2" not in hosts.latest
-    qtbot.waitUntil(lambda: "" in hosts.latest, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "" in hosts.latest)
 
 
 def test_that_a_name_is_checked_before_it_is_watched(open_hosts: Open) -> None:
@@ -163,7 +162,7 @@ def test_that_what_is_on_screen_is_told_to_this_machines_sampler(
     nvml_stub.write([gpu_profile(0, process=[f"{os.getpid()}:{1 << 30}"])])
     hosts = open_hosts()
     hosts.start()
-    qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus), timeout=PATIENCE_MS)
-    qtbot.waitUntil(lambda: bool(hosts.latest[""].gpus[0].processes), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus))
+    qtbot.waitUntil(lambda: bool(hosts.latest[""].gpus[0].processes))
     hosts.show(SnapshotRequest(processes=False))
-    qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes)

@@ -19,7 +19,7 @@ def test_that_the_real_sampler_says_what_the_cpu_does(qtbot: QtBot) -> None:
     sampler = SamplerProcess(interval_s=0.2)
     try:
         for _ in range(2):
-            with qtbot.waitSignal(sampler.snapshot, timeout=20_000) as heard:
+            with qtbot.waitSignal(sampler.snapshot) as heard:
                 sampler.start()
             snapshot: Snapshot = heard.args[0]
             assert len(snapshot.cpu.core_load_percent) == psutil.cpu_count()
@@ -37,13 +37,13 @@ def test_that_a_killed_sampler_is_started_again_and_the_trouble_is_told(qtbot: Q
     told: list[str] = []
     sampler.trouble.connect(told.append)
     try:
-        with qtbot.waitSignal(sampler.snapshot, timeout=20_000):
+        with qtbot.waitSignal(sampler.snapshot):
             sampler.start()
         first = sampler.pid
         assert first is not None
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000):
+        with qtbot.waitSignal(sampler.trouble):
             os.kill(first, signal.SIGKILL)
-        with qtbot.waitSignal(sampler.snapshot, timeout=20_000):
+        with qtbot.waitSignal(sampler.snapshot):
             pass
         assert sampler.pid != first
     finally:
@@ -58,7 +58,7 @@ def test_that_a_sampler_that_always_ends_is_started_ever_more_slowly(qtbot: QtBo
     sampler.trouble.connect(told.append)
     try:
         sampler.start()
-        qtbot.waitUntil(lambda: len(told) >= 3, timeout=20_000)
+        qtbot.waitUntil(lambda: len(told) >= 3)
     finally:
         sampler.stop()
     assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
@@ -71,10 +71,10 @@ def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypa
     try:
         sampler.start()
         first = sampler.pid
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+        with qtbot.waitSignal(sampler.trouble) as told:
             pass
         assert "stopped responding" in told.args[0]
-        qtbot.waitUntil(lambda: sampler.pid not in (None, first), timeout=10_000)
+        qtbot.waitUntil(lambda: sampler.pid not in (None, first))
     finally:
         sampler.stop()
 
@@ -82,7 +82,7 @@ def test_that_a_silent_sampler_is_ended_and_started_again(qtbot: QtBot, monkeypa
 def test_that_what_is_not_a_snapshot_is_told_and_does_no_harm(qtbot: QtBot, tmp_path: Path) -> None:
     sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+        with qtbot.waitSignal(sampler.trouble) as told:
             sampler.start()
         assert "can't read" in told.args[0]
         assert sampler.running
@@ -112,13 +112,13 @@ def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
     try:
         sampler.show(SnapshotRequest(processes=False))
         sampler.start()
-        qtbot.waitUntil(lambda: heard == ['{"processes":false}'], timeout=20_000)
+        qtbot.waitUntil(lambda: heard == ['{"processes":false}'])
         sampler.show(SnapshotRequest(processes=False))
         sampler.show(SnapshotRequest(activity=False))
-        qtbot.waitUntil(lambda: len(heard) == 2, timeout=20_000)
+        qtbot.waitUntil(lambda: len(heard) == 2)
         assert sampler.pid is not None
         os.kill(sampler.pid, signal.SIGTERM)
-        qtbot.waitUntil(lambda: len(heard) == 3, timeout=20_000)
+        qtbot.waitUntil(lambda: len(heard) == 3)
     finally:
         sampler.stop()
     assert heard[1:] == ['{"activity":false}', '{"activity":false}']
@@ -127,7 +127,7 @@ def test_that_the_sampler_is_told_what_is_on_screen_and_again_after_a_restart(
 def test_that_a_program_that_is_not_there_is_told(qtbot: QtBot) -> None:
     sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
     try:
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+        with qtbot.waitSignal(sampler.trouble) as told:
             sampler.start()
     finally:
         sampler.stop()
@@ -140,7 +140,7 @@ def test_that_the_end_of_another_program_is_explained_by_its_last_words(qtbot: Q
         arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
     )
     try:
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+        with qtbot.waitSignal(sampler.trouble) as told:
             sampler.start()
     finally:
         sampler.stop()
@@ -151,7 +151,7 @@ def test_that_a_line_without_end_does_not_fill_the_memory(qtbot: QtBot, monkeypa
     monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
     sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
     try:
-        with qtbot.waitSignal(sampler.trouble, timeout=10_000) as told:
+        with qtbot.waitSignal(sampler.trouble) as told:
             sampler.start()
         assert "can't read" in told.args[0]
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gui.sources.devices.timeline import FIRST_ROOM, KEPT_S, Timeline
@@ -36,7 +36,6 @@ def test_that_a_day_is_kept_at_full_rate_and_no_more() -> None:
     assert timeline.allocated_bytes == 12 * FIRST_ROOM
 
 
-@settings(deadline=None)
 @given(st.integers(1, 1200), st.integers(64, 400))
 def test_that_room_is_never_exceeded_and_no_peak_is_lost(rows: int, allowed: int) -> None:
     timeline = filled(rows, allowed)

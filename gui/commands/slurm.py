@@ -1,0 +1,196 @@
+"""Submitting the form's job to SLURM: what is asked of it, the script that comes of that, and what SLURM says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFontDatabase, QShowEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.checks.job_checks import problems
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+from engine.contract.problems import Problem, errors
+from engine.contract.slurm import SlurmOptions, script_problems
+from engine.runs.folder import RunFolder
+from engine.runs.slurm import submit_new
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.slurm import SlurmFailed
+from gui.sources.background import Background, in_background
+from gui.sources.launcher import problem_of, resolved
+from gui.sources.settings import Settings
+from gui.widgets.problem_label import ProblemLabel
+
+_KEY = "slurm"
+_SETUP = "Lines before the run, as\nmodule load cuda"
+_TEXTS = {
+    "partition": ("&Partition", "the site's"),
+    "account": ("&Account", "yours"),
+    "time": ("&Time limit", "the partition's; as 8:00:00"),
+    "host": ("SLURM's &host (ssh)", "this machine"),
+}
+"""The title of each field, and what holds where it is empty."""
+_NUMBERS = {
+    "nodes": ("&Nodes", 1, 1000, ""),
+    "gpus_per_node": ("&GPUs of each node", 0, 64, "none: a CPU worker"),
+    "cpus_per_task": ("&CPUs of each node", 0, 4096, "the site's"),
+}
+"""The title of each, the least and the most, and what the least means."""
+
+
+class SlurmDialog(QDialog):
+    """Not modal. `job` gives what is to be submitted, or None. What is asked for is remembered.
+
+    Signals: submitted(RunFolder) - SLURM has taken that run.
+    """
+
+    submitted = Signal(object)
+
+    def __init__(self, job: Callable[[], Job | None], settings: Settings, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._job, self._settings = job, settings
+        self._submitting: Background | None = None
+        self.setWindowTitle("Submit to SLURM")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.resize(940, 480)
+        self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
+        self.numbers = {name: QSpinBox() for name in _NUMBERS}
+        self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)
+        self.script = QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
+        self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.script.setAccessibleName("Script")
+        self.problem = ProblemLabel()
+        self.afresh = QPushButton("Discard &edits")
+        self.submit = QPushButton("&Submit")
+        self._lay_out()
+        self._fill()
+        for edit in self.texts.values():
+            edit.textChanged.connect(self._write)
+        for spin in self.numbers.values():
+            spin.valueChanged.connect(self._write)
+        self.setup.textChanged.connect(self._write)
+        self.script.textChanged.connect(self._judge)
+        self.afresh.clicked.connect(self._discard)
+        self.submit.clicked.connect(self._submit)
+
+    def options(self) -> SlurmOptions:
+        """What the fields ask for."""
+        texts = {name: edit.text().strip() for name, edit in self.texts.items()}
+        numbers = {name: spin.value() for name, spin in self.numbers.items()}
+        setup = tuple(line for line in self.setup.toPlainText().splitlines() if line.strip())
+        return SlurmOptions(**texts, **numbers, setup=setup)  # type: ignore[arg-type]
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._write()  # of the form as it is by now
+
+    def close_work(self) -> None:
+        """Returns once nothing is being submitted."""
+        if self._submitting is not None:
+            self._submitting.finish()
+
+    def _lay_out(self) -> None:
+        form = QFormLayout()
+        for name, (title, _hint) in _TEXTS.items():
+            form.addRow(title, self.texts[name])
+        for name, (title, least, most, special) in _NUMBERS.items():
+            self.numbers[name].setRange(least, most)
+            self.numbers[name].setSpecialValueText(special)
+            form.addRow(title, self.numbers[name])
+        form.addRow("Set&up", self.setup)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.problem, 1)
+        buttons.addStretch()
+        for button in (self.afresh, self.submit, cancel := QPushButton("Close")):
+            button.setAutoDefault(False)
+            buttons.addWidget(button)
+        cancel.clicked.connect(self.close)
+        above = QHBoxLayout()
+        above.addLayout(form, 2)
+        above.addWidget(self.script, 3)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 14, 14)
+        layout.setSpacing(10)
+        layout.addLayout(above, 1)
+        layout.addLayout(buttons)
+
+    def _fill(self) -> None:
+        try:
+            kept = msgspec.json.decode(self._settings.text(_KEY, "{}"), type=SlurmOptions)
+        except NOT_DECODED:
+            kept = SlurmOptions()
+        for name, edit in self.texts.items():
+            edit.setText(getattr(kept, name))
+        for name, spin in self.numbers.items():
+            spin.setValue(getattr(kept, name))
+        self.setup.setPlainText("\n".join(kept.setup))
+
+    def _write(self) -> None:
+        """Has the script follow the fields, unless the user has changed it."""
+        job = self._job()
+        if not self.script.document().isModified() and job is not None:
+            self.script.setPlainText(self.options().script(job.name or Path(job.model).stem))
+        self._judge()
+
+    def _discard(self) -> None:
+        self.script.document().setModified(False)
+        self._write()
+
+    def _judge(self) -> None:
+        self.afresh.setEnabled(self.script.document().isModified())
+        self._show([*self.options().problems(), *script_problems(self.script.toPlainText())])
+
+    def _show(self, found: list[Problem]) -> None:
+        self.problem.show_problems(tuple(found))
+        self.submit.setEnabled(not errors(found) and self._submitting is None)
+
+    def _submit(self) -> None:
+        job, asked, script = self._job(), self.options(), self.script.toPlainText()
+        if job is None:
+            self._show([Problem("", "The form has errors.", "Fix them first.")])
+            return
+        self._settings.set(_KEY, msgspec.json.encode(asked).decode())
+        self._submitting = in_background(lambda: _submitted(job, asked, script), self, self._done, self._failed)
+        self.submit.setEnabled(False)
+
+    def _done(self, made: RunFolder | list[Problem]) -> None:
+        self._submitting = None
+        if isinstance(made, list):
+            self._show(made)
+            self.submit.setEnabled(True)
+            return
+        self.script.document().setModified(False)
+        self._judge()
+        self.close()
+        self.submitted.emit(made)
+
+    def _failed(self, error: Exception) -> None:
+        self._done([Problem("", "The run could not be submitted.", "See the window's log for details.")])
+        raise error
+
+
+def _submitted(job: Job, asked: SlurmOptions, script: str) -> RunFolder | list[Problem]:
+    """The run, once SLURM has taken it, or why it has not."""
+    wanted = asked.job(resolved(job))
+    if wrong := errors(problems(wanted, load_catalogue())):
+        return wrong
+    try:
+        return submit_new(wanted, script, asked.host)
+    except SlurmFailed as error:
+        return [Problem("", str(error))]
+    except OSError as error:
+        return [problem_of(error)]

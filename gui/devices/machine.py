@@ -1,0 +1,149 @@
+"""The cards of one machine's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, there
+from gui.devices.cards import CpuCard, GpuCard
+from gui.sources.devices.device_format import card_order
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+
+_NO_GPU = "No NVIDIA GPU is installed in {where}; training runs on the CPU."
+
+
+class MachineDevices(QWidget):
+    """A card for each GPU of `host` ("" is this machine) and for its CPU, and above them what is wrong with it.
+
+    While nothing comes from another machine, none of its devices can be checked; those that are stay so, and can be unchecked.
+
+    Signals:
+        toggled(): the user has checked or unchecked something.
+    """
+
+    toggled = Signal()
+
+    def __init__(self, history: DeviceHistory, host: str = "") -> None:
+        super().__init__()
+        self.host = host
+        self.gpus: tuple[str, ...] = ()
+        """The UUIDs in the order of the cards."""
+        self._history = history
+        self._cards: dict[str, GpuCard] = {}
+        self._awaited: tuple[str, ...] = ()
+        self._trouble = ""
+        self._message = QLabel(f"Connecting to {host} …" if host else "Looking for devices …", wordWrap=True)
+        self._message.setObjectName("muted")
+        self._message.setTextFormat(Qt.TextFormat.PlainText)
+        self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._cpu = CpuCard(host)
+        if host:
+            self._cpu.hide()
+        self._cpu.toggled.connect(self._toggled)
+        self._list = QVBoxLayout(self)
+        self._list.setContentsMargins(0, 0, 0, 0)
+        self._list.setSpacing(8)
+        if host:
+            heading = QLabel(host)
+            heading.setObjectName("heading")
+            heading.setTextFormat(Qt.TextFormat.PlainText)
+            self._list.addWidget(heading)
+        self._list.addWidget(self._message)
+        self._list.addWidget(self._cpu)
+
+    def selection(self) -> tuple[str, ...]:
+        """The devices that are checked: GPUs in the order of the cards, and the CPU once for each of its workers."""
+        gpus = tuple(uuid for uuid, card in self._cards.items() if card.check.isChecked())
+        workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
+        return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
+
+    def choose(self, devices: Sequence[str]) -> None:
+        """Checks those of `devices` that are this machine's, and nothing else; GPUs not seen yet once they appear."""
+        own = [there(device) for device in devices if host_of(device) == self.host]
+        workers = own.count(CPU)
+        changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
+        for widget in changed:
+            widget.blockSignals(True)
+        self._cpu.check.setChecked(workers > 0)
+        if workers:
+            self._cpu.workers.setMaximum(max(workers, self._cpu.workers.maximum()))
+            self._cpu.workers.setValue(workers)
+        self._cpu.workers.setEnabled(workers > 0)
+        for uuid, card in self._cards.items():
+            card.check.setChecked(uuid in own)
+        for widget in changed:
+            widget.blockSignals(False)
+        self._awaited = tuple(uuid for uuid in dict.fromkeys(own) if is_gpu(uuid) and uuid not in self._cards)
+        self._allow()
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        """Shows what the machine's sampler saw, which the history has taken in."""
+        gpus = sorted(snapshot.gpus, key=card_order)
+        known = snapshot.nvml.status != "not_answering"  # else a sampler that was started anew is still looking
+        if gpus or known:
+            self._arrange(gpus)
+        for gpu in gpus:
+            self._cards[gpu.uuid].update_gpu(gpu, self._history, snapshot.time)
+        self._cpu.update_cpu(snapshot.cpu, self._history)
+        self._cpu.show()
+        message = snapshot.nvml.message
+        if not message and not gpus:
+            message = _NO_GPU.format(where=self.host or "this machine")
+        self._message.setText(message)
+        self._message.setVisible(bool(message))
+        if known:
+            self._awaited = ()
+        self._trouble = ""
+        self._allow()
+
+    def show_trouble(self, message: str) -> None:
+        """Says why no snapshots come; "" once they come again."""
+        self._trouble = message
+        if message:
+            self._message.setText(message)
+            self._message.show()
+        self._allow()
+
+    def _arrange(self, gpus: list[Gpu]) -> None:
+        """Makes and removes cards so that they stand in the order of `gpus`, above the CPU's."""
+        wanted = tuple(gpu.uuid for gpu in gpus)
+        if wanted == self.gpus:
+            return
+        self.gpus = wanted
+        theme.register_devices(device_key(self.host, uuid) for uuid in wanted)
+        for uuid in [uuid for uuid in self._cards if uuid not in wanted]:
+            self._cards.pop(uuid).deleteLater()
+        for gpu in gpus:
+            if gpu.uuid not in self._cards:
+                card = GpuCard(gpu, self.host)
+                card.check.setChecked(gpu.uuid in self._awaited)
+                card.toggled.connect(self._toggled)
+                self._cards[gpu.uuid] = card
+        self._cards = {uuid: self._cards[uuid] for uuid in wanted}
+        first = self._list.indexOf(self._message) + 1
+        previous = None
+        for index, card in enumerate(self._cards.values()):
+            self._list.removeWidget(card)
+            self._list.insertWidget(first + index, card)
+            if previous is not None:
+                QWidget.setTabOrder(previous, card.check)
+            previous = card.check
+        if previous is not None:
+            QWidget.setTabOrder(previous, self._cpu.check)
+        self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._cards)
+
+    def _toggled(self) -> None:
+        self._allow()
+        self.toggled.emit()
+
+    def _allow(self) -> None:
+        """Lets devices be checked where the machine is reached."""
+        away = bool(self.host and self._trouble)
+        for check in (self._cpu.check, *(card.check for card in self._cards.values())):
+            check.setEnabled(not away or check.isChecked())
+        if self._cpu.check.isChecked():
+            self._cpu.show()

@@ -1,0 +1,137 @@
+"""Choosing a run of another machine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QDialog,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.runs.folder import RunSummary
+from gui.format import moment
+from gui.sources.background import in_background
+from gui.sources.devices.hosts import Hosts
+from gui.sources.remote_runs import NotTold, runs_of
+from gui.style import theme
+from gui.titles import model_title, run_title
+
+_NO_HOST = "Add a machine under Hosts … in the Monitor first."
+
+
+class RemoteRunsDialog(QDialog):
+    """Lists the runs of a host. Not modal.
+
+    Signals: chosen(str, str) - a host, and the id of one of its runs, which is to be followed.
+    """
+
+    chosen = Signal(str, str)
+
+    def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Open run on another machine")
+        self.setObjectName("panel")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self._hosts = hosts
+        self.host = QComboBox()
+        self.host.setAccessibleName("Host")
+        self.again = QPushButton("&Refresh")
+        self.again.setAutoDefault(False)
+        self.state = QLabel(wordWrap=True)
+        self.state.setTextFormat(Qt.TextFormat.PlainText)
+        self.state.setAccessibleName("What the host answers")
+        self.list = QTreeWidget()
+        self.list.setAccessibleName("Runs of the host")
+        self.list.setHeaderLabels(["Run", "Model", "State", "Started"])
+        self.list.setRootIsDecorated(False)
+        self.open_button = QPushButton("&Open")
+        self.open_button.setObjectName("primary")
+        label = QLabel("&Host")
+        label.setBuddy(self.host)
+        top = QHBoxLayout()
+        top.addWidget(label)
+        top.addWidget(self.host, 1)
+        top.addWidget(self.again)
+        bottom = QHBoxLayout()
+        bottom.addWidget(self.state, 1)
+        bottom.addWidget(self.open_button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 14, 14)
+        layout.setSpacing(10)
+        layout.addLayout(top)
+        layout.addWidget(self.list, 1)
+        layout.addLayout(bottom)
+        self.resize(640, 420)
+        self.host.currentIndexChanged.connect(lambda _index: self.refresh())
+        self.again.clicked.connect(self.refresh)
+        self.list.itemSelectionChanged.connect(self._offer)
+        self.list.itemActivated.connect(lambda _item, _column: self._choose())
+        self.open_button.clicked.connect(self._choose)
+        hosts.changed.connect(self._offer_hosts)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._offer_hosts()
+
+    def refresh(self) -> None:
+        """Asks the host that is chosen for its runs."""
+        name = self.host.currentText()
+        self.list.clear()
+        self._offer()
+        if not name:
+            self._say(_NO_HOST)
+            return
+        self._say(f"Asking {name} …")
+        in_background(partial(runs_of, name), self, partial(self._show_runs, name), partial(self._not_told, name))
+
+    def _offer_hosts(self) -> None:
+        chosen = self.host.currentText()
+        self.host.blockSignals(True)
+        self.host.clear()
+        self.host.addItems(self._hosts.names)
+        self.host.setCurrentIndex(max(0, self.host.findText(chosen)))
+        self.host.blockSignals(False)
+        self.refresh()
+
+    def _show_runs(self, name: str, runs: list[RunSummary]) -> None:
+        if name != self.host.currentText():
+            return
+        for run in runs:
+            item = QTreeWidgetItem([run_title(run), model_title(run.model), run.state, moment(run.started)])
+            item.setData(0, Qt.ItemDataRole.UserRole, run.run_id)
+            item.setToolTip(0, run.run_id)
+            self.list.addTopLevelItem(item)
+        for column in range(self.list.columnCount()):
+            self.list.resizeColumnToContents(column)
+        first = self.list.topLevelItem(0)
+        if first is not None:
+            self.list.setCurrentItem(first)
+        self._say("" if runs else f"There are no runs on {name}.")
+
+    def _not_told(self, name: str, error: Exception) -> None:
+        if not isinstance(error, NotTold):
+            raise error
+        if name == self.host.currentText():
+            self._say(f"⚠ {error}", "warning")
+
+    def _say(self, text: str, kind: str = "muted") -> None:
+        self.state.setText(text)
+        theme.set_kind(self.state, kind)
+
+    def _offer(self) -> None:
+        self.open_button.setEnabled(bool(self.list.selectedItems()))
+
+    def _choose(self) -> None:
+        for item in self.list.selectedItems():
+            self.chosen.emit(self.host.currentText(), item.data(0, Qt.ItemDataRole.UserRole))
+            self.close()

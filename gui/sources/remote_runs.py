@@ -1,0 +1,148 @@
+"""Runs of other machines: which there are, one that is followed, and files of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TypeVar
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, Signal
+
+from engine.contract.hosts import Host, host
+from engine.contract.nodes import FetchProgress, Followed, RunFile
+from engine.runs.folder import RunFolder, RunSummary
+from engine.system import paths
+from engine.system.decode_errors import NOT_DECODED
+from engine.system.ssh import in_english, ssh_command, why_it_ended
+from gui.sources.child import ChildModule
+
+_ANSWER_S = 60.0
+_GOODBYE_MS = 3000
+_LINE_LIMIT_BYTES = 1 << 16
+_Line = TypeVar("_Line")
+
+
+class NotTold(OSError):  # noqa: N818  (a state of things more than an error)
+    """A machine has not told what it was asked; the text says why, in words for the user."""
+
+
+def runs_of(name: str) -> list[RunSummary]:
+    """The runs of a host, newest first. To be called away from the window's thread. Raises NotTold."""
+    return _asked(name, RunSummary, "runs", "--json")
+
+
+def files_of(name: str, run_id: str) -> list[RunFile]:
+    """What can be fetched of a run. To be called away from the window's thread. Raises NotTold."""
+    return _asked(name, RunFile, "node", "--files", run_id)
+
+
+def _asked(name: str, kind: type[_Line], *words: str) -> list[_Line]:
+    where = host(name) or Host(name=name)
+    try:
+        done = subprocess.run(
+            ssh_command(where.reached_by, where.command(*words)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_ANSWER_S,
+            env=in_english(),
+        )
+        if done.returncode:
+            raise NotTold(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace")))
+        return [msgspec.json.decode(line, type=kind) for line in done.stdout.splitlines()]
+    except subprocess.TimeoutExpired:
+        raise NotTold(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
+    except NOT_DECODED:
+        raise NotTold(f"{name} sent output that this window can't read. Update Footplate there, or here.") from None
+    except FileNotFoundError:
+        raise NotTold("ssh was not found on this machine.") from None
+
+
+class FollowedRun(QObject):
+    """Owns the process that follows a run of another machine for this window; one at a time.
+
+    Signals: followed(RunFolder) - what the run says is in this folder from now on; failed(str) - why it can't be followed.
+    """
+
+    followed = Signal(object)
+    failed = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.run: RunFolder | None = None
+        self._problem = ""
+        self._process: QProcess | None = None
+
+    def follow(self, name: str, run_id: str) -> None:
+        """Begins to follow a run of the host of that name; the answer comes as a signal."""
+        self.close()
+        process = QProcess(self)
+        process.setWorkingDirectory(str(paths.PACKAGES))
+        process.setStandardErrorFile(QProcess.nullDevice())
+        process.readyReadStandardOutput.connect(self._read)
+        process.finished.connect(self._ended)
+        self._problem = f"{name}: {run_id} can't be followed."
+        self._process = process
+        process.start(sys.executable, ["-m", "engine.supervisor.follower", name, run_id])
+
+    def close(self) -> None:
+        """Follows no longer, and returns once the process is gone. The run goes on."""
+        process, self._process, self.run = self._process, None, None
+        if process is not None:
+            process.closeWriteChannel()  # which ends it
+            if not process.waitForFinished(_GOODBYE_MS):
+                process.kill()
+                process.waitForFinished(_GOODBYE_MS)
+            process.deleteLater()
+
+    def _read(self) -> None:
+        if self._process is None or not self._process.canReadLine():
+            return
+        try:
+            said = msgspec.json.decode(bytes(self._process.readLine().data()), type=Followed)
+        except NOT_DECODED:
+            return
+        self._problem = said.problem
+        if not said.problem:
+            self.run = RunFolder(said.folder)
+            self.followed.emit(self.run)
+
+    def _ended(self) -> None:
+        """By itself, after it has said why."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.deleteLater()
+            self.failed.emit(self._problem or "Following the run has ended unexpectedly. Open it again.")
+
+
+class FileFetch(ChildModule):
+    """Fetches one file of a run of another machine at a time.
+
+    Signals: progress(object) - a FetchProgress; done(str) - where the file is; refused(str) - why it did not come.
+    """
+
+    progress = Signal(object)
+    done = Signal(str)
+    refused = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__("engine.nodes.fetch", "Fetching the file", _LINE_LIMIT_BYTES, parent)
+        self._last = FetchProgress()
+
+    def start(self, name: str, run_id: str, path: str) -> None:
+        """Fetches what is missing of a file; the answer comes as a signal."""
+        self._last = FetchProgress()
+        self._start([name, run_id, path])
+
+    def _take(self, line: bytes) -> None:
+        self._last = msgspec.json.decode(line, type=FetchProgress)
+        if not (self._last.path or self._last.problem):
+            self.progress.emit(self._last)
+
+    def _answer(self) -> bool:
+        if self._last.path:
+            self.done.emit(self._last.path)
+        elif self._last.problem:
+            self.refused.emit(self._last.problem)
+        return bool(self._last.path or self._last.problem)

@@ -1,0 +1,105 @@
+"""How much later a run's events come to whoever follows it from another machine: `python tests/benchmarks/following_speed.py` (root).
+
+The sample trains on one CPU worker of a network namespace, which an ssh server and a wire join to the head. A client there and one
+on the head receive its events at the same time, each through the socket that a window would use; both have the same clock. Prints the
+time from an event's writing to its coming, on either side and between both. Aim: 100 ms more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import Event
+from engine.runs.connection import RunConnection
+from engine.runs.folder import RunFolder
+from engine.system.paths import sample_dataset
+from tests.support.machines import ROOT, Machines, until, why_not
+from tests.support.timed_runs import where
+
+SECONDS = 20.0
+AIM_S = 0.1
+NODE = "node1"
+
+
+def listen(folder: str, seconds: float) -> dict[int, float]:
+    """How old each event was when it came, by its number."""
+    run = RunFolder(folder)
+    last = run.last_event()
+    found = {}
+    with RunConnection(run, last.n + 1 if last is not None else 1) as connection:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            select.select([connection], [], [], 0.1)
+            for message in connection.receive():
+                if isinstance(message, Event):
+                    found[message.n] = time.time() - message.time
+    return found
+
+
+def measure(machines: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
+    client = shlex.join([sys.executable, str(Path(__file__).resolve()), "--client"])
+    there = machines.start_on(NODE, f"{client} {machines.home_of(NODE)}/runs/{run_id} {SECONDS}")
+    here = subprocess.run(
+        [*shlex.split(client), folder, str(SECONDS)],
+        env=machines.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    said = there.communicate(timeout=60)[0]
+    local, remote = ({int(n): age for n, age in json.loads(text).items()} for text in (said, here.stdout))
+    both = sorted(local.keys() & remote.keys())
+    return {
+        "there": [local[n] for n in both],
+        "here": [remote[n] for n in both],
+        "added": [remote[n] - local[n] for n in both],
+    }
+
+
+def main() -> int:
+    if why := why_not():
+        raise SystemExit(why)
+    with tempfile.TemporaryDirectory(prefix="fpb") as name:
+        machines = Machines(Path(name), (NODE,))
+        try:
+            machines.footplate("hosts", "add", NODE, "--no-check")
+            train = f"footplate train {sample_dataset()} --model mnist_cnn --devices cpu --epochs 10000 --detach"
+            run_id = machines.start_on(NODE, train).communicate(timeout=60)[0].split()[-1]
+            log = RunFolder(machines.home_of(NODE) / "runs" / run_id).events_file
+            until(lambda: log.exists() and b'"step"' in log.read_bytes(), 120, "it does not train")
+            follower = subprocess.Popen(
+                ["ip", "netns", "exec", machines.space("head"), sys.executable, "-m", "engine.supervisor.follower", NODE, run_id],
+                env=machines.environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert follower.stdin is not None
+            assert follower.stdout is not None
+            folder = json.loads(follower.stdout.readline())["folder"]
+            print(where(), f"load {os.getloadavg()[0]:.1f}")
+            found = measure(machines, run_id, folder)
+            follower.stdin.close()
+            follower.wait(10)
+        finally:
+            machines.close()
+    print(f"{len(found['added'])} events:")
+    for side, ages in found.items():
+        ms = sorted(1000 * age for age in ages)
+        print(f"  {side}: median {statistics.median(ms):.1f} ms, 95 % {ms[int(0.95 * len(ms))]:.1f}, most {ms[-1]:.1f}")
+    return 0 if statistics.median(found["added"]) < AIM_S else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--client"]:
+        print(json.dumps(listen(sys.argv[2], float(sys.argv[3]))))
+    else:
+        sys.exit(main())

@@ -1,0 +1,82 @@
+"""What SLURM is asked for: the script, what is refused, and the devices of a run that has not begun."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.job import Job
+from engine.contract.slurm import SlurmOptions, script_problems, time_limit_s
+from engine.system.slurm import on_node
+
+
+def test_that_the_script_asks_for_what_was_chosen_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOOTPLATE_HOME", "/data/foot plate")
+    asked = SlurmOptions(
+        partition="gpu",
+        account="vision",
+        time="8:00:00",
+        nodes=2,
+        gpus_per_node=4,
+        cpus_per_task=16,
+        setup=("module load cuda",),
+    )
+    assert asked.problems() == []
+    lines = asked.script("night shift $(reboot)").splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        "--job-name=night-shift-reboot", "--partition=gpu", "--account=vision", "--time=8:00:00", "--nodes=2", "--ntasks-per-node=1",
+        "--gpus-per-node=4", "--cpus-per-task=16", "--output=slurm.log", "--open-mode=append", "--signal=B:USR1@90", "--requeue",
+    ]  # fmt: skip
+    assert lines.index("export FOOTPLATE_HOME='/data/foot plate'") < lines.index("module load cuda") < len(lines) - 1
+    assert lines[-1] == "exec ${FOOTPLATE:-footplate} node --slurm ."
+    assert script_problems("\n".join(lines)) == []
+    plain = SlurmOptions(gpus_per_node=0).script("")
+    assert not any(word in plain for word in ("--partition", "--account", "--time", "--gpus", "--cpus"))
+    assert "--job-name=footplate" in plain
+
+
+def test_that_all_that_is_wrong_is_told_at_once() -> None:
+    asked = SlurmOptions(
+        partition="-x", account="a b", time="soon", nodes=0, gpus_per_node=-1, cpus_per_task=9999,
+        setup=("module load cuda\nreboot", "#SBATCH --uid=0", "-x", " "), host="-oProxyCommand=reboot",
+    )  # fmt: skip
+    flags = [problem.field for problem in asked.problems()]
+    assert flags == [
+        "--partition", "--account", "--time", "--nodes", "--gpus-per-node", "--cpus-per-task", *["--setup"] * 4, "--slurm-host",
+    ]  # fmt: skip
+    assert all(problem.remedy for problem in asked.problems())
+    assert [problem.field for problem in SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="1").problems()] == [
+        "--partition",
+        "--time",
+    ]
+    assert len(script_problems("exec footplate\0")) == 3
+    assert len(script_problems("#!/bin/bash\n# footplate node --slurm .")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("8:00:00", 28800),
+        ("2-12", 216000),
+        ("1-0:30", 88200),
+        ("1-1:1:1", 90061),
+        ("", None),
+        ("1-", None),
+        ("8h", None),
+    ],
+)
+def test_that_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
+    assert time_limit_s(text) == seconds
+
+
+def test_that_a_run_has_as_many_devices_as_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job(dataset="/data", devices=("cpu",)))
+    assert job.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
+    assert (job.dataset, job.start) == ("/data", "at_once")
+    assert SlurmOptions(nodes=2, gpus_per_node=0).job(job).devices == ("slurm:1:cpu", "slurm:2:cpu")
+    monkeypatch.setenv("FOOTPLATE", "apptainer exec --nv 'my image.sif' footplate")
+    command = on_node("n2", ["node"])
+    assert command[0] == "srun"
+    assert command[-6:] == ["--nodelist=n2", "apptainer", "exec", "--nv", "my image.sif", "footplate", "node"][-6:]

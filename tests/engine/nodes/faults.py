@@ -1,0 +1,238 @@
+"""Random faults of runs on two machines: `python -m tests.engine.nodes.faults --count 50 --seed 1` (root).
+
+Each fault befalls a run of its own at a random time, from its start to a little past its end. The run has to end with the weights of
+one that nothing befell, or, where nothing could be done, with a failure that says what happened; and nothing may be left of it on
+any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+
+from engine.contract.events import RunFinished
+from engine.runs.folder import ENDED, RunFolder
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
+from tests.engine.nodes.conftest import LIMIT, QUICK, Bed, told
+from tests.support.machines import until
+
+Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]
+KINDS: tuple[Kind, ...] = ("node", "agent", "worker", "power", "cut", "disk")
+FLAGS = (*QUICK, "--devices", "node1:cpu,node2:cpu", "--strategy", "ddp", "--epochs", "12")
+DISK = "100m"
+CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
+CLOSE = 1e-4
+"""By how much weights may differ where a step's sums were added up in another order."""
+END_S = 240.0
+LEFT_S = 40.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What befalls `machine` so long after the run's start; what passes is mended after some seconds, or else only after the
+    run's end."""
+
+    kind: Kind
+    machine: str
+    after_s: float
+    passes: bool
+    fewer: bool
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        if self.passes:
+            return ()
+        return ("--on-lost-machine", "fewer") if self.fewer else ("--restarts", "0")
+
+
+class FaultyBed(Bed):
+    """Machines whose Footplate homes are on small disks of their own, and a run that nothing befell."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        for name in self.names:
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", self.home_of(name)], check=True
+            )
+            self.reboot(name)
+        begun = time.monotonic()
+        self.meant = weights(self._run_to_end())
+        self.seconds = time.monotonic() - begun
+
+    def close(self) -> None:
+        super().close()
+        for name in self.names:
+            subprocess.run(["umount", "-l", self.home_of(name)], check=True)
+
+    def _run_to_end(self) -> RunFolder:
+        run = self.begin_run()
+        until(lambda: run.state() in ENDED, END_S, "it does not end")
+        assert run.state() == "completed", told(run, "failed")
+        return run
+
+    def begin_run(self, *flags: str) -> RunFolder:
+        begun = self.footplate("train", str(self.images), *FLAGS, "--detach", *flags)
+        assert begun.returncode == 0, begun.stderr
+        return next(run for run in self.runs() if run.run_id == begun.stdout.strip())
+
+    def befall(self, run: RunFolder, fault: Fault) -> bool:
+        """Does it, and has it pass; False where the run had ended before."""
+        filler = self.home_of(fault.machine) / "filler"
+        match fault.kind:
+            case "power":
+                self.power_off(fault.machine)
+            case "cut":
+                self.unplug(fault.machine)
+            case "disk":
+                fill(filler)
+            case _:
+                return self._kill(run, fault)
+        if fault.passes:
+            time.sleep(
+                {"power": OFF_S, "cut": CUT_S, "disk": FULL_S}[fault.kind]
+            )  # what befalls it, not something awaited
+            self.mend(fault)
+        return True
+
+    def mend(self, fault: Fault) -> None:
+        match fault.kind:
+            case "power":
+                self.plug_in(fault.machine)
+                self.boot(fault.machine)
+            case "cut":
+                self.plug_in(fault.machine)
+            case "disk":
+                (self.home_of(fault.machine) / "filler").unlink()
+            case _:
+                return
+
+    def _kill(self, run: RunFolder, fault: Fault) -> bool:
+        """Kills such a process of the machine, once there is one."""
+        start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
+        while run.state() not in ENDED:
+            for process in self.processes(fault.machine):
+                try:
+                    if process.name().startswith(start):
+                        process.kill()
+                        return True
+                except psutil.NoSuchProcess:
+                    continue
+        return False
+
+    def what_is_left(self, fault: Fault) -> list[str]:
+        """What of a run is anywhere; a machine that lost its power keeps its files."""
+        left = self.left()
+        if fault.kind == "power" and not fault.passes:
+            shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
+        scratch = [str(path) for name in self.names for path in self._runtime(name).rglob("node-*")]
+        head = [" ".join(process.cmdline()) for process in self.processes("head")]
+        return left + head + (scratch if fault.kind not in ("node", "power") else [])
+
+
+def fill(path: Path) -> None:
+    """Writes until the disk is full."""
+    with path.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(bytes(1 << 16))
+        except OSError:
+            return
+
+
+def weights(run: RunFolder) -> dict[str, Any]:
+    state: dict[str, Any] = read_checkpoint(run.checkpoints / "last.pt")[0]["model"]
+    return state
+
+
+def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], seconds: float) -> Fault:
+    passes = kind in ("node", "agent", "worker") or random_numbers.random() < 0.5
+    return Fault(
+        kind=kind,
+        machine=random_numbers.choice(machines),
+        after_s=random_numbers.uniform(0.0, 1.1 * seconds),
+        passes=passes,
+        fewer=not passes and kind != "disk" and random_numbers.random() < 0.5,
+    )
+
+
+def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
+    """So many, with every kind among any six in a row."""
+    random_numbers = random.Random(seed)
+    kinds: list[Kind] = []
+    while len(kinds) < count:
+        kinds += random_numbers.sample(KINDS, len(KINDS))
+    return [draw(random_numbers, kind, machines, seconds) for kind in kinds[:count]]
+
+
+def suffer(bed: FaultyBed, fault: Fault) -> str:
+    """One run with its fault; how it ended. Raises AssertionError where it should not have ended so."""
+    begun = time.monotonic()
+    run = bed.begin_run(*fault.flags)
+    while time.monotonic() < begun + fault.after_s and run.state() not in ENDED:
+        time.sleep(0.02)
+    at_step = len(told(run, "step"))
+    done = bed.befall(run, fault)
+    try:
+        until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
+    finally:
+        if not fault.passes:
+            bed.mend(fault)
+    end = run.last_event()
+    assert isinstance(end, RunFinished)
+    try:
+        until(lambda: not bed.what_is_left(fault), LEFT_S, "")
+    except AssertionError:
+        raise AssertionError(f"left: {bed.what_is_left(fault)}, after {end.outcome}: {end.cause}") from None
+    if end.outcome != "completed":
+        assert end.cause
+        assert fault.machine in end.cause or "Rank" in end.cause or "disk" in end.cause, end.cause
+        assert not fault.passes or not at_step, f"it could have been mended: {end.outcome}: {end.cause}"
+        assert not fault.fewer or not at_step, f"it could have gone on: {end.outcome}: {end.cause}"
+        return f"{end.outcome}: {end.cause}"
+    limit = CLOSE if told(run, "restarting") and fault.fewer else LIMIT
+    torch.testing.assert_close(weights(run), bed.meant, rtol=limit, atol=limit)
+    return f"completed, {len(told(run, 'restarting'))} restarts" + ("" if done else " (too late)")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from", type=int, default=0, dest="first", help="begin with this one of them")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="fpb"))
+    bed = FaultyBed(folder)
+    failed = 0
+    try:
+        drawn = faults(options.seed, options.count, bed.names, bed.seconds)
+        print(f"undisturbed: {bed.seconds:.1f} s", flush=True)
+        for number, fault in enumerate(drawn[options.first :], options.first):
+            begun = time.monotonic()
+            try:
+                said = suffer(bed, fault)
+            except AssertionError as error:
+                failed += 1
+                said = f"FAILED {error}"
+                for machine in bed.names:  # so that the next has none of it
+                    shutil.rmtree(bed.home_of(machine) / "nodes", ignore_errors=True)
+            print(f"{number} {fault}: {said} [{time.monotonic() - begun:.1f} s]", flush=True)
+    finally:
+        bed.close()
+        shutil.rmtree(folder)
+    print(f"{options.count - options.first - failed} passed, {failed} failed")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Each kind of fault once, at a random time; `faults` does as many as one likes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.engine.nodes.faults import KINDS, FaultyBed, faults, suffer
+from tests.support.machines import why_not
+
+SEED = 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_that_random_faults_end_in_the_same_weights_or_a_clear_failure_and_leave_nothing() -> None:
+    if why := why_not():
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="fpb"))
+    bed = FaultyBed(folder)
+    try:
+        for fault in faults(SEED, len(KINDS), bed.names, bed.seconds):
+            suffer(bed, fault)
+    finally:
+        bed.close()
+        shutil.rmtree(folder)

@@ -1,0 +1,192 @@
+"""Runs in a real SLURM of two nodes: the same training as here, and continued to the bit after a warning."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from engine.contract.events import CheckpointSaved, RunFinished, StepMetrics
+from engine.runs.folder import RunFolder
+from engine.runs.slurm_job import read_slurm
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
+from tests.engine.conftest import make_images
+from tests.engine.nodes.conftest import QUICK, assert_same_training, told
+from tests.support.machines import until
+from tests.support.slurm import NODES, Slurm, why_not
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
+
+ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
+LONG = ("--epochs", "300")
+"""Longer than it takes until SLURM warns."""
+
+
+class Bed(Slurm):
+    """SLURM, a dataset, and the runs that were submitted."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.images = make_images(folder / "images", {"train": 24, "val": 7})
+
+    def submit(self, *flags: str) -> RunFolder:
+        done = self.footplate("submit", str(self.images), *QUICK, *ON_TWO, *flags)
+        assert done.returncode == 0, done.stderr
+        run = RunFolder(self.home / "runs" / done.stdout.split()[-1])
+        assert f"Job {self.number(run)}," in done.stdout
+        return run
+
+    def number(self, run: RunFolder) -> int:
+        job = read_slurm(run.path)
+        assert job is not None
+        return job.job_id
+
+    def state(self, run: RunFolder) -> str:
+        return self.ask("squeue", "-h", "--states=all", "-j", str(self.number(run)), "-o", "%T").strip()
+
+    def limit(self, run: RunFolder, minutes: int) -> None:
+        self.ask("scontrol", "update", f"jobid={self.number(run)}", f"timelimit={minutes}")
+
+    def until_over(self, run: RunFolder, patience_s: float = 240) -> None:
+        until(
+            lambda: self.state(run) not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"),
+            patience_s,
+            f"{self.state(run)}: {list(run.events())[-3:]} {self.said(run)}",
+        )
+
+    def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
+        until(
+            lambda: len(told(run, "run_started")) >= execution and bool(told(run, "checkpoint")),
+            patience_s,
+            self.said(run),
+        )
+
+    def said(self, run: RunFolder) -> str:
+        logs = [run.path / name for name in ("slurm.log", "supervisor.log", "node-1.log")]
+        return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
+
+    def left(self) -> list[str]:
+        """What of runs goes on, and the files that nodes have kept."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                ours = process.environ().get("FOOTPLATE_HOME") == str(self.home)
+                found += [str(process.cmdline())] if ours and process.name().startswith("footplate") else []
+        folder = self.home / "nodes"
+        return found + [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    if why := why_not():
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="fps"))
+    made = Bed(folder)
+    yield made
+    made.close()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(bed: Bed) -> RunFolder:
+    run = bed.submit(*LONG)
+    bed.until_over(run, 600)
+    assert run.state() == "completed", bed.said(run)
+    return run
+
+
+def test_that_two_nodes_train_as_one_machine_does(bed: Bed) -> None:
+    there = bed.submit("--epochs", "3")
+    bed.until_over(there)
+    assert bed.state(there) == "COMPLETED", bed.said(there)
+    known = bed.footplate("runs").stdout
+    here = bed.footplate("train", str(bed.images), *QUICK, "--strategy", "ddp", "--devices", "cpu,cpu", "--epochs", "3")
+    assert here.returncode == 0, here.stderr
+    [run] = [RunFolder(path) for path in (bed.home / "runs").iterdir() if path != there.path]
+    assert_same_training(there, run, steps=18)
+    assert there.summary().slurm == f"job {bed.number(there)} is completed"
+    job = there.job()
+    assert job is not None
+    assert job.devices == ("cpu", "slurm:n2:cpu")
+    assert f"{there.run_id}" in known
+    assert "completed" in known
+    assert bed.left() == []
+
+
+def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed) -> None:
+    bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
+    run = bed.submit(*LONG)
+    assert run.state() == "waiting"
+    until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
+    listed = bed.footplate("runs").stdout
+    assert f"waiting (job {bed.number(run)} is pending: " in listed
+    assert "place 1" in listed
+    assert "can only be stopped" in bed.footplate("pause", run.run_id).stderr
+    stopped = bed.footplate("stop", run.run_id)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "is stopped; its devices are free" in stopped.stdout
+    assert bed.state(run) == "CANCELLED"
+    assert run.state() == "stopped"
+    bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
+    assert bed.left() == []
+
+
+def test_that_a_running_run_is_followed_and_stopped_from_another_machine(bed: Bed) -> None:
+    run = bed.submit("--epochs", "9000")
+    bed.until_training(run)
+    assert "running (job" in bed.footplate("runs", elsewhere=True).stdout
+    stopped = bed.footplate("stop", run.run_id, elsewhere=True)
+    assert stopped.returncode == 0, stopped.stderr
+    assert "is stopped" in stopped.stdout
+    assert "holds step" in stopped.stdout
+    bed.until_over(run)
+    assert bed.state(run) == "COMPLETED"
+    assert (run.checkpoints / "last.pt").exists()
+    refused = bed.footplate("resume", run.run_id)
+    assert refused.returncode == 2
+    assert "sbatch slurm.sh" in refused.stderr
+    assert bed.left() == []
+
+
+@pytest.mark.parametrize("warned_by", ["preemption", "time limit"])
+def test_that_a_run_that_is_warned_is_requeued_and_continues_to_the_bit(
+    bed: Bed, undisturbed: RunFolder, warned_by: str
+) -> None:
+    run = bed.submit(*LONG)
+    bed.until_training(run)
+    if warned_by == "preemption":
+        urgent = bed.ask("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
+        assert urgent.strip().isdecimal()
+    else:
+        minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
+        bed.limit(run, int(minutes) + 2)
+    until(lambda: bool(told(run, "run_finished")), 240, f"it is not warned: {bed.said(run)}")
+    first = told(run, "run_finished")[0]
+    assert isinstance(first, RunFinished)
+    assert (first.outcome, first.execution) == ("paused", 1)
+    until(lambda: bed.state(run) == "PENDING", 60, bed.said(run))
+    assert run.state() == "waiting"
+    bed.limit(run, 60)
+    bed.until_over(run, 600)
+    assert run.state() == "completed", bed.said(run)
+    assert len(told(run, "run_finished")) == 2
+    steps = [event.step for event in told(run, "step") if isinstance(event, StepMetrics)]
+    assert steps == sorted(set(steps))
+    assert any(isinstance(event, CheckpointSaved) for event in told(run, "checkpoint"))
+    ours, theirs = (read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, undisturbed))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert bed.left() == []
+
+
+def test_that_what_sbatch_refuses_leaves_nothing(bed: Bed) -> None:
+    before = sorted((bed.home / "runs").iterdir())
+    done = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--partition", "nowhere")
+    assert done.returncode == 2
+    assert "invalid partition specified: nowhere" in done.stderr
+    assert sorted((bed.home / "runs").iterdir()) == before

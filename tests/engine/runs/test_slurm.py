@@ -1,0 +1,106 @@
+"""What SLURM's commands print, as it was recorded, and how runs stand by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import RunFinished
+from engine.contract.job import Job
+from engine.contract.protocol import Pause, Stop
+from engine.runs.connection import NotAnswering
+from engine.runs.folder import RunFolder, SupervisorFile, create_run
+from engine.runs.interruptions import why_interrupted
+from engine.runs.resume import job_to_resume
+from engine.runs.slurm import in_accounts, in_queue, look, send, submit_new
+from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
+from engine.supervisor.event_log import EventLog
+from engine.system.slurm import SlurmFailed
+
+SQUEUE = """\
+5|RUNNING|None|2026-11-24T20:31:10|low|4294901756
+6|PENDING|Resources|2027-11-24T20:31:10|low|4294901755
+7|PENDING|Priority|N/A|low|4294901754
+8_[1-3]|PENDING|Priority|N/A|high|4294901760
+9|CANCELLED|None|2026-11-24T20:31:12|low|4294901753
+"""
+
+
+def _run(make: Callable[..., Job], **told: object) -> RunFolder:
+    run = create_run(make(2, strategy="ddp"))
+    write_slurm(run.path, SlurmJob(job_id=7, **told))  # type: ignore[arg-type]
+    return run
+
+
+def test_that_the_queue_is_read() -> None:
+    jobs = {number: SlurmJob(job_id=number, host="login", trouble="away") for number in (5, 6, 7, 9, 12)}
+    found = in_queue(SQUEUE, jobs)
+    assert found.keys() == {5, 6, 7, 9}
+    assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
+    assert (found[6].place, found[7].place, found[9].goes_on) == (1, 2, False)
+    assert found[6].words == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"
+    assert found[7].words == "job 7 is pending: Priority, place 2"
+    assert in_queue("slurm_load_jobs error: Unable to contact slurm controller\n", jobs) == {}
+    accounts = in_accounts("5|TIMEOUT\n6|CANCELLED by 1000\n", {5: jobs[5], 6: jobs[6], 7: jobs[7]})
+    assert [one.state for one in accounts.values()] == ["TIMEOUT", "CANCELLED", ""]
+    assert [one.words for one in accounts.values()] == [
+        "job 5 is timeout",
+        "job 6 is cancelled",
+        "job 7 is no longer known",
+    ]
+
+
+def test_that_a_run_stands_as_its_job_and_its_log_tell(job: Callable[..., Job]) -> None:
+    run = _run(job, reason="Priority")
+    assert run.state() == "waiting"
+    assert "Priority" in run.summary().slurm
+    ended = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")  # on another machine, that is
+    for begun, state, expected in (
+        (False, "RUNNING", "starting"),
+        (False, "CANCELLED", "stopped"),
+        (False, "FAILED", "interrupted"),
+        (True, "RUNNING", "running"),
+        (True, "TIMEOUT", "interrupted"),
+        (True, "", "interrupted"),
+    ):
+        if begun:
+            run.write_supervisor(ended)
+        write_slurm(run.path, SlurmJob(job_id=7, state=state))
+        assert run.state() == run.summary().state == expected
+    write_slurm(run.path, SlurmJob(job_id=7, state="NODE_FAIL"))
+    (run.path / "slurm.log").write_text("slurmstepd: error: no more\n")
+    assert why_interrupted(run) == "its SLURM job 7 is node fail. The end of slurm.log: slurmstepd: error: no more"
+    log = EventLog(run.events_file)
+    log.append(RunFinished(outcome="paused", execution=1))
+    log.close()
+    for state, expected in (("PENDING", "waiting"), ("RUNNING", "paused"), ("COMPLETED", "paused")):
+        write_slurm(run.path, SlurmJob(job_id=7, state=state))
+        assert run.state() == run.summary().state == expected
+    refused, problems = job_to_resume(run)
+    assert refused is None
+    assert "sbatch slurm.sh" in str(problems[-1])
+    assert job_to_resume(run, {"devices": ["cpu", "cpu"]})[0] is not None
+
+
+def test_that_where_slurm_does_not_answer_it_is_said_and_nothing_is_left(
+    job: Callable[..., Job], own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(job, state="RUNNING")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert look([run])
+    known = read_slurm(run.path)
+    assert known is not None
+    assert "Is SLURM installed here?" in known.words
+    assert not look([run])
+    with pytest.raises(NotAnswering, match="can only be stopped"):
+        send(run, Pause())
+    with pytest.raises(NotAnswering, match="scancel can't be started"):
+        send(run, Stop())
+    with pytest.raises(SlurmFailed, match="not found"):
+        submit_new(job(2), "#!/bin/sh\n", "")
+    assert [path.name for path in (own_home / "runs").iterdir()] == [run.run_id]

@@ -1,0 +1,79 @@
+"""How a run goes on without a machine that is lost, and why it can't."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.events import Failed, Restarting
+from engine.contract.job import Job
+from engine.runs.folder import create_run
+from engine.supervisor.restart_policy import RestartPolicy
+
+
+def lost(job: Job, machine: str = "node2") -> Failed:
+    rank = next(rank for rank, device in enumerate(job.devices) if device.startswith(machine))
+    return Failed(cause=f"{machine} does not respond.", rank=rank, kind="lost_machine")
+
+
+def four(**fields: object) -> Job:
+    devices = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
+    return Job(**({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_machine": "fewer"} | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("job", "left", "changes"),
+    [
+        (four(), 2, {"accumulation": 2}),
+        (four(strategy="fsdp", accumulation=3), 2, {"accumulation": 6}),
+        (four(devices=("cpu", "node1:cpu", "node2:cpu")), 2, {"accumulation": 2}),
+        (four(devices=("cpu", "node1:cpu", "node2:cpu"), accumulation=2, batch_size=13), 2, {"accumulation": 3}),
+        (four(devices=("node1:cpu", "cpu", "node2:cpu"), strategy="tp", model="vit_b_16"), 2, {}),
+        (four(devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 4), strategy="hsdp"), 4, {"accumulation": 2}),
+        (four(devices=("cpu", "node0:cpu", "node2:cpu", "node2:cpu")), 2, {"accumulation": 2}),
+        (four(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
+    ],
+)
+def test_that_the_batch_stays_and_no_device_has_more_images_at_a_time(
+    job: Job, left: int, changes: dict[str, object]
+) -> None:
+    run = create_run(job)
+    policy = RestartPolicy(run, job)
+    restarting = policy.after(lost(job))
+    assert isinstance(restarting, Restarting)
+    assert len(restarting.devices) == left
+    assert not any(device.startswith("node2") for device in restarting.devices)
+    assert restarting.changes == changes
+    assert policy.world_size == left == len(policy.orders())
+    assert policy.job.batch_size == job.batch_size
+    assert run.job() == policy.job, "it holds for later executions, too"
+
+
+def test_that_a_device_that_is_left_alone_trains_without_a_strategy_for_several() -> None:
+    job = four(devices=("node1:cpu", "cpu", "node2:cpu"))
+    policy = RestartPolicy(create_run(job), job)
+    policy.after(lost(job))
+    assert policy.job.strategy == "ddp"
+    alone = policy.after(lost(policy.job, "node1"))
+    assert isinstance(alone, Restarting)
+    assert (alone.devices, alone.changes) == (("cpu",), {"strategy": "single", "accumulation": 4})
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (four(on_lost_machine="wait"), ""),
+        (four(strategy="hsdp"), "It is needed: Hybrid"),
+        (
+            four(strategy="pipeline", model="resnet18", devices=("node1:cpu", "node2:cpu")),
+            "It is needed: Pipeline needs at least 2",
+        ),
+        (four(batch_size=4, strategy="ddp", devices=("node2:cpu",) * 2), "The run has no other devices."),
+    ],
+)
+def test_that_a_machine_that_is_needed_is_waited_for(job: Job, why: str) -> None:
+    policy = RestartPolicy(create_run(job), job)
+    needed = policy.without("node2")
+    assert isinstance(needed, str)
+    assert needed.startswith(why)
+    assert bool(needed) == bool(why)
+    assert isinstance(policy.after(lost(job)), Failed)

@@ -1,0 +1,47 @@
+"""Submit to SLURM: the fields, the script that follows them, and what sbatch says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gui.main_window import MainWindow
+
+
+def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    window.form.set_value("strategy", "ddp")
+    window.form.judge()
+    window.acts.submit.trigger()
+    dialog = window.commands.slurm
+    assert dialog is not None
+    dialog.numbers["nodes"].setValue(2)
+    dialog.numbers["gpus_per_node"].setValue(0)
+    dialog.texts["partition"].setText("-gpu")
+    assert not dialog.submit.isEnabled()
+    assert "partition" in dialog.problem.text()
+    dialog.texts["partition"].setText("gpu")
+    assert "#SBATCH --partition=gpu\n#SBATCH --nodes=2" in dialog.script.toPlainText()
+    dialog.script.appendPlainText("# mine")
+    dialog.texts["account"].setText("vision")
+    assert "# mine" in dialog.script.toPlainText()
+    assert "vision" not in dialog.script.toPlainText()
+    dialog.afresh.click()
+    assert "--account=vision" in dialog.script.toPlainText()
+    assert "# mine" not in dialog.script.toPlainText()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    dialog.submit.click()
+    qtbot.waitUntil(dialog.submit.isEnabled)
+    assert "SLURM's commands were not found" in dialog.problem.text()
+    assert not list((own_home / "runs").iterdir())
+    again = type(dialog)(lambda: window.form.job, window.commands._parts.settings)
+    qtbot.addWidget(again)
+    assert again.options() == dialog.options()

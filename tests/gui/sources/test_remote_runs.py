@@ -1,0 +1,118 @@
+"""Runs of another machine, followed and fetched from by the real processes at both ends, with a stand-in for ssh between."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import LogLine, RunFinished
+from engine.contract.hosts import Host, put_host
+from engine.contract.nodes import FetchProgress, file_sha256
+from engine.runs.folder import RunFolder, SupervisorFile, process_start
+from engine.runs.mirror import machine_of, mirror
+from engine.runs.resume import job_to_resume
+from gui.sources.remote_runs import FileFetch, FollowedRun, files_of, runs_of
+from gui.sources.run_session import RunSession
+from tests.gui.conftest import FakeSsh
+from tests.gui.sources.written_runs import a_run, write
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
+
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture
+def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
+    put_host(Host(name="ws1"))
+    made = FollowedRun()
+    yield made
+    made.close()
+
+
+def running(run: RunFolder) -> int:
+    """Has this process stand for the run's supervisor; answers the number that its next event has."""
+    me = os.getpid()
+    run.write_supervisor(SupervisorFile(pid=me, start_time=process_start(me), endpoint="unix:/nowhere"))
+    last = run.last_event()
+    assert last is not None
+    return last.n + 1
+
+
+def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
+    followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot
+) -> None:
+    run = a_run(outcome=None)
+    n = running(run)
+    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+        followed.follow("ws1", "last")
+    assert followed.run is not None
+    assert followed.run.path == mirror("ws1", run.run_id).path
+    assert machine_of(followed.run) == "ws1"
+    assert followed.run.events_file.read_bytes() == run.events_file.read_bytes()
+    session = RunSession()
+    session.open(followed.run)
+    qtbot.waitUntil(lambda: session.status.word == "Running" and not session.loading, timeout=PATIENCE_MS)
+    write(run.events_file, [LogLine(text="said live")], n)
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said live", timeout=PATIENCE_MS)
+    ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
+    os.kill(ssh.pid("ws1"), signal.SIGKILL)
+    qtbot.waitUntil(lambda: "no route to host" in session.status.text, timeout=PATIENCE_MS)
+    write(run.events_file, [LogLine(text="said meanwhile")], n + 1)
+    ssh.recovers("ws1")
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said meanwhile", timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "no route" not in session.status.text, timeout=PATIENCE_MS)
+    with qtbot.waitSignal(session.finished, timeout=PATIENCE_MS):
+        write(run.events_file, [RunFinished(outcome="completed", seconds=1.0, best={})], n + 2)
+        run.supervisor_file.unlink()
+    session.close()
+    followed_run = followed.run
+    followed.close()
+    assert followed_run.state() == "completed"
+    assert followed_run.events_file.read_bytes() == run.events_file.read_bytes()
+    job, [problem] = job_to_resume(followed_run)
+    assert job is None
+    assert problem.message.endswith("is on ws1, and can't be resumed from here.")
+
+
+def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(followed.failed, timeout=PATIENCE_MS) as unknown:
+        followed.follow("ws1", "last")
+    assert unknown.args == ["ws1: there is no run “last”."]
+    ssh.fails("ws1", "ssh: connect to host ws1 port 22: Connection refused")
+    with qtbot.waitSignal(followed.failed, timeout=PATIENCE_MS) as refused:
+        followed.follow("ws1", "last")
+    assert "refused the connection" in refused.args[0]
+
+
+def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(followed: FollowedRun, qtbot: QtBot) -> None:
+    run = a_run()
+    best = run.checkpoints / "best.pt"
+    best.write_bytes(os.urandom(5 << 20))
+    assert [each.run_id for each in runs_of("ws1")] == [run.run_id]
+    assert [(each.path, each.size_bytes) for each in files_of("ws1", run.run_id)] == [("checkpoints/best.pt", 5 << 20)]
+    target = mirror("ws1", run.run_id).checkpoints / "best.pt"
+    target.parent.mkdir(parents=True)
+    begun = target.with_name(f".best.pt.{file_sha256(best)[:16]}.part")
+    begun.write_bytes(best.read_bytes()[: 4 << 20])
+    other = target.with_name(".best.pt.0123456789abcdef.part")
+    other.write_bytes(b"what it was before")
+    fetch, told = FileFetch(), list[FetchProgress]()
+    fetch.progress.connect(told.append)
+    with qtbot.waitSignal(fetch.done, timeout=PATIENCE_MS) as done:
+        fetch.start("ws1", "last", "checkpoints/best.pt")
+    assert done.args == [str(target)]
+    assert target.read_bytes() == best.read_bytes()
+    assert all(each.done_bytes > 4 << 20 for each in told)
+    assert not begun.exists()
+    assert not other.exists()
+    begun.write_bytes(bytes(5 << 20))
+    with qtbot.waitSignal(fetch.refused, timeout=PATIENCE_MS) as refused:
+        fetch.start("ws1", "last", "checkpoints/best.pt")
+    assert "did not arrive as it was sent" in refused.args[0]
+    with qtbot.waitSignal(fetch.refused, timeout=PATIENCE_MS) as outside:
+        fetch.start("ws1", "last", "../../hosts.toml")
+    assert "is not a file of the run's folder" in outside.args[0]

@@ -1,0 +1,146 @@
+"""Every page of the window, filled: what assistive technologies are told, where Tab goes, and how numbers are written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
+
+from PySide6.QtCore import QPoint, QRect
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QComboBox,
+    QLabel,
+    QPlainTextEdit,
+    QTextEdit,
+    QWidget,
+)
+from pytestqt.qtbot import QtBot
+
+from engine.runs.folder import SupervisorFile, process_start
+from gui.main_window import MainWindow
+from gui.run.header import CURVES
+from tests.gui.sources.written_runs import a_run
+from tests.gui.test_app_names import reachable, spoken_name
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub
+from tests.support.stage import SECOND, Stage, until
+
+ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
+"""A number grouped or separated as in English, where it is followed by what no name or version is."""
+
+
+def controls(shown: QWidget) -> list[QWidget]:
+    return [each for each in reachable(shown) if each.isVisible() and each.isEnabled() and not each.size().isEmpty()]
+
+
+def stops(shown: QWidget) -> list[QWidget]:
+    """Where Tab goes from the first control on, until it comes to one anew."""
+    there = controls(shown)
+    widget = shown.nextInFocusChain()
+    while widget not in there:
+        widget = widget.nextInFocusChain()
+    widget.setFocus()
+    found: list[QWidget] = []
+    while widget is not None and widget not in found:
+        found.append(widget)
+        shown.focusNextChild()
+        widget = shown.focusWidget()
+    return [*found, widget]
+
+
+def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
+    """Whether Tab goes up or to the left within what holds both. Columns are read one after the other."""
+    holders = [before]
+    while holders[-1] is not window:
+        holders.append(holders[-1].parentWidget())
+    other = after
+    while (parent := other.parentWidget()) not in holders:
+        if parent is None:
+            return False
+        other = parent
+    index = holders.index(parent)
+    if index == 0:
+        return False
+    one = holders[index - 1]
+    a, b = (QRect(each.mapTo(window, QPoint(0, 0)), each.size()) for each in (one, other))
+    if b.right() <= a.left():
+        return b.top() < a.bottom()
+    return b.bottom() <= a.top() and b.left() < a.right()
+
+
+def texts(shown: QWidget) -> Iterator[str]:
+    """All that is written, as labels, on buttons, in tables and for screen readers."""
+    for widget in shown.findChildren(QWidget):
+        if not widget.isVisible():
+            continue
+        if isinstance(widget, QLabel | QAbstractButton):
+            yield widget.text()
+        elif isinstance(widget, QComboBox):
+            yield from (widget.itemText(index) for index in range(widget.count()))
+        elif isinstance(widget, QAbstractItemView) and widget.model() is not None:
+            model, root = widget.model(), widget.rootIndex()
+            cells = (model.index(row, column, root) for row, column in product(range(20), range(20)))
+            yield from (str(cell.data() or "") for cell in cells if cell.isValid())
+        yield widget.accessibleDescription()
+
+
+def traps(shown: QWidget) -> list[str]:
+    """What keeps Tab for itself."""
+    return [
+        spoken_name(each)
+        for each in controls(shown)
+        if (isinstance(each, QAbstractItemView) and each.tabKeyNavigation())
+        or (isinstance(each, QPlainTextEdit | QTextEdit) and not each.isReadOnly() and not each.tabChangesFocus())
+    ]
+
+
+def faults(shown: QWidget) -> Iterator[str]:
+    """All that is wrong with what is shown."""
+    there = controls(shown)
+    yield from (
+        f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
+        for each in there
+        if not spoken_name(each).strip()
+    )
+    *walked, last = stops(shown)
+    if last is not walked[0]:
+        yield f"Tab comes from {spoken_name(walked[-1])} to {spoken_name(last)}, never to the first control again"
+    yield from (f"Tab misses {spoken_name(each)}" for each in there if each not in walked)
+    yield from (
+        f"Tab goes from {spoken_name(before)} to {spoken_name(after)}"
+        for before, after in pairwise(each for each in walked if each in there)
+        if against_reading(before, after, shown)
+    )
+    yield from (f"Tab stays in {name}" for name in traps(shown))
+    yield from (f"English number: {text[:80]}" for text in texts(shown) if ENGLISH.search(text))
+
+
+def show_going_on(stage: Stage) -> QWidget:
+    """A run that goes on as far as anyone can see."""
+    run = a_run(400, None)
+    own = os.getpid()
+    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
+    stage.window.show_run(run)
+    until(lambda: not stage.workspace.store.loading)
+    return stage.show_run(CURVES)
+
+
+def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_and_numbers_are_the_desktops(
+    german: None, nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], tmp_path: Path, qtbot: QtBot
+) -> None:
+    MACHINES["everything"].write(nvml_stub)
+    window = open_window()
+    qtbot.waitActive(window)
+    stage = Stage(window)
+    found: dict[str, str] = {}
+    for name, show in (stage.pages() | {"run-going-on": partial(show_going_on, stage)}).items():
+        if name == SECOND:
+            stage.furnish(tmp_path)
+        for fault in faults(show()):
+            found.setdefault(fault, name)
+    assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""

@@ -1,0 +1,142 @@
+"""Other machines in the real window: a run on one, whose network is cut and comes back; and a run of one, followed from here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QCheckBox
+from pytestqt.qtbot import QtBot
+
+from engine.contract.hosts import Host, put_host
+from engine.runs.folder import RunFolder
+from engine.runs.mirror import machine_of
+from engine.system.paths import sample_dataset
+from gui.main_window import MainWindow
+from gui.monitor.hosts.host_dialog import HostDialog
+from gui.runs.remote_dialog import RemoteRunsDialog
+from tests.support.machines import Machines, why_not
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+SOON_MS = 120_000
+NAME = "node1"
+NAMED_MS = 20_000
+"""A machine whose network is gone is named on screen within this time."""
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
+    """One machine beside the head, on which the window is as far as its ssh is concerned."""
+    if why := why_not():
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="fpw"))
+    made = Machines(folder, (NAME,))
+    ssh = folder / "window" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\nexec ip netns exec {made.space("head")} /usr/bin/ssh -F {folder}/config "$@"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FOOTPLATE_HOME", str(made.home))
+    yield made
+    made.close()
+    shutil.rmtree(folder)
+
+
+def check(window: MainWindow, name: str) -> QCheckBox:
+    return next(box for box in window.findChildren(QCheckBox) if box.accessibleName() == name)
+
+
+def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
+    machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    store = window.workspace.store
+    window.acts.hosts.trigger()
+    dialog = window.findChild(HostDialog)
+    assert dialog is not None
+    dialog.name.setText(NAME)
+    dialog.add.click()
+    qtbot.waitUntil(lambda: NAME in window.workspace.hosts.latest, timeout=SOON_MS)
+    dialog.close()
+    check(window, "CPU").click()
+    check(window, f"{NAME} CPU").click()
+    assert window.form.devices == (f"{NAME}:cpu",)
+    for field, value in (("epochs", 10_000), ("restarts", 3)):
+        window.form.rows[field].set_value(value)
+    qtbot.waitUntil(window.form.train.isEnabled, timeout=SOON_MS)
+    window.form.train.click()
+    qtbot.waitUntil(lambda: "last" in store.data.checkpoints and bool(store.data.devices), timeout=SOON_MS)
+    assert list(store.data.devices) == [f"{NAME}:cpu"]
+    machines.unplug(NAME)
+    qtbot.waitUntil(lambda: NAME in window.status.status.text(), timeout=NAMED_MS)
+    qtbot.waitUntil(lambda: NAME in window.workspace.hosts.troubles, timeout=NAMED_MS)
+    qtbot.waitUntil(lambda: not window.form.train.isEnabled(), timeout=SOON_MS)
+    assert NAME in window.form.devices_problems.text()
+    machines.plug_in(NAME)
+    qtbot.waitUntil(lambda: store.status.word == "Running" and len(store.data.restarts) == 1, timeout=SOON_MS)
+    step = store.data.step
+    assert step > 0
+    qtbot.waitUntil(lambda: store.data.step > step, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: NAME not in window.workspace.hosts.troubles, timeout=SOON_MS)
+    with qtbot.waitSignal(store.finished, timeout=SOON_MS) as finished:
+        window.acts.stop.trigger()
+    assert finished.args == ["stopped"]
+
+
+def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_here(
+    machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    put_host(Host(name=NAME))
+    line = f"footplate train {sample_dataset()} --model mnist_cnn --recipe '' --devices cpu --epochs 10000 --detach"
+    started = machines.start_on(NAME, line)
+    said = started.communicate(timeout=60)[0]
+    assert started.returncode == 0, said
+    there = RunFolder(machines.home_of(NAME) / "runs" / said.strip().splitlines()[-1])
+    first = open_window()
+    follow(first, qtbot)
+    assert first.workspace is not None
+    store = first.workspace.store
+    assert store.run is not None
+    assert machine_of(store.run) == NAME
+    assert f"This run is on {NAME}" in first.workspace.run.header.remote.label.text()
+    qtbot.waitUntil(lambda: store.data.step > 10 and store.status.word == "Running", timeout=SOON_MS)
+    first.close()
+    second = open_window()
+    follow(second, qtbot)
+    assert second.workspace is not None
+    store = second.workspace.store
+    qtbot.waitUntil(lambda: "last" in store.data.checkpoints, timeout=SOON_MS)
+    step = store.data.step
+    qtbot.waitUntil(lambda: store.data.step > step, timeout=SOON_MS)
+    with qtbot.waitSignal(store.finished, timeout=SOON_MS) as finished:
+        second.acts.stop.trigger()
+    assert finished.args == ["stopped"]
+    assert there.state() == "stopped"
+    remote = second.workspace.run.header.remote
+    with qtbot.waitSignal(remote.fetched, timeout=SOON_MS):
+        remote.fetch("checkpoints/last.pt")
+    assert store.run is not None
+    for path in ("checkpoints/last.pt", "events.jsonl"):
+        assert (store.run.path / path).read_bytes() == (there.path / path).read_bytes()
+    second.close()
+    told = machines.footplate("attach", f"{NAME}:last", "--json")
+    assert told.stdout == there.events_file.read_text()
+    fetched = machines.footplate("fetch", f"{NAME}:last", "worker-0.log")
+    assert Path(fetched.stdout.strip()).read_bytes() == there.worker_log(0).read_bytes()
+
+
+def follow(window: MainWindow, qtbot: QtBot) -> None:
+    """Opens the newest run of the machine, as its user does."""
+    window.acts.open_remote.trigger()
+    dialog = window.findChild(RemoteRunsDialog)
+    assert dialog is not None
+    qtbot.waitUntil(dialog.open_button.isEnabled, timeout=SOON_MS)
+    assert window.workspace is not None
+    with qtbot.waitSignal(window.workspace.followed.followed, timeout=SOON_MS):
+        dialog.open_button.click()

@@ -1,0 +1,33 @@
+"""A model file that keeps twenty times its input, 5 MB for each image of 256 px, and computes next to nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.consent import agreed
+
+_DEEP = """
+import torch
+from torch import nn
+
+class Deep(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.scale, self.last = nn.Parameter(torch.ones(())), nn.Linear(1, classes)
+
+    def forward(self, x):
+        x = x * self.scale
+        for _ in range(20):
+            x = torch.sigmoid(x)
+        return self.last(x.mean((2, 3)))
+
+def build_model(num_classes):
+    return Deep(num_classes)
+"""
+
+
+def deep_model(folder: Path) -> dict[str, str]:
+    """Writes it into `folder`; the job's fields that name it and allow it to run."""
+    file = folder / "deep.py"
+    file.write_text(_DEEP)
+    return {"model": str(file), "model_file_sha256": agreed(file)}

@@ -1,0 +1,174 @@
+"""A SLURM of one machine: Debian's munged, slurmctld and two slurmd, which are the nodes n1 and n2, with all their files in one folder.
+
+The partition "low" is preempted by "high": jobs are warned by their own signal, and requeued.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.machines import ROOT, until
+
+NODES = ("n1", "n2")
+_START_S = 30.0
+_TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "unshare")
+_CONF = """ClusterName=footplate
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+AuthInfo=socket={folder}/munge.sock
+SlurmUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+ReturnToService=2
+KillWait=10
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2
+PartitionName=low Nodes=n1,n2 Default=YES PriorityTier=1 GraceTime=60 MaxTime=INFINITE State=UP
+PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP
+"""
+
+
+def why_not() -> str:
+    """Why there can be no SLURM here; "" where there can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "needs Linux and root, for SLURM's daemons"
+    missing = [tool for tool in _TOOLS if not shutil.which(tool, path=_path())]
+    if missing:
+        return (
+            f"needs {', '.join(missing)} (apt-get install --no-install-recommends slurmctld slurmd slurm-client munge)"
+        )
+    return ""
+
+
+def _path() -> str:
+    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+class Slurm:
+    """Started when made; `close` ends all. `footplate` runs a command as on a login node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.home.mkdir(mode=0o700)
+        (folder / "runtime").mkdir(mode=0o700)
+        (folder / "state").mkdir()
+        (folder / "bin").mkdir()
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        (folder / "bin/footplate").write_text(f'#!/bin/sh\nexec {sys.executable} -m footplate "$@"\n')
+        (folder / "bin/footplate").chmod(0o700)
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(64))
+        key.chmod(0o400)
+        folder.chmod(0o711)  # munged lets no folder be that others write to
+        (folder / "slurm.conf").write_text(
+            _CONF.format(host=socket.gethostname().partition(".")[0], folder=folder, ports=_ports(3))
+        )
+        try:
+            self._start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_all(self) -> None:
+        munge = self.folder / "munge.sock"
+        files = (f"--socket={munge}", f"--key-file={self.folder}/munge.key", f"--pid-file={self.folder}/munged.pid")
+        self._start(
+            "munged",
+            "--force",
+            "--foreground",
+            *files,
+            f"--seed-file={self.folder}/seed",
+            f"--log-file={self.folder}/munged.log",
+        )
+        until(munge.exists, _START_S, "munged does not start")
+        self._start("slurmctld", "-D", "-c")
+        for node in NODES:
+            (self.folder / f"spool-{node}").mkdir()
+            self._start("slurmd", "-D", "-N", node, name=f"slurmd-{node}")
+        until(
+            lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
+            _START_S,
+            "the nodes do not come up",
+        )
+
+    def _start(self, *command: str, name: str = "") -> None:
+        with (self.folder / f"{name or command[0]}.out").open("wb") as log:
+            self._daemons.append(
+                subprocess.Popen(
+                    command,
+                    env=self.environment(),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+
+    def environment(self) -> dict[str, str]:
+        """A login node's."""
+        return {
+            **os.environ,
+            "PATH": f"{self.folder}/bin:{_path()}",
+            "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "FOOTPLATE_HOME": str(self.home),
+            "FOOTPLATE_CACHE": str(self.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def ask(self, *command: str) -> str:
+        """What one of SLURM's commands says; "" where it fails."""
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+        return done.stdout if not done.returncode else ""
+
+    def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
+        """Runs a command; `elsewhere`, where none of the other processes is to be seen, as on another machine."""
+        before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
+        return subprocess.run(
+            [*before, "footplate", *arguments],
+            env=self.environment(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+
+    def close(self) -> None:
+        """Cancels all jobs and ends SLURM."""
+        self.ask("scancel", "--user=root")
+        for daemon in reversed(self._daemons):
+            daemon.terminate()
+        for daemon in self._daemons:
+            try:
+                daemon.wait(_START_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports

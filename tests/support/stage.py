@@ -1,0 +1,206 @@
+"""The whole window with something on each of its pages, for what looks at all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from msgspec import structs
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QDialog, QWidget
+
+from engine.contract.cut import Cut
+from engine.contract.devices import CPU
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from gui.actions import MONITOR, RUNS, TRAIN
+from gui.main_window import MainWindow
+from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
+from gui.run.header import CURVES
+from gui.run.header import VIEWS as RUN_VIEWS
+from tests.gui.advice.test_advice_page import an_answer
+from tests.gui.compare.runs import run_of, validating
+from tests.gui.cut.example import a_cut
+from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
+from tests.gui.finders.test_learning_rate import a_curve
+from tests.gui.run.evaluated_run import a_looked_run
+from tests.gui.run.model.written_evaluations import keep, make_dataset
+from tests.support.made_searches import make_search
+
+SECOND = "run-curves"
+"""The first page that shows a run."""
+ACCURACIES = ((0.3, 0.5, 0.6, 0.62), (0.4, 0.6, 0.7, 0.74))
+SAMPLE = Job(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32)
+TRAINED = structs.replace(SAMPLE, epochs=2000)
+PIPELINE = Job(
+    dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, strategy="pipeline", devices=("cpu", "cpu")
+)
+TOO_LARGE = Problem(
+    "batch_size",
+    "U-Net with a ResNet-34 encoder needs about 41.6 GiB for a batch of 64 images of 512 x 512 pixels on 2 CPU workers, and "
+    "this machine has 15.6 GiB of memory of which 9.8 GiB are free.",
+    "Choose a smaller batch size or image size, or checkpoint activations.",
+)
+
+
+class Stage:
+    """The window with all that its pages show; each public method brings a page forward and returns what to draw of it."""
+
+    def __init__(self, window: MainWindow) -> None:
+        """`window` is one that sees the GPUs of the stand-in called "everything"."""
+        self.window = window
+        window.show()
+        until(lambda: window.workspace is not None)
+        assert window.workspace is not None
+        self.workspace = window.workspace
+        until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.workspace.run.welcome.rows))
+
+    def furnish(self, folder: Path) -> None:
+        """Makes the runs and searches that every page but the first start shows."""
+        dataset = make_dataset(folder / "trees")
+        self.run = a_looked_run(dataset=str(dataset))
+        (self.run.checkpoints / "best.pt").write_bytes(b"weights")
+        keep(self.run, dataset)
+        self.others = [run_of(dataset=str(dataset), change=validating(*many)) for many in ACCURACIES]
+        make_search("flowers", 40, running=2)
+        make_search("both goals", 40, goals=2)
+        self.window.show_run(RunFolder(self.run.path))
+        until(lambda: not self.workspace.store.loading)
+
+    def pages(self) -> dict[str, Callable[[], QWidget]]:
+        """By name, in an order in which none hides what a later one shows."""
+        acts, work = self.window.acts, self.workspace
+        made: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
+        for number, name in enumerate(RUN_VIEWS):
+            made[f"run-{name.lower()}"] = partial(self.show_run, number)
+        for number, name in enumerate(MONITOR_VIEWS):
+            made[f"monitor-{name.lower()}"] = partial(self.show_monitor, number)
+        made |= {
+            "runs": self.show_runs,
+            "compare": self.show_comparison,
+            "searches": self.show_searches,
+            "search": partial(self.show_search, "flowers"),
+            "search-two-goals": partial(self.show_search, "both goals"),
+            "search-new": self.show_new_search,
+            "advice": self.show_advice,
+            "learning-rate": partial(self.show_found, "learning_rate", a_curve()),
+            "batch-size": partial(self.show_found, "batch_size", SIZES_FOUND),
+            "cut": self.show_cut,
+            "cut-refused": self.show_refused_cut,
+            "dataset": lambda: self.show_page(work.dataset),
+        }
+        for action in (acts.preferences, acts.shortcuts, acts.palette, acts.about):
+            made[action.objectName()] = partial(self.show_dialog, action.trigger)
+        return made | {"help": self.show_help}
+
+    def show_page(self, page: QWidget) -> QWidget:
+        self.window.header.show_page(TRAIN)
+        self.window.pages.setCurrentWidget(page)
+        return self.window
+
+    def show_run(self, view: int) -> QWidget:
+        self.window.header.show_page(TRAIN)
+        self.workspace.run.header.tabs.setCurrentIndex(view)
+        return self.window
+
+    def show_monitor(self, view: int) -> QWidget:
+        self.window.header.show_page(MONITOR)
+        self.workspace.monitor.show_view(view)
+        until(lambda: len(self.workspace.monitor.gpus.tiles.tiles) >= 8)
+        return self.window
+
+    def show_runs(self) -> QWidget:
+        self.window.header.show_page(RUNS)
+        until(lambda: self.workspace.runs.table.model().rowCount() >= 3)
+        return self.window
+
+    def show_comparison(self) -> QWidget:
+        self.workspace.runs.compare_wanted.emit([run.run_id for run in (self.run, *self.others)])
+        return self.window
+
+    def show_searches(self) -> QWidget:
+        self.workspace.runs.searches_wanted.emit()
+        return self.window
+
+    def show_search(self, name: str) -> QWidget:
+        self.show_searches()
+        page = self.workspace.searches()
+        page.show_search(name)
+        until(lambda: page.view.data is not None and page.view.data.search.name == name)
+        until(lambda: not page.view.plots._due)
+        return self.window
+
+    def show_new_search(self) -> QWidget:
+        self.show_searches()
+        self.workspace.searches().new.trigger()
+        return self.window
+
+    def show_advice(self) -> QWidget:
+        return self.show_found("strategy", an_answer(), PIPELINE)
+
+    def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
+        """The page of that finder with an answer of its own."""
+        page = self.workspace.finders[field]
+        page.show_job(job, [])
+        page.child.cancel()
+        page.child.done.emit(found)
+        return self.show_page(page)
+
+    def show_cut(self) -> QWidget:
+        return self._show_cut(a_cut())
+
+    def show_refused_cut(self) -> QWidget:
+        return self._show_cut(TOO_LARGE)
+
+    def _show_cut(self, answer: Cut | Problem) -> QWidget:
+        page = self.workspace.cut
+        page.show_job(PIPELINE, [], {})
+        page.planner.cancel()
+        if isinstance(answer, Problem):
+            page.planner.refused.emit(answer)
+        else:
+            page.planner.done.emit(answer)
+        return self.show_page(page)
+
+    def show_dialog(self, show: Callable[[], object]) -> QWidget:
+        for dialog in self.window.findChildren(QDialog):
+            dialog.close()
+        show()
+        return next(dialog for dialog in self.window.findChildren(QDialog) if dialog.isVisible())
+
+    def show_help(self) -> QWidget:
+        for dialog in self.window.findChildren(QDialog):
+            dialog.close()
+        self.window.show_help()
+        assert self.window.help is not None
+        return self.window.help
+
+    def show_training(self) -> QWidget:
+        """A run of the sample on the CPU that goes on until the window is asked to stop it."""
+        store = self.workspace.store
+        if not store.active:
+            self.window.show_form()
+            self.window.form.set_job(TRAINED)
+            self.workspace.devices.set_selection((CPU,))
+            until(self.window.acts.train.isEnabled)
+            self.window.form.start()
+            until(lambda: store.active and len(store.data.validations.step) > 5, seconds=90.0)
+        return self.show_run(CURVES)
+
+    def stop_training(self) -> None:
+        if self.workspace.store.active:
+            self.window.acts.stop.trigger()
+            until(lambda: not self.workspace.store.active)
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Lets the window go on until `condition` holds; raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the window did not get there")
+        QTest.qWait(20)
