@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
-from PySide6.QtWidgets import QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gui.tray import Tray
     from gui.workspace import Workspace
 
-_TITLE_BAR = 50
-"""Pixels of height kept for it and the edges: desktops tell their sizes only of windows that are shown."""
+_AROUND = 80
+"""Pixels of a screen's height kept for the title bar and, under Wayland, for panels, of which no desktop tells beforehand."""
 
 
 class MainWindow(QMainWindow):
@@ -160,7 +160,7 @@ class MainWindow(QMainWindow):
         return Commands(self, parts)
 
     def _restore(self) -> None:
-        self.resize(1280, min(800, self.screen().availableSize().height() - _TITLE_BAR))
+        self.resize(1280, min(800, self.screen().availableSize().height() - _AROUND))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
@@ -366,8 +366,8 @@ class MainWindow(QMainWindow):
         self._remember_job()
         self.inspector.close()
         self.commands.close()
-        if self.help is not None:
-            self.help.close()
+        for dialog in self.findChildren(QDialog):
+            dialog.close()
         if self.workspace is not None:
             self.workspace.close()
         if self.tray is not None:

@@ -83,7 +83,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     monkeypatch.setenv(MARK, str(tmp_path))
     threads = set(threading.enumerate())
     yield home
-    leaks = [f"process {process}" for process in _lingering_processes(str(tmp_path))]
+    leaks = [f"process {process}" for process in lingering_processes(str(tmp_path))]
     leaks += [f"thread {thread.name}" for thread in _lingering_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
     shutil.rmtree(runtime, ignore_errors=True)
@@ -129,7 +129,7 @@ def collected_on_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     gc.enable()
 
 
-def _lingering_processes(mark: str) -> list[str]:
+def lingering_processes(mark: str) -> list[str]:
     """Processes started under this test's environment that do not end in time; they are then killed."""
     deadline = time.monotonic() + GOODBYE_S
     while True:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import io
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QFontDatabase
+from PySide6.QtCore import QProcess, Qt, QTimer
+from PySide6.QtGui import QFontDatabase, QHideEvent
 from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
@@ -26,7 +24,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.sources.background import in_background, why
+from gui.sources.background import why
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.problem_label import ProblemLabel
 
@@ -36,7 +34,8 @@ NAME = "footplate-report.zip"
 
 
 class ReportDialog(QDialog):
-    """Makes a report by ``footplate doctor --report`` and shows all of its texts. Not modal; deletes itself when closed."""
+    """Makes a report by ``footplate doctor --report`` and shows all of its texts. Not modal; deletes itself when closed, and
+    ends what is still at work on the report."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -76,11 +75,31 @@ class ReportDialog(QDialog):
         layout.addWidget(parts, 1)
         layout.addLayout(row)
         self._archive = b""
-        in_background(_made, self, self._take, self._failed)
+        self._folder = tempfile.TemporaryDirectory(prefix="footplate-report-")
+        self._file = Path(self._folder.name) / NAME
+        self._process = QProcess(self)
+        self._process.setWorkingDirectory(str(paths.PACKAGES))
+        self._process.finished.connect(self._made)
+        self._process.start(sys.executable, ["-m", "footplate", "doctor", "--report", str(self._file)])
+        QTimer.singleShot(1000 * _MAKING_S, self, self._process.kill)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Nobody waits for the report any more."""
+        super().hideEvent(event)
+        if not event.spontaneous():
+            self._process.blockSignals(True)
+            self._process.kill()
+            self._process.waitForFinished()
+            self._folder.cleanup()
+
+    def _made(self) -> None:
+        try:
+            self._take(self._file.read_bytes())
+        except OSError:
+            said = bytes(self._process.readAllStandardError().data()).decode(errors="replace").strip().splitlines()
+            self._failed(said[-1].rstrip(".") if said else "The command failed")
 
     def _take(self, archive: bytes) -> None:
-        import io
-
         self._archive = archive
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
             self.texts = {name.partition("/")[2]: packed.read(name).decode() for name in packed.namelist()}
@@ -92,9 +111,9 @@ class ReportDialog(QDialog):
         self.files.setCurrentRow(0)
         self.save.setEnabled(True)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, cause: str) -> None:
         self.state.setText("The report could not be made.")
-        self.problem.show_problems((Problem("", f"{why(error)}.", "Try “footplate doctor” in a terminal."),))
+        self.problem.show_problems((Problem("", f"{cause}.", "Try “footplate doctor” in a terminal."),))
 
     def _show(self, name: str) -> None:
         self.text.setPlainText(self.texts.get(name, "")[:_SHOWN_CHARACTERS])
@@ -110,21 +129,3 @@ class ReportDialog(QDialog):
             self.problem.show_problems((Problem("", f"Could not save it: {why(error)}.", "Choose another folder."),))
         else:
             self.close()
-
-
-def _made() -> bytes:
-    """A report, as the terminal makes it. Raises OSError, also where the command fails."""
-    folder = Path(tempfile.mkdtemp(prefix="footplate-report-"))
-    file = folder / NAME
-    command = [sys.executable, "-m", "footplate", "doctor", "--report", str(file)]
-    try:
-        done = subprocess.run(
-            command, cwd=paths.PACKAGES, env=os.environ, capture_output=True, text=True, timeout=_MAKING_S, check=False
-        )
-        if done.returncode:
-            raise OSError(0, (done.stderr.strip().splitlines() or ["The command failed"])[-1].rstrip("."))
-        return file.read_bytes()
-    except subprocess.TimeoutExpired:
-        raise OSError(0, f"Checking this machine took more than {_MAKING_S} s") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

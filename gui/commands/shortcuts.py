@@ -61,6 +61,7 @@ class ShortcutsDialog(QDialog):
         self.keys.setMaximumSequenceLength(1)
         self.keys.setClearButtonEnabled(True)
         self.keys.setAccessibleName("New keys")
+        self.keys.setAccessibleDescription("Takes the keys that are pressed")
         line = self.keys.findChild(QLineEdit)
         assert line is not None
         line.setAccessibleName("New keys")

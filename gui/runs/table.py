@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from math import ceil
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
@@ -70,6 +70,8 @@ class RunsTable(QTableView):
         index = self.currentIndex()
         if index.isValid():
             self.edit(self._model.index(index.row(), NAME))
+            for editor in self.viewport().findChildren(QLineEdit):
+                editor.setAccessibleName("Name of the run")
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:
@@ -110,6 +112,13 @@ class RunsTable(QTableView):
     def _section_resized(self, column: int, _before: int, _now: int) -> None:
         if not self._fitting and column < self._model.columnCount() - 1:  # the last one takes what room there is
             self._widths_are_the_users = True
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Chooses the row that Tab comes to, as Qt would not: arrow keys could never choose the only one."""
+        super().focusInEvent(event)
+        by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        if by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
+            self.selectRow(self.currentIndex().row())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         editing = self.state() == QAbstractItemView.State.EditingState

@@ -1,0 +1,198 @@
+"""Reads the accessibility bus, as a screen reader does: run by the system's Python, which has GLib's bindings.
+
+    /usr/bin/python3 tests/desktop/bus_reader.py PID < questions > answers
+
+Answers each line of stdin, a JSON list of a word and what it needs, by a line of JSON:
+
+    ["windows"]                  what process PID shows: its windows, and whatever else has the keyboard, each with all in it
+    ["focus"]                    what has the keyboard, without what is in it, or null
+    ["announced"]                all that was said of itself, in the order of its saying
+    ["call", REF, INTERFACE, METHOD, SIGNATURE, [ARGUMENT …]]  the answer of one object
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from gi.repository import Gio, GLib
+
+PATIENCE_MS = 20_000
+REGISTRY = "org.a11y.atspi.Registry"
+ACCESSIBLE = "org.a11y.atspi.Accessible"
+COMPONENT = "org.a11y.atspi.Component"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+ROOT = "/org/a11y/atspi/accessible/root"
+NULL = "/org/a11y/atspi/null"
+STATES = {
+    1: "active", 4: "checked", 7: "editable", 8: "enabled", 11: "focusable", 12: "focused", 16: "modal", 23: "selected",
+    24: "sensitive", 25: "showing",
+}  # fmt: skip
+"""The bits of a state that tests look at, as AT-SPI numbers them."""
+LABELLED_BY = 2
+"""A relation of AT-SPI."""
+MOST_CHILDREN = 150
+"""Cells and entries beyond these are not read."""
+
+Ref = tuple[str, str]
+Call = tuple[Ref, str, str, str, tuple[Any, ...]]
+
+
+class Reader:
+    """The bus, and what has the keyboard on it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        session = Gio.bus_get_sync(Gio.BusType.SESSION)
+        bus = ("org.a11y.Bus", "/org/a11y/bus")
+        (address,) = session.call_sync(*bus, "org.a11y.Bus", "GetAddress", None, None, 0, PATIENCE_MS, None).unpack()
+        flags = Gio.DBusConnectionFlags
+        self._bus = Gio.DBusConnection.new_for_address_sync(
+            address, flags.AUTHENTICATION_CLIENT | flags.MESSAGE_BUS_CONNECTION, None, None
+        )
+        self._focus: Ref | None = None
+        self._announced: list[str] = []
+        self._bus.signal_subscribe(
+            None, "org.a11y.atspi.Event.Object", "StateChanged", None, "focused", 0, self._state_changed
+        )
+        self._bus.signal_subscribe(None, "org.a11y.atspi.Event.Object", "Announcement", None, None, 0, self._hear)
+        for event in ("object:state-changed:focused", "focus:", "object:announcement"):
+            registry = (REGISTRY, "/org/a11y/atspi/registry")
+            self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
+
+    def ask(self, calls: list[Call]) -> list[Any]:
+        """The answers to calls made all at once; None for those that failed, such as of objects that are gone."""
+        answers: list[Any] = [None] * len(calls)
+        left = [len(calls)]
+
+        def done(bus: Any, result: Any, number: int) -> None:
+            left[0] -= 1
+            try:
+                answers[number] = bus.call_finish(result).unpack()
+            except GLib.Error:
+                return
+
+        for number, ((name, path), interface, method, signature, arguments) in enumerate(calls):
+            packed = GLib.Variant(signature, arguments) if signature else None
+            self._bus.call(name, path, interface, method, packed, None, 0, PATIENCE_MS, None, done, number)
+        while left[0]:
+            GLib.MainContext.default().iteration(True)
+        return answers
+
+    def windows(self) -> list[Any]:
+        app = self._app()
+        if app is None:
+            return []
+        roots = [tuple(ref) for ref in (self._of(app, "GetChildren") or [])]
+        if self._focus is not None:
+            top = self._top(self._focus, app)
+            if top is not None and top not in roots:
+                roots.append(top)
+        return self._read(roots)
+
+    def focus(self) -> Any:
+        self._take_events()
+        if self._focus is None:
+            return None
+        found = self._read([self._focus], deep=False)
+        return found[0] if found and "focused" in found[0]["states"] else None
+
+    def announced(self) -> list[str]:
+        self._take_events()
+        return self._announced
+
+    def call(self, ref: list[str], interface: str, method: str, signature: str, arguments: list[Any]) -> Any:
+        return self.ask([((ref[0], ref[1]), interface, method, signature, tuple(arguments))])[0]
+
+    def _state_changed(self, _bus: Any, sender: str, path: str, _interface: str, _signal: str, said: Any) -> None:
+        _state, on, *_rest = said.unpack()
+        if on:
+            self._focus = (sender, path)
+        elif self._focus == (sender, path):
+            self._focus = None
+
+    def _hear(self, _bus: Any, _sender: str, _path: str, _interface: str, _signal: str, said: Any) -> None:
+        self._announced.append(said.unpack()[3])
+
+    def _take_events(self) -> None:
+        while GLib.MainContext.default().iteration(False):
+            pass
+
+    def _app(self) -> Ref | None:
+        """The application of the process that is looked at, once it is on the bus."""
+        (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
+        apps = [tuple(ref) for ref in (answer[0] if answer else ())]
+        daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
+        pids = self.ask([(daemon, daemon[0], "GetConnectionUnixProcessID", "(s)", (name,)) for name, _path in apps])
+        return next((app for app, pid in zip(apps, pids, strict=True) if pid == (self._pid,)), None)
+
+    def _of(self, ref: Ref, method: str) -> Any:
+        (answer,) = self.ask([(ref, ACCESSIBLE, method, "", ())])
+        return answer[0] if answer else None
+
+    def _top(self, ref: Ref, app: Ref) -> Ref | None:
+        """The outermost object that `ref` is in, short of the application."""
+        for _ in range(60):
+            (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
+            if answer is None:
+                return None
+            above = tuple(answer[0])
+            if above == app or above[1] in (NULL, ROOT):
+                return ref
+            ref = above
+        return None
+
+    def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
+        """What is shown of these objects; what is hidden is left out with all in it. All objects of one depth are asked at
+        once, since every turn of question and answer waits for several processes."""
+        found = level = self._described(refs)
+        while deep and level:
+            pairs = [(node, ref) for node in level for ref in node.pop("below")[:MOST_CHILDREN]]
+            below = self._described([ref for _node, ref in pairs], [node for node, _ref in pairs])
+            level = below
+        return found
+
+    def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Those of the objects that are shown; each is put among the children of the one at its place in `above`."""
+        questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
+            (ACCESSIBLE, "GetState", "", ()),
+            (ACCESSIBLE, "GetChildren", "", ()),
+            (ACCESSIBLE, "GetRoleName", "", ()),
+            (PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Name")),
+            (PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Description")),
+            (ACCESSIBLE, "GetRelationSet", "", ()),
+            (COMPONENT, "GetExtents", "(u)", (0,)),
+        )
+        answers = iter(self.ask([(ref, *question) for ref in refs for question in questions]))
+        shown = []
+        for number, ref in enumerate(refs):
+            state, children, role, name, description, relations, box = (next(answers) for _ in questions)
+            bits = state[0][0] | state[0][1] << 32 if state and len(state[0]) == 2 else 0
+            node = {
+                "ref": ref,
+                "states": [name for bit, name in STATES.items() if bits >> bit & 1],
+                "role": role[0] if role else "",
+                "name": name[0] if name else "",
+                "description": description[0] if description else "",
+                "labelled": any(kind == LABELLED_BY for kind, _labels in (relations[0] if relations else ())),
+                "box": box[0] if box else (0, 0, 0, 0),
+                "below": [tuple(child) for child in (children[0] if children else ())],
+                "children": [],
+            }
+            if "showing" in node["states"]:
+                shown.append(node)
+                if above is not None:
+                    above[number]["children"].append(node)
+        return shown
+
+
+def main() -> None:
+    reader = Reader(int(sys.argv[1]))
+    for line in sys.stdin:
+        word, *rest = json.loads(line)
+        print(json.dumps(getattr(reader, word)(*rest)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

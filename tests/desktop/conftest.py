@@ -1,0 +1,39 @@
+"""Desktops that the tests of one file share, since each takes seconds to start; nothing may be left of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import lingering_processes
+from tests.desktop.desktops import Desktop, wayland_desktop, why_not, x_desktop
+
+Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
+
+
+def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
+    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
+    with make(folder, runtime) as desktop:
+        yield desktop
+    left = lingering_processes(str(folder))
+    shutil.rmtree(runtime, ignore_errors=True)
+    assert left == []
+
+
+@pytest.fixture(scope="module")
+def x(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    if reason := why_not("Xvfb", "openbox", "xdotool"):
+        pytest.skip(reason)
+    yield from _lend(x_desktop, tmp_path_factory.mktemp("x"))
+
+
+@pytest.fixture(scope="module")
+def wayland(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    if reason := why_not("weston", "weston-screenshooter"):
+        pytest.skip(reason)
+    yield from _lend(wayland_desktop, tmp_path_factory.mktemp("wayland"))

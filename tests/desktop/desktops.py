@@ -1,0 +1,162 @@
+"""Desktops for tests: a display with what places its windows, a session bus and the accessibility bus, for a user with an
+empty home."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from tests.conftest import MARK
+
+ROOT = Path(__file__).parents[2]
+WIDTH, HEIGHT = 1366, 768
+"""The screen of a small laptop."""
+SYSTEM_PYTHON = "/usr/bin/python3"
+_LAUNCHER = Path("/usr/share/dbus-1/services/org.a11y.Bus.service")
+_PACKAGES = "xvfb openbox xdotool weston dbus at-spi2-core python3-gi"
+_NOT_OURS = (
+    "QT_QPA_PLATFORM",
+    "WAYLAND_DISPLAY",
+    "DISPLAY",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_CURRENT_DESKTOP",
+    "FOOTPLATE_CACHE",
+)
+_ASK = ("dbus-send", "--session", "--print-reply", "--dest=org.a11y.Bus", "/org/a11y/bus")
+_LISTENING = (
+    "org.freedesktop.DBus.Properties.Set", "string:org.a11y.Status", "string:IsEnabled", "variant:boolean:true",
+)  # fmt: skip
+_GOODBYE_S = 20.0
+
+_Found = TypeVar("_Found")
+
+
+def why_not(*programs: str) -> str:
+    """Why there can be no desktop that needs these programs here, "" where there can."""
+    if sys.platform != "linux":
+        return "desktops for tests are Linux's"
+    missing = [program for program in (*programs, "dbus-daemon", SYSTEM_PYTHON) if shutil.which(program) is None]
+    if not _LAUNCHER.exists():
+        missing.append("at-spi2-core")
+    elif (
+        not missing and subprocess.run([SYSTEM_PYTHON, "-c", "import gi"], capture_output=True, check=False).returncode
+    ):
+        missing.append("python3-gi")
+    return f"{', '.join(missing)} not installed; apt-get install {_PACKAGES}" if missing else ""
+
+
+def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
+    """What `get` answers as soon as that is something. Raises TimeoutError, which names what was waited for."""
+    deadline = time.monotonic() + patience_s
+    while not (found := get()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come within {patience_s:g} s")
+        time.sleep(0.02)
+    return found
+
+
+class Desktop:
+    """Starts programs for the user of one desktop.
+
+    Attributes: home - the user's own folder; footplate_home - Footplate's; environment - what its programs are given.
+    """
+
+    def __init__(self, folder: Path, runtime: Path, stack: ExitStack) -> None:
+        self.home, self.footplate_home = folder / "user", folder / "footplate"
+        self.home.mkdir()
+        self._folder, self._stack = folder, stack
+        self.environment = {key: value for key, value in os.environ.items() if key not in _NOT_OURS} | {
+            "HOME": str(self.home),
+            "XDG_RUNTIME_DIR": str(runtime),
+            "FOOTPLATE_HOME": str(self.footplate_home),
+            "LANG": "C.UTF-8",
+            MARK: str(folder),
+        }
+        for name in ("CONFIG", "DATA", "CACHE", "STATE"):
+            self.environment.pop(f"XDG_{name}_HOME", None)
+
+    def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
+        """A program of the desktop's own, which is ended with it; what it complains of is kept in a file of its name."""
+        with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
+            process = subprocess.Popen(
+                command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                text=True,
+            )  # fmt: skip
+        self._stack.callback(_end, process)
+        return process
+
+    def footplate(self, *arguments: str) -> subprocess.Popen[str]:
+        """Footplate's command, started as by its user."""
+        return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
+
+    def complaints(self) -> str:
+        """What Footplate has said on stderr so far."""
+        return (self._folder / f"{Path(sys.executable).name}.log").read_text()
+
+
+@contextmanager
+def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """An X screen with openbox as its window manager."""
+    with ExitStack() as stack:
+        desktop = Desktop(folder, runtime, stack)
+        screen = f"{WIDTH}x{HEIGHT}x24"
+        x = desktop.start("Xvfb", "-displayfd", "1", "-screen", "0", screen, "-nolisten", "tcp")
+        assert x.stdout is not None
+        desktop.environment["DISPLAY"] = f":{x.stdout.readline().strip()}"
+        _start_bus(desktop)
+        desktop.start("openbox")
+        until(lambda: _answers(desktop, "xdotool", "get_desktop"), "the window manager")
+        yield desktop
+
+
+@contextmanager
+def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """Weston without a screen, which lets programs take pictures of it."""
+    with ExitStack() as stack:
+        desktop = Desktop(folder, runtime, stack)
+        name = "wayland-footplate"
+        size = (f"--width={WIDTH}", f"--height={HEIGHT}")
+        desktop.start(
+            "weston",
+            "--backend=headless-backend.so",
+            "--use-pixman",
+            "--debug",
+            "--no-config",
+            f"--socket={name}",
+            *size,
+        )
+        until((runtime / name).is_socket, "the compositor")
+        desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
+        _start_bus(desktop)
+        yield desktop
+
+
+def _start_bus(desktop: Desktop) -> None:
+    bus = desktop.start("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address")
+    assert bus.stdout is not None
+    desktop.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.stdout.readline().strip()
+    # Programs speak to those who do not see only where somebody has asked for that before they start.
+    subprocess.run([*_ASK, *_LISTENING], env=desktop.environment, capture_output=True, check=True, timeout=30)
+
+
+def _answers(desktop: Desktop, *command: str) -> bool:
+    return not subprocess.run(command, env=desktop.environment, capture_output=True, check=False).returncode
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(_GOODBYE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,42 @@
+"""What must have a name for those who do not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.desktop.window import Node
+
+CONTROLS = frozenset((
+    "button", "push button", "check box", "radio button", "toggle button", "combo box", "text", "entry", "spin box", "button menu",
+    "slider", "page tab", "page tab list", "list", "table", "tree table", "menu item", "link", "progress bar",
+))  # fmt: skip
+VAGUE = frozenset(("", "invalid", "unknown", "filler", "panel", "client"))
+"""Roles that do not say what something is."""
+_PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
+"""Their own line, header and cells go by their name."""
+
+
+def lacking(window: Node) -> Iterator[str]:
+    """The controls in a window that have no name, or neither a role nor a description, and where they are. Qt has no role for
+    what a program draws itself, such as plots."""
+    for node, above in _with_ancestors(window, ()):
+        surface = node.role in VAGUE and not node.children and above and above[-1].name
+        if surface or (above and above[-1].role in _PARTS_OF):
+            continue
+        if node.role == "combo box" and not node.labelled:  # whose name is what is chosen
+            yield f"without a label: {node} {node.box} in {_where(above)}"
+        reached = "focusable" in node.states
+        if (node.role in CONTROLS or reached) and not node.name.strip():
+            yield f"without a name: {node.role} {node.box} in {_where(above)}"
+        elif reached and node.role in VAGUE and not (node.children or node.description.strip()):
+            yield f"without a role or a description: {node} {node.box} in {_where(above)}"
+
+
+def _with_ancestors(node: Node, above: tuple[Node, ...]) -> Iterator[tuple[Node, tuple[Node, ...]]]:
+    yield node, above
+    for child in node.children:
+        yield from _with_ancestors(child, (*above, node))
+
+
+def _where(above: tuple[Node, ...]) -> str:
+    return " › ".join(str(node) for node in above if node.name)

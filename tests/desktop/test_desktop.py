@@ -1,0 +1,338 @@
+"""A first day with Footplate on a desktop: the real window in a process of its own, read through the accessibility bus and
+driven by keys. One window is started, and again where that is what is proved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+from engine.runs.folder import RunFolder
+from engine.runs.metrics import best_measure
+from engine.runs.notes import read_notes
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
+from tests.desktop.names import lacking
+from tests.desktop.window import Node, Window, off_screen
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+STATUS = "Run status"
+TRAINED_S = 400.0
+"""How long the sample may take to train."""
+RUN_VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
+MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
+MENUS = ("File", "Run", "View", "Tools", "Help")
+DIALOGS = {
+    "opens the settings": "Settings",
+    "lists the shortcuts": "Keyboard shortcuts",
+    "about foot": "About Footplate",
+    "report a prob": "Report a problem",
+    "user's guide": "Help – Footplate",
+}
+"""What the palette finds them by, and their titles."""
+OTHER_PROGRAM = """
+from PySide6.QtWidgets import QApplication, QLabel
+app = QApplication(["other"])
+label = QLabel("Another program", windowTitle="Another program")
+label.resize(1200, 700)
+label.show()
+app.exec()
+"""
+
+
+@dataclass
+class Day:
+    """What the tests share. `greeting` is what the first start showed, and `fitted` which windows did not fit the screen."""
+
+    desktop: Desktop
+    window: Window
+    greeting: list[Node]
+    misplaced: list[str]
+
+    @property
+    def run(self) -> RunFolder:
+        """The newest run."""
+        return RunFolder(max((self.desktop.footplate_home / "runs").iterdir()))
+
+    def open(self) -> Window:
+        self.window = Window(self.desktop)
+        return self.window
+
+    def reopen(self) -> Window:
+        self.window.quit()
+        return self.open()
+
+
+@pytest.fixture(scope="module")
+def day(x: Desktop) -> Iterator[Day]:
+    """The first start, by which the sample is trained to its end, with keys alone."""
+    window = Window(x)
+    window.wait_for("Train the sample", "push button")
+    until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
+    first = Day(x, window, window.nodes(), off_screen(window.windows()))
+    window.tab_to("Train the sample")
+    window.keys("space")
+    window.wait_until_said(STATUS, "Completed", TRAINED_S)
+    yield first
+    if first.window.process.poll() is None:
+        first.window.quit()
+
+
+@pytest.fixture
+def window(day: Day) -> Window:
+    """The window with its first page before it and nothing open."""
+    while (title := day.window.title_in_front()) != "Footplate":
+        day.window.keys("Escape")
+        until(lambda title=title: day.window.title_in_front() != title, f"the end of “{title}”")
+    day.window.keys("ctrl+1")
+    return day.window
+
+
+def test_that_the_first_start_names_what_it_found_and_fits_the_screen(day: Day) -> None:
+    names = [node.name for node in day.greeting]
+    assert "Welcome to Footplate" in names
+    found = {name.partition(": ")[0]: name for name in names if ": " in name}
+    assert {"Driver", "Memory", "CPU", "Disk"} <= found.keys()
+    assert found["CPU"].endswith(f"{psutil.cpu_count()} cores")
+    assert " free" in found["Memory"]
+    assert " free for runs in " in found["Disk"]
+    ways = {node.name: node.description for node in day.greeting if node.role == "push button"}
+    for way in ("Train the sample", "Open a folder …", "Watch the devices"):
+        assert ways[way]
+    assert day.misplaced == []
+
+
+def test_that_the_sample_was_trained_to_its_end(day: Day, window: Window) -> None:
+    assert day.run.state() == "completed"
+    best = best_measure(day.run.summary())
+    assert best is not None
+    assert best[1] > 0.5
+    assert (day.run.checkpoints / "best.pt").exists()
+    assert window.said(STATUS).startswith("Completed")
+
+
+def test_that_a_setting_acts_at_once_and_is_marked_until_it_is_the_default_again(window: Window) -> None:
+    before = window.wait_for("Load", "label").box[3]
+    window.keys("ctrl+comma")
+    window.wait_for_focus("Search settings")
+    assert off_screen(window.windows()) == []
+    window.type("text size")
+    window.wait_for_end_of("Theme")
+    window.tab_to("Text size")
+    window.keys("ctrl+a")
+    window.type("130")
+    window.keys("Return")
+    reset = window.wait_for("Text size: back to the default")
+    assert reset.role == "push button"
+    until(lambda: window.wait_for("Load", "label").box[3] > before, "larger texts")
+    window.tab_to("Text size: back to the default")
+    window.keys("space")
+    window.wait_for_end_of("Text size: back to the default")
+    until(lambda: window.wait_for("Load", "label").box[3] == before, "texts as before")
+    window.keys("Escape")
+    until(lambda: window.title_in_front() == "Footplate", "the window before all others")
+
+
+def test_that_the_palette_finds_a_command_by_parts_of_its_words_and_runs_it(window: Window) -> None:
+    window.wait_for("CPU workers")
+    window.keys("ctrl+k")
+    window.wait_for_focus("Find anything")
+    window.type("vice pan")
+    until(
+        lambda: any("Devices panel" in node.name for node in window.nodes() if node.role == "list item"), "the command"
+    )
+    window.keys("Return")
+    window.wait_for_end_of("CPU workers")
+    window.keys("F7")
+    window.wait_for("CPU workers")
+
+
+def test_that_a_message_is_announced(window: Window) -> None:
+    do(window, "show the queue")
+    until(lambda: "No run waits for devices." in window.announced(), "the message")
+    assert window.find("No run waits for devices.", "label")
+
+
+def test_that_a_chosen_key_holds_when_the_window_is_opened_again(day: Day, window: Window) -> None:
+    window.keys("ctrl+k")
+    window.wait_for_focus("Find anything")
+    window.type("keyboard shortcuts")
+    window.keys("Return")
+    window.wait_for_focus("Search shortcuts")
+    assert off_screen(window.windows()) == []
+    window.type("fills the screen")
+    until(lambda: len([node for node in window.nodes() if node.role == "cell"]) == 3, "one command alone")
+    window.tab_to("New keys")
+    window.keys("ctrl+F9")
+    window.tab_to("Assign")
+    window.keys("space")
+    until(lambda: window.find("Ctrl+F9", "cell"), "the new keys in the list")
+    window.keys("Escape")
+    window = day.reopen()
+    window.keys("ctrl+F9")
+    until(lambda: window.windows()[0].box == (0, 0, WIDTH, HEIGHT), "the whole screen")
+    window.keys("ctrl+F9")
+    until(lambda: window.windows()[0].box[3] < HEIGHT, "the window as it was")
+
+
+def test_that_every_menu_opens_by_keys_and_its_entries_can_be_read(window: Window) -> None:
+    window.keys("alt+f")
+    seen = {}
+    for title in MENUS:
+        menu = until(lambda title=title: open_menu(window, title), f"the menu {title}")
+        seen[title] = [node.name for node in menu.children if node.role == "menu item"]
+        assert all(name.strip() for name in seen[title])
+        assert not any("&" in name for name in seen[title])
+        assert len(set(seen[title])) == len(seen[title])
+        entry = until(
+            lambda: (node := window.focus()) and node.role == "menu item" and node, "an entry with the keyboard"
+        )
+        assert entry.name in seen[title]
+        if title != MENUS[-1]:
+            window.keys("Right")
+    window.keys("Escape")
+    until(lambda: open_menu(window, MENUS[-1]) is None, "the end of the menu")
+    assert {"New job", "Recent datasets", "Quit"} <= set(seen["File"])
+    assert {"Settings …", "Command palette …"} <= set(seen["Tools"])
+
+
+def open_menu(window: Window, title: str) -> Node | None:
+    """The menu of that title as it is open."""
+    bar = next((node for node in window.nodes() if node.role == "menu bar"), None)
+    entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
+    return next((node for node in entry.children if node.children), None) if entry is not None else None
+
+
+def test_that_help_is_found_by_a_word(window: Window) -> None:
+    window.keys("F1")
+    window.wait_for("Pages of help", "list")
+    assert off_screen(window.windows()) == []
+    window.keys("ctrl+f")
+    window.wait_for_focus("Search help")
+    window.type("prometheus")
+    pages = until(lambda: matching_pages(window), "pages with the word")
+    window.keys("Return")
+    page = window.wait_for("Page of help")
+    assert "prometheus" in window.text_of(page).lower()
+    assert any(node.name in pages and "selected" in node.states for node in window.nodes())
+    window.keys("Escape")
+    window.wait_for_end_of("Pages of help")
+
+
+def matching_pages(window: Window) -> list[str]:
+    """The titles in help's list, where each ends with a count of matches."""
+    titles = [node.name for node in window.nodes() if node.role == "list item"]
+    return titles if titles and all(title.endswith(")") for title in titles) else []
+
+
+def test_that_a_run_is_renamed_in_its_place_deleted_and_put_back(day: Day, window: Window) -> None:
+    window.keys("ctrl+3")
+    window.wait_for("Runs", "table")
+    window.tab_to("Runs")
+    window.wait_for("Tags of the chosen run")
+    window.keys("F2")
+    window.wait_for("Name of the run", "text")
+    window.keys("ctrl+a")
+    window.type("My first run")
+    window.keys("Return")
+    window.wait_for("My first run", "cell")
+    until(lambda: read_notes(day.run.path).name == "My first run", "the name in the run's folder")
+    folder = day.run.path
+    window.keys("Delete")
+    window.tab_to("Move to trash")
+    window.keys("space")
+    until(lambda: not folder.exists(), "the run in the trash")
+    window.wait_for_end_of("My first run", "cell")
+    window.keys("ctrl+z")
+    window.wait_for("My first run", "cell")
+    assert folder.exists()
+    window.keys("Escape")
+
+
+def test_that_a_second_start_brings_the_window_to_the_front(day: Day, window: Window) -> None:
+    other = day.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
+    until(lambda: window.title_in_front() == "Another program", "another program before the window")
+    second = day.desktop.footplate()
+    assert second.wait(20) == 0
+    until(lambda: window.title_in_front() == "Footplate", "the window before the other program")
+    other.terminate()
+    other.wait(10)
+
+
+def test_that_a_run_is_followed_again_after_the_window_was_closed(day: Day, window: Window) -> None:
+    before = day.run.run_id
+    window.press("Epochs", "spin box", "SetFocus")
+    window.wait_for_focus("Epochs")
+    window.keys("ctrl+a")
+    window.type("500")
+    window.keys("Tab", "ctrl+Return")
+    window.wait_until_said(STATUS, "Running", 60)
+    run = until(lambda: (newest := day.run).run_id != before and newest, "the new run")
+    window = day.reopen()
+    assert run.state() == "running"
+    said = window.wait_until_said(STATUS, "Running", 60)
+    until(lambda: (now := window.said(STATUS)).startswith("Running") and now != said, "progress of the run", 60)
+    window.keys("ctrl+period")
+    window.wait_until_said(STATUS, "Stopped", 60)
+    assert run.state() == "stopped"
+
+
+def test_that_tab_comes_to_every_control_of_the_page_and_back(window: Window) -> None:
+    stops = [str(node) for node in window.tab_stops()]
+    assert len(stops) == len(set(stops))
+    back = [str(node) for node in window.tab_stops("shift+Tab")]
+    assert back[1:] == stops[:0:-1]
+
+
+def test_that_all_controls_of_all_pages_have_a_name_and_a_role(window: Window) -> None:
+    wrong: dict[str, list[str]] = {}
+
+    def look(page: str) -> None:
+        shown = window.windows()
+        wrong[page] = [text for each in shown for text in lacking(each)] + off_screen(shown)
+
+    for view in RUN_VIEWS:
+        window.press(view, "page tab")
+        look(f"run, {view}")
+    window.keys("ctrl+2")
+    for view in MONITOR_VIEWS:
+        window.press(view, "page tab")
+        look(f"monitor, {view}")
+    window.keys("ctrl+3")
+    window.wait_for("Runs", "table")
+    look("runs")
+    window.press("Searches", "push button")
+    window.wait_for("Back from the searches")
+    look("searches")
+    window.keys("Escape", "ctrl+1")
+    window.press("Look closer …", "push button")
+    until(lambda: any(node.name.startswith("Back") for node in window.nodes()), "the page of the dataset")
+    look("dataset")
+    window.keys("Escape")
+    for words, title in DIALOGS.items():
+        do(window, words)
+        until(lambda title=title: window.title_in_front() == title, title)
+        if title == "Report a problem":  # what it shows takes a while
+            until(lambda: any(node.name.startswith("This is all") for node in window.nodes()), "the report", 180)
+        look(title)
+        window.keys("Escape")
+        until(lambda: window.title_in_front() == "Footplate", "the window")
+    assert {page: found for page, found in wrong.items() if found} == {}
+
+
+def do(window: Window, words: str) -> None:
+    """By the palette."""
+    window.keys("ctrl+k")
+    window.wait_for_focus("Find anything")
+    window.type(words)
+    window.keys("Return")
+
+
+def test_that_nothing_was_complained_of(day: Day) -> None:
+    assert day.desktop.complaints() == ""
+    logs = [line for log in (day.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()]
+    # A machine with much to do is slow to tell who reads the bus of a key.
+    assert [line for line in logs if "QSpiApplication::keyEventError" not in line] == []

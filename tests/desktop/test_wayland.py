@@ -1,0 +1,55 @@
+"""The window under Wayland, before a compositor without a screen: driven through the accessibility bus alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QImage
+
+from engine.runs.folder import RunFolder
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
+from tests.desktop.names import lacking
+from tests.desktop.window import Window
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def window(wayland: Desktop) -> Iterator[Window]:
+    made = Window(wayland)
+    yield made
+    made.close()
+
+
+def test_that_the_window_trains_the_sample_under_wayland_and_closes(
+    wayland: Desktop, window: Window, tmp_path: Path
+) -> None:
+    window.press("Train the sample", "push button")
+    window.wait_until_said("Run status", "Completed", 400)
+    (folder,) = (wayland.footplate_home / "runs").iterdir()
+    assert RunFolder(folder).state() == "completed"
+    assert [text for each in window.windows() for text in lacking(each)] == []
+    picture = screenshot(wayland, tmp_path)
+    assert (picture.width(), picture.height()) == (WIDTH, HEIGHT)
+    assert colors_in(picture) > 100
+    assert wayland.footplate().wait(20) == 0  # which hands over to the open window
+    window.press("File", "menu item")
+    window.press("Quit", "menu item")
+    until(lambda: window.process.poll() is not None, "the end of the window's process")
+    assert window.process.returncode == 0
+    assert wayland.complaints() == ""
+
+
+def screenshot(desktop: Desktop, folder: Path) -> QImage:
+    """What the compositor has on its screen."""
+    subprocess.run(["weston-screenshooter"], cwd=folder, env=desktop.environment, check=True, timeout=30)
+    (file,) = folder.glob("wayland-screenshot*.png")
+    return QImage(str(file))
+
+
+def colors_in(picture: QImage) -> int:
+    small = picture.scaled(400, 300)
+    return len({small.pixel(x, y) for x in range(small.width()) for y in range(small.height())})
