@@ -45,10 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 
-        # The same examples each time, however slow the machine is.
-        settings.register_profile(
-            "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-        )
+        # The same examples each time, however slow the machine is; `--hypothesis-profile default` draws others.
+        patient = {"derandomize": True, "deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+        settings.register_profile("steady", max_examples=50, **patient)
         settings.load_profile("steady")
     if config.pluginmanager.hasplugin("pytest-qt"):
         from pytestqt.qtbot import QtBot

@@ -15,6 +15,7 @@ from engine.cli.main import parser
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "resources" / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+PICTURES = sorted(DOCS.glob("images/*.png"))
 TEXTS = [ROOT / "README.md", ROOT / "tests/benchmarks/README.md", *PAGES]
 LINK = re.compile(r"\]\(([^)]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
@@ -51,7 +52,14 @@ def test_that_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_that_help_can_follow_every_link(page: Path) -> None:
     for link in LINK.findall(page.read_text()):
-        assert link.startswith(("https://", "#")) or (DOCS / link.partition("#")[0]) in PAGES, link
+        target = DOCS / link.partition("#")[0]
+        assert link.startswith(("https://", "#")) or target in PAGES or target in PICTURES, link
+
+
+def test_that_every_picture_is_small_and_shown_somewhere() -> None:
+    shown = {DOCS / link for page in PAGES for link in LINK.findall(page.read_text()) if link.endswith(".png")}
+    assert shown == set(PICTURES)
+    assert [picture.name for picture in PICTURES if picture.stat().st_size > 120_000] == []
 
 
 def test_that_every_page_is_in_the_contents() -> None:

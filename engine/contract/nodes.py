@@ -47,7 +47,7 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
-    """`specs` are those of this node's workers, by rank. `run_folder` is given to a node on the supervisor's own machine; others
+    """`specs` are those of this node's workers, by rank. `run_folder` is given to a node that sees the run's own folder; others
     have one of their own, where `files` are to be before training. `title` is what the user calls the machine; `address` and
     `port` are as in `Host`; each `attempt` has another port. The dataset and the other inputs of the job are looked at."""
 

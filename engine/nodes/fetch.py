@@ -90,9 +90,12 @@ def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], obje
         except NOT_DECODED:
             said = child.stderr.read().decode(errors="replace")
             raise NotFetched(why_it_ended(where.title, child.wait(), said)) from None
-        target = mirror(where.name, offered.run_id).path / path
+        try:
+            target = mirror(where.name, offered.run_id).path / path
+            part = target.with_name(f".{target.name}.{offered.sha256[:16]}.part")
+        except ValueError as error:
+            raise NotFetched(f"{where.title}: {error}.") from error
         paths.make_folder(target.parent)
-        part = target.with_name(f".{target.name}.{offered.sha256[:16]}.part")
         with open(part, "ab", opener=paths.for_the_user_alone) as stream:
             here = stream.tell()
             child.stdin.write(b"%d\n" % here)

@@ -22,7 +22,7 @@ import msgspec
 import psutil
 
 from engine.checks.node_checks import inputs_of, versions
-from engine.contract.devices import is_gpu
+from engine.contract.devices import host_of, is_gpu
 from engine.contract.nodes import (
     FilePart,
     FileWanted,
@@ -122,13 +122,13 @@ class _Node:
             port = listener.getsockname()[1]
             meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
             self._frontend.say(Listening(address=meet.address, port=port))
-        if not order.run_folder:
+        if host_of(order.specs[0].devices[order.specs[0].rank]):
             start_samples(order, self._frontend.say)
         self._agent = agent.Agent(order, meet, listener, self._workers.socket_path)
         if self._no_more:
             self._agent.kill()
         codes = self._agent.codes()
-        # SLURM's, at the end of a job, would come before our files are removed.
+        # SLURM's, at the end of a job, would come before what is ours is removed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():

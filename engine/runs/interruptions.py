@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine.contract.slurm import LOG
 from engine.runs.folder import RunFolder, started_before_this_boot
+from engine.runs.mirror import machine_of
 from engine.runs.slurm_job import read_slurm
 from engine.system.format import exit_words
 
@@ -28,6 +29,8 @@ def why_interrupted(run: RunFolder) -> str:
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
         told = last_words(run.path / LOG)
         return f"its SLURM {slurm.words}.{f' The end of {LOG}: {told}' if told else ''}"
+    if machine := machine_of(run):
+        return f"its supervisor on {machine} ended without reporting an error, or that machine shut down."
     log = run.path / "supervisor.log"
     supervisor = run.supervisor()
     words = last_words(log)

@@ -28,7 +28,7 @@ from engine.contract.nodes import (
 )
 from engine.contract.protocol import ENCODE, Command
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from engine.runs.mirror import mirror
+from engine.runs.mirror import followed_of, mirror
 from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.nodes.link import NodeLink
@@ -101,7 +101,7 @@ class Follower:
     def _reach(self) -> None:
         name = self._run.run_id if self._run is not None else self._name
         command = ssh_command(self._where.reached_by, self._where.command("node", "--relay", name))
-        folder = paths.private_folder(mirror(self._where.name, "-").path.parent)
+        folder = paths.private_folder(followed_of(self._where.name))
         try:
             self._link = NodeLink(command, folder / "relay.log", self._selector, self._take, self._ended)
         except OSError as error:
@@ -122,7 +122,11 @@ class Follower:
         """Asks for what the folder lacks, unless another process does."""
         assert self._link is not None
         if self._run is None:
-            self._run = mirror(self._where.name, found.run_id)
+            try:
+                self._run = mirror(self._where.name, found.run_id)
+            except ValueError as error:
+                self._away(f"{self._where.title}: {error}.")
+                return
             paths.private_folder(self._run.path)
             paths.private_folder(self._run.checkpoints)
             self._lock = os.open(self._run.path / "follower.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -241,7 +241,7 @@ def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     points = (_chosen.base or QFont()).pointSizeF() * _chosen.text_percent / 100
-    sizes = {"title": f"{1.25 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt"}
+    sizes = {"title": f"{1.2 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt"}
     return Template(_STYLE).substitute(
         asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cuda import scenarios
 from tests.support.cuda_state import MIB
 
 from .conftest import Machine
 
 
+@pytest.mark.long
 def test_that_a_machine_has_its_gpus_in_the_order_asked_for_and_their_memory_ends(machine: Machine) -> None:
     host = machine(3, memory_mib=1024, context_mib=100)
     visible = (host.uuids[2], host.uuids[0])
@@ -23,6 +26,7 @@ def test_that_a_machine_has_its_gpus_in_the_order_asked_for_and_their_memory_end
     assert not any(map(host.state.held, range(3)))  # it has ended
 
 
+@pytest.mark.long
 def test_that_copies_come_when_they_are_done_and_a_fork_cannot_use_cuda(machine: Machine) -> None:
     host = machine(copy_ms=50, exact=True)
     assert host.call(scenarios.copied_and_awaited) == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 2, 3]]

@@ -43,7 +43,7 @@ def test_that_a_short_run_is_spared_the_compilation_of_depthwise_convolutions(
     machine: Machine, job: Make, start: Start
 ) -> None:
     host = machine()
-    fields = {"model": "mobilenet_v3_small", "image_size": 32, "epochs": 30}
+    fields = {"model": "mobilenet_v3_small", "image_size": 32, "epochs": 30, "precision": "fp32"}  # as above
     group = start(host, job(host, **fields), prepare="tests.support.impatience:compile_for_an_hour")
     group.read(lambda _, message: isinstance(message, Chosen) and message.field == "memory_format")
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")

@@ -22,8 +22,10 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import SupervisorFile, process_start
+from gui.actions import RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CURVES
+from gui.widgets.problem_label import ProblemLabel
 from tests.gui.sources.written_runs import a_run
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
@@ -74,9 +76,9 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(shown: QWidget) -> Iterator[str]:
-    """All that is written, as labels, on buttons, in tables and for screen readers."""
+    """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own sentences."""
     for widget in shown.findChildren(QWidget):
-        if not widget.isVisible():
+        if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel):
             continue
         if isinstance(widget, QLabel | QAbstractButton):
             yield widget.text()
@@ -144,3 +146,20 @@ def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_and_numbers_are
         for fault in faults(show()):
             found.setdefault(fault, name)
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
+
+
+def test_that_a_page_without_a_tab_stands_under_its_own_and_leads_back(open_window: Callable[[], MainWindow]) -> None:
+    window = open_window()
+    work, tabs = window.workspace, window.header.tabs
+    assert work is not None
+    work.runs.searches_wanted.emit()  # as Tools > Searches does on every page
+    assert tabs.currentIndex() == RUNS
+    assert window.pages.currentWidget() is work.search
+    work.searches().closed.emit()
+    assert tabs.currentIndex() == window.pages.currentIndex() == TRAIN
+    window.header.show_page(RUNS)
+    window.form.card.gallery_wanted.emit(0)
+    assert tabs.currentIndex() == TRAIN
+    assert window.pages.currentWidget() is work.dataset
+    work.dataset.closed.emit()
+    assert tabs.currentIndex() == window.pages.currentIndex() == RUNS

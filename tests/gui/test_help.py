@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
-from PySide6.QtGui import QDesktopServices, QKeySequence, QTextCursor
+from PySide6.QtGui import QDesktopServices, QImage, QKeySequence, QTextCursor, QTextDocument
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -86,6 +86,14 @@ def test_that_a_page_is_shown_with_its_title(window: HelpWindow, name: str) -> N
     assert window.list.currentItem().text() == pages()[name]
     assert "`" not in window.browser.toPlainText().replace("```", "")
     assert window.browser.horizontalScrollBar().maximum() == 0
+
+
+def test_that_pictures_are_shown_whole_and_as_wide_as_the_text_at_most(window: HelpWindow) -> None:
+    window.open_page("window.md")
+    picture = window.browser.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("images/window.png"))
+    assert isinstance(picture, QImage)
+    assert not picture.isNull()
+    assert picture.deviceIndependentSize().width() <= window.browser.viewport().width()
 
 
 def test_that_links_lead_to_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:

@@ -99,7 +99,7 @@ class Machines:
 
     def step_s(self, data: Path, warm: int, *flags: str) -> float:
         """Seconds of a step of a run of such `flags`, from the first that it tells of after `warm` steps to the last."""
-        done = self.footplate("train", str(data), *flags, timeout=600)
+        done = self.footplate("train", str(data), *flags, timeout=900)
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
         newest = max((self.home / "runs").iterdir())
@@ -208,12 +208,21 @@ class Machines:
         self.plug_in(name)
         self.boot(name, **how)
 
-    def slow(self, rate: str, delay: str) -> None:
-        """Gives every machine a network of that rate, and of `delay` each way: what it sends arrives so much later."""
+    def slow(self, mbits: float, delay_s: float) -> float:
+        """Gives every machine a network of `mbits` Mbit/s, and of a delay each way, which is returned: 0 where the kernel has no
+        netem, and so nothing that delays."""
+        rate = f"{mbits:g}mbit"
+        burst = str(max(1 << 16, int(mbits * 1e6 / 8 * 0.001)))  # what a millisecond sends, and no less than a segment
+        try:
+            self._shape("netem", "delay", f"{1000 * delay_s:g}ms", "rate", rate)
+        except subprocess.CalledProcessError:
+            self._shape("tbf", "rate", rate, "burst", burst, "latency", "50ms")
+            return 0.0
+        return delay_s
+
+    def _shape(self, *discipline: str) -> None:
         for name in self.names:
-            _in(
-                self.space(name), "tc", "qdisc", "replace", "dev", "eth0", "root", "netem", "delay", delay, "rate", rate
-            )
+            _in(self.space(name), "tc", "qdisc", "replace", "dev", "eth0", "root", *discipline)
 
     def close(self) -> None:
         for name in (*self.names, "head"):

@@ -16,7 +16,21 @@ from tests.support.machines import ROOT, until
 
 NODES = ("n1", "n2")
 _START_S = 30.0
-_TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "unshare")
+_TOOLS = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "scontrol",
+    "squeue",
+    "scancel",
+    "unshare",
+    "sshd",
+    "ssh",
+    "ssh-keygen",
+)
+_SEEN_THERE = ("PATH", "SLURM_CONF", "XDG_RUNTIME_DIR", "FOOTPLATE_CACHE", "PYTHONPATH", "OMP_NUM_THREADS")
 _CONF = """ClusterName=footplate
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
@@ -49,9 +63,7 @@ def why_not() -> str:
         return "needs Linux and root, for SLURM's daemons"
     missing = [tool for tool in _TOOLS if not shutil.which(tool, path=_path())]
     if missing:
-        return (
-            f"needs {', '.join(missing)} (apt-get install --no-install-recommends slurmctld slurmd slurm-client munge)"
-        )
+        return f"needs {', '.join(missing)} (apt-get install --no-install-recommends slurmctld slurmd slurm-client munge openssh-server)"
     return ""
 
 
@@ -60,7 +72,7 @@ def _path() -> str:
 
 
 class Slurm:
-    """Started when made; `close` ends all. `footplate` runs a command as on a login node."""
+    """Started when made; `close` ends all. `footplate` runs a command as on a login node, which `ssh login` reaches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,8 +82,12 @@ class Slurm:
         (folder / "state").mkdir()
         (folder / "bin").mkdir()
         self._daemons: list[subprocess.Popen[bytes]] = []
-        (folder / "bin/footplate").write_text(f'#!/bin/sh\nexec {sys.executable} -m footplate "$@"\n')
-        (folder / "bin/footplate").chmod(0o700)
+        for name, command in (
+            ("footplate", f"{sys.executable} -m footplate"),
+            ("ssh", f"/usr/bin/ssh -F {folder}/ssh"),
+        ):
+            (folder / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (folder / "bin" / name).chmod(0o700)
         key = folder / "munge.key"
         key.write_bytes(os.urandom(64))
         key.chmod(0o400)
@@ -105,6 +121,33 @@ class Slurm:
             lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
             _START_S,
             "the nodes do not come up",
+        )
+
+        self._start_login()
+
+    def _start_login(self) -> None:
+        port = _ports(1)[0]
+        for name in ("user", "host"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / f"{name}-key"], check=True
+            )
+        seen = " ".join(f'"{name}={self.environment()[name]}"' for name in _SEEN_THERE)
+        (self.folder / "sshd").write_text(
+            f"AuthorizedKeysFile {self.folder}/user-key.pub\nHostKey {self.folder}/host-key\nStrictModes no\nUsePAM no\n"
+            f"PidFile none\nListenAddress 127.0.0.1:{port}\nPermitRootLogin yes\nPasswordAuthentication no\nSetEnv {seen}\n"
+        )
+        key = (self.folder / "host-key.pub").read_text()
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {key}")
+        (self.folder / "ssh").write_text(
+            f"Host login\n  HostName 127.0.0.1\n  Port {port}\n  User root\n  IdentityFile {self.folder}/user-key\n"
+            f"  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known_hosts\n"
+        )
+        Path("/run/sshd").mkdir(exist_ok=True)
+        sshd = shutil.which("sshd", path=_path())
+        assert sshd is not None
+        self._start(sshd, "-D", "-e", "-f", str(self.folder / "sshd"), name="sshd")
+        until(
+            lambda: self.ask("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "", _START_S, "no login"
         )
 
     def _start(self, *command: str, name: str = "") -> None:

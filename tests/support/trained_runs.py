@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from engine.contract.events import Planned, Validation
-from engine.contract.job import Job, load_job, save_job
+from engine.contract.job import Job, save_job
 from engine.contract.protocol import ENCODE
 from engine.runs.folder import RunFolder
 from tests.support.boxed import SPLITS, voc
@@ -122,4 +122,6 @@ def kept_run(forker: Forker, folder: Path, task: str) -> Trained:
     if not measures.exists():
         shutil.rmtree(folder, ignore_errors=True)
         measures.write_bytes(msgspec.json.encode(train(forker, folder, task).measures))
-    return Trained(run, load_job(run.job_file), msgspec.json.decode(measures.read_bytes()))
+    job = run.job()
+    assert job is not None
+    return Trained(run, job, msgspec.json.decode(measures.read_bytes()))

@@ -79,6 +79,15 @@ class Node:
         return not self.host.name
 
     @property
+    def in_slurm(self) -> bool:
+        return self.host.name.startswith(SLURM)
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether it sees the run's own folder, which is on a file system that SLURM's nodes share."""
+        return self.is_here or self.in_slurm
+
+    @property
     def is_quiet(self) -> bool:
         return self.link is not None and not self.link.ended and self.link.silent_s > QUIET_S
 
@@ -158,7 +167,7 @@ class Nodes:
     def _reach(self, node: Node) -> None:
         number = self.nodes.index(node)
         command = [sys.executable, "-m", "engine.nodes"]
-        if node.host.name.startswith(SLURM):
+        if node.in_slurm:
             command = on_node(node.host.name.removeprefix(SLURM), ["node"])
         elif not node.is_here:
             command = ssh_command(node.host.reached_by, node.host.command("node"))
@@ -179,8 +188,8 @@ class Nodes:
                 node=number,
                 nodes=len(self.nodes),
                 specs=tuple(node.specs),
-                run_folder=str(self._run.path) if node.is_here else "",
-                files=() if node.is_here else files_for(self._run, self._job, leads=number == 0),
+                run_folder=str(self._run.path) if node.has_folder else "",
+                files=() if node.has_folder else files_for(self._run, self._job, leads=number == 0),
                 address=node.host.address,
                 port=node.host.port,
             )
@@ -268,14 +277,14 @@ class Nodes:
             return
         raw = bytes(heard.message)
         event = FROM_WORKER.decode(raw) if raw.startswith(_WITH_FILES) else None
-        if isinstance(event, CheckpointSaved) and not node.is_here:
+        if isinstance(event, CheckpointSaved) and not node.has_folder:
             assert node.fetched is not None
             node.fetched.saved(event)
             self._bring(node, worker, event, [event.path], [node])
-        elif isinstance(event, Predicted):
+        elif isinstance(event, Predicted) and (others := [each for each in self.nodes if not each.has_folder]):
             told = (path for one in event.samples for path in (one.truth_png, one.prediction_png) if path)
             missing = [path for path in dict.fromkeys(told) if not (self._run.path / path).exists()]
-            self._bring(node, worker, event, missing, [each for each in self.nodes if not each.is_here])
+            self._bring(node, worker, event, missing, others)
         else:
             worker.take(raw)
 

@@ -23,6 +23,6 @@ def command(*words: str) -> list[str]:
 
 def footplate(*words: str, **environment: str) -> Answer:
     result = subprocess.run(
-        command(*words), capture_output=True, text=True, env=os.environ | environment, timeout=120, check=False
+        command(*words), capture_output=True, text=True, env=os.environ | environment, timeout=300, check=False
     )
     return Answer(result.returncode, result.stdout, result.stderr)

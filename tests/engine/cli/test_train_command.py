@@ -92,6 +92,7 @@ def test_that_ctrl_c_stops_the_run_and_ends_with_130(images: Path) -> None:
     assert run.state() == "stopped"
 
 
+@pytest.mark.long
 def test_that_a_run_goes_on_when_the_terminal_is_killed_and_stop_ends_it(images: Path) -> None:
     started = footplate("train", str(images), *SMALL, "--epochs", "100000", "--detach")
     assert started.code == 0, started.err

@@ -18,7 +18,7 @@ ASKED = (
     "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
 )  # fmt: skip
 """What a GPU that is listed is asked, by the stub's names."""
-QUICK = ("--interval", "0.1", "--silent", "0.7", "--retry", "0.2", "--again", "0.2")
+QUICK = ("--interval", "0.1", "--silent", "2", "--retry", "0.2", "--again", "0.2")
 
 
 def test_that_one_gpu_is_told_with_its_use_and_its_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -39,7 +39,7 @@ def test_that_beside_a_reader_that_does_not_die_no_other_is_started(
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     news = threading.Event()
-    watch = NvmlWatch(0.1, news, Patience(silent_s=0.5, back_off_s=0.01))
+    watch = NvmlWatch(0.1, news, Patience(silent_s=2.0, back_off_s=0.01))
     poll_until(watch, news, lambda: bool(watch.gpus))
     (stuck,) = readers()
     trigger.touch()
@@ -65,7 +65,7 @@ def test_that_a_silence_is_counted_on_from_one_reader_to_the_next(
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     news = threading.Event()
-    watch = NvmlWatch(0.1, news, Patience(silent_s=0.4, first_s=0.8, back_off_s=0.01))
+    watch = NvmlWatch(0.1, news, Patience(silent_s=0.4, first_s=30.0, back_off_s=0.01))
     poll_until(watch, news, lambda: bool(watch.gpus))
     trigger.touch()
     told: list[str] = []

@@ -24,7 +24,7 @@ from tests.support.slurm import NODES, Slurm, why_not
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
-LONG = ("--epochs", "300")
+LONG = ("--epochs", "200")
 """Longer than it takes until SLURM warns."""
 
 
@@ -119,9 +119,10 @@ def test_that_two_nodes_train_as_one_machine_does(bed: Bed) -> None:
     assert bed.left() == []
 
 
-def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed) -> None:
+@pytest.mark.parametrize("host", ["", "login"])
+def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed, host: str) -> None:
     bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
-    run = bed.submit(*LONG)
+    run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
     until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
     listed = bed.footplate("runs").stdout
@@ -138,7 +139,7 @@ def test_that_a_pending_run_says_why_and_is_cancelled(bed: Bed) -> None:
 
 
 def test_that_a_running_run_is_followed_and_stopped_from_another_machine(bed: Bed) -> None:
-    run = bed.submit("--epochs", "9000")
+    run = bed.submit("--epochs", "9000", "--slurm-host", "login")
     bed.until_training(run)
     assert "running (job" in bed.footplate("runs", elsewhere=True).stdout
     stopped = bed.footplate("stop", run.run_id, elsewhere=True)
@@ -189,4 +190,7 @@ def test_that_what_sbatch_refuses_leaves_nothing(bed: Bed) -> None:
     done = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--partition", "nowhere")
     assert done.returncode == 2
     assert "invalid partition specified: nowhere" in done.stderr
+    done = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--slurm-host", "nobody")
+    assert done.returncode == 2
+    assert "nobody can't be resolved" in done.stderr
     assert sorted((bed.home / "runs").iterdir()) == before

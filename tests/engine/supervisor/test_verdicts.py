@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.contract.events import EVENT, RunFinished, Validation, Verdict
 from engine.contract.protocol import Stop
 from engine.system import paths
@@ -36,6 +38,7 @@ def test_that_a_run_that_was_stopped_after_enough_epochs_is_judged_too(start: St
     assert verdict.sentence.endswith("when the run was stopped after 5 of 20 epochs: resume the run.")
 
 
+@pytest.mark.long
 def test_that_the_terminal_says_what_to_do_the_next_time() -> None:
     small = ("--model", "mnist_cnn", "--image-size", "28", "--epochs", "3", "--learning-rate", "1e-8")
     answer = footplate("train", str(paths.sample_dataset()), *small, "--name", "slow")

@@ -15,7 +15,7 @@ def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
     open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = open_window()
-    qtbot.waitUntil(window.form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.form.train.isEnabled)
     window.form.set_value("strategy", "ddp")
     window.form.judge()
     window.acts.submit.trigger()

@@ -25,30 +25,31 @@ def change(form: JobForm, **changes: object) -> None:
         form.rows[name].set_value(value)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "hidden", "shown"),
-    [
-        ({"optimizer": "adagrad"}, {"momentum", "beta2", "nesterov"}, {"optimizer_kernel"}),
-        ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
-        ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov"}, {"momentum"}),
-        ({"schedule": "onecycle", "warmup_steps": 5}, {"warmup_epochs", "warmup_steps", "warmup_start"}, {"schedule"}),
-        ({"schedule": "linear", "warmup_epochs": 1.0}, {"milestones"}, {"final_rate", "warmup_start"}),
-        ({"ema_decay": 0.99, "weight_decay": 0.0}, {"decay_norms"}, {"ema_ramp"}),
-        ({"task": "segmentation", "loss": "dice"}, {"class_weights"}, {"loss"}),
-        ({"strategy": "pipeline"}, {"compile", "memory_format"}, {"cuts"}),
-        ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
-    ],
-)
-def test_that_fields_are_shown_where_they_have_an_effect(
-    form: JobForm, chosen: dict[str, object], hidden: set[str], shown: set[str]
-) -> None:
+EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
+    ({"optimizer": "adagrad"}, {"momentum", "beta2", "nesterov"}, {"optimizer_kernel"}),
+    ({"optimizer": "sgd"}, {"beta2"}, {"momentum", "nesterov"}),
+    ({"optimizer": "sgd", "momentum": 0.0}, {"nesterov"}, {"momentum"}),
+    ({"schedule": "onecycle", "warmup_steps": 5}, {"warmup_epochs", "warmup_steps", "warmup_start"}, {"schedule"}),
+    ({"schedule": "linear", "warmup_epochs": 1.0}, {"milestones"}, {"final_rate", "warmup_start"}),
+    ({"ema_decay": 0.99, "weight_decay": 0.0}, {"decay_norms"}, {"ema_ramp"}),
+    ({"task": "segmentation", "loss": "dice"}, {"class_weights"}, {"loss"}),
+    ({"strategy": "pipeline"}, {"compile", "memory_format"}, {"cuts"}),
+    ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
+]
+"""What is chosen, what is then hidden, and what is shown."""
+
+
+def test_that_fields_are_shown_where_they_have_an_effect(form: JobForm) -> None:
     for section in form.sections:
         section.set_open(True)
-    change(form, **chosen)
-    assert shown <= in_sight(form)
-    assert not hidden & in_sight(form)
-    values = {name: row.editor.value() for name, row in form.rows.items()}
-    assert form.rows.keys() - in_sight(form) == idle_fields({**values, "devices": form.devices}, form.catalogue).keys()
+    for chosen, hidden, shown in EFFECTS:
+        form.set_job(Job())
+        change(form, **chosen)
+        assert shown <= in_sight(form), chosen
+        assert not hidden & in_sight(form), chosen
+        values = {name: row.editor.value() for name, row in form.rows.items()}
+        idle = idle_fields({**values, "devices": form.devices}, form.catalogue)
+        assert form.rows.keys() - in_sight(form) == idle.keys(), chosen
 
 
 def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> None:

@@ -49,7 +49,7 @@ def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keybo
 ) -> None:
     window = open_window()
     form = window.form
-    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(form.train.isEnabled)
     qtbot.waitActive(window)
     recipe, epochs = form.rows["recipe"].editor, form.rows["epochs"]
     assert isinstance(recipe, RecipeEditor)

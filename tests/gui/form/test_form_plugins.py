@@ -37,11 +37,11 @@ def catalogue() -> Catalogue:
 def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
     form: JobForm, catalogue: Catalogue, images: Path, qtbot: QtBot
 ) -> None:
-    with qtbot.waitSignal(form.folder_chosen, timeout=2000):
+    with qtbot.waitSignal(form.folder_chosen):
         form.set_dataset(str(images))
     form.rows["model"].set_value("narrow")
     qtbot.waitUntil(lambda: "There is no model" in shown_at(form, "model"))
-    with qtbot.waitSignal(form.folder_chosen, timeout=2000):  # it may be of a plug-in's format
+    with qtbot.waitSignal(form.folder_chosen):  # it may be of a plug-in's format
         form.set_catalogue(catalogue)
     assert shown_at(form, "model") == ""
     assert "Calibration error" in offered(form)
@@ -94,7 +94,7 @@ def test_that_newly_installed_plugins_are_looked_at_once(
     fingerprint.cache_clear()
     try:
         reader = PluginReader()
-        with qtbot.waitSignal(reader.done, timeout=60_000):
+        with qtbot.waitSignal(reader.done):
             reader.start()
         (problem,) = load_catalogue().problems
         assert "No module named 'no_such_trees'" in problem.message

@@ -34,7 +34,7 @@ def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """A form that begins with the recipe that fits, whose folder has been looked through."""
     form.set_job(Job(dataset=str(images)))
     form.recipes.begin()
-    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     return form
 
@@ -62,7 +62,7 @@ def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     form = open_window().form
-    qtbot.waitUntil(form.train.isEnabled, timeout=20_000)
+    qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
     assert (form.job.model, form.job.recipe, form.job.optimizer) == (sample_job().model, "from-scratch", "sgd")
     assert (form.job.augmentation, form.job.epochs, form.job.learning_rate) == ("light", 60, 0.0125)
@@ -151,7 +151,7 @@ def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
 def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, qtbot: QtBot) -> None:
     job = Job(dataset=str(images), epochs=9, mixup=0.2, pretrained=True)
     form.set_job(job)
-    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
     assert mark(form, "Training") == "● 1 changed"
@@ -177,7 +177,7 @@ def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_
     assert mark(form, "Training") == ""  # as long as it is not known what the recipe would say
     assert form.rows["recipe"].editor.control.currentText() == "Fine-tune"
     assert form.recipes.about.text().startswith("Starts from pretrained")
-    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report())
     assert form.job == job
     assert mark(form, "Training") == "● 1 changed"

@@ -54,12 +54,12 @@ def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_o
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     for name, value in (("dataset", str(images)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
-        with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
+        with qtbot.waitSignal(form.folder_chosen) as asked:
             form.rows[name].set_value(value)
         assert asked.args is not None
         assert getattr(asked.args[0], name) == value
     assert asked.args == [Job(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
-    with qtbot.waitSignal(form.folder_chosen, timeout=2000) as asked:
+    with qtbot.waitSignal(form.folder_chosen) as asked:
         form.rows["dataset"].set_value(str(images / "nowhere"))
     assert asked.args == [None]
 
@@ -67,7 +67,7 @@ def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_o
 def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.rows["task"].set_value("road_extraction")
     form.rows["dataset"].set_value(str(images))
-    qtbot.waitSignal(form.folder_chosen, timeout=2000).wait()
+    qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(DatasetReport(folder="", format="masks", classes=("a", "b", "c")))
     assert "The masks have 3 classes" in shown_at(form, "dataset")
     assert not form.train.isEnabled()

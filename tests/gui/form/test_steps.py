@@ -6,19 +6,21 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
+from engine.contract.job import Job
 from gui.form.form import JobForm
 from tests.gui.form.test_form import REPORT
 
 
 def test_that_data_recipe_and_devices_each_say_how_they_stand(form: JobForm, images: Path, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: form.steps.states.get("Data") == "attention")
+    chosen: list[Job | None] = []
+    form.folder_chosen.connect(chosen.append)
     form.set_dataset(str(images))
     qtbot.waitUntil(lambda: form.steps.states["Data"] == "working")
     form.rows["model"].set_value("resnet18")
-    with qtbot.waitSignal(form.folder_chosen, timeout=5000, check_params_cb=lambda job: job is not None):
-        pass
+    qtbot.waitUntil(lambda: chosen != [] and chosen[-1] is not None)
     form.set_report(REPORT)
-    qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"}, timeout=5000)
+    qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"})
     assert form.steps.lines["Data"].text() == "Data: 2 classes, 33 images"
     assert "CPU · Single device" in form.steps.lines["Devices"].text()
     form.set_devices(())

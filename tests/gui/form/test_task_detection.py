@@ -24,7 +24,7 @@ def masks(tmp_path: Path) -> Path:
 
 def look_through(form: JobForm, qtbot: QtBot) -> Job:
     """Has the folder on screen looked through by what the form asks for."""
-    with qtbot.waitSignal(form.folder_chosen, timeout=5000) as asked:
+    with qtbot.waitSignal(form.folder_chosen) as asked:
         pass
     assert asked.args is not None
     job: Job = asked.args[0]

@@ -73,7 +73,7 @@ def test_that_numbers_have_the_digits_that_tell_them_apart(qapp: QApplication) -
     axis = LeftAxis(ViewBox())
     assert axis.words([0.15, 0.2], 0.05) == ["0.15", "0.20"]
     assert axis.words([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
-    assert axis.words([0.000001, 0.000002], 0.000001) == ["1.0e-06", "2.0e-06"]
+    assert axis.words([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
 
 
 def test_that_the_crosshair_names_the_day_where_it_is_not_today(qapp: QApplication) -> None:

@@ -22,8 +22,6 @@ from tests.gui.sources.written_runs import a_run, write
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
-PATIENCE_MS = 60_000
-
 
 @pytest.fixture
 def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
@@ -47,7 +45,7 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
 ) -> None:
     run = a_run(outcome=None)
     n = running(run)
-    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+    with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run is not None
     assert followed.run.path == mirror("ws1", run.run_id).path
@@ -55,17 +53,17 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert followed.run.events_file.read_bytes() == run.events_file.read_bytes()
     session = RunSession()
     session.open(followed.run)
-    qtbot.waitUntil(lambda: session.status.word == "Running" and not session.loading, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: session.status.word == "Running" and not session.loading)
     write(run.events_file, [LogLine(text="said live")], n)
-    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said live", timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said live")
     ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
     os.kill(ssh.pid("ws1"), signal.SIGKILL)
-    qtbot.waitUntil(lambda: "no route to host" in session.status.text, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "no route to host" in session.status.text)
     write(run.events_file, [LogLine(text="said meanwhile")], n + 1)
     ssh.recovers("ws1")
-    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said meanwhile", timeout=PATIENCE_MS)
-    qtbot.waitUntil(lambda: "no route" not in session.status.text, timeout=PATIENCE_MS)
-    with qtbot.waitSignal(session.finished, timeout=PATIENCE_MS):
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said meanwhile")
+    qtbot.waitUntil(lambda: "no route" not in session.status.text)
+    with qtbot.waitSignal(session.finished):
         write(run.events_file, [RunFinished(outcome="completed", seconds=1.0, best={})], n + 2)
         run.supervisor_file.unlink()
     session.close()
@@ -78,14 +76,38 @@ def test_that_a_run_elsewhere_is_followed_through_a_lost_connection_to_its_end(
     assert problem.message.endswith("is on ws1, and can't be resumed from here.")
 
 
+@pytest.mark.parametrize("told", ["", ".", "..", "../x", "a/b", "a\0b"])
+def test_that_a_host_can_have_nothing_written_elsewhere_by_the_id_of_a_run(told: str) -> None:
+    with pytest.raises(ValueError, match="not the id of a run"):
+        mirror("ws1", told)
+
+
 def test_that_a_host_that_is_not_reached_says_why(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(followed.failed, timeout=PATIENCE_MS) as unknown:
+    with qtbot.waitSignal(followed.failed) as unknown:
         followed.follow("ws1", "last")
     assert unknown.args == ["ws1: there is no run “last”."]
     ssh.fails("ws1", "ssh: connect to host ws1 port 22: Connection refused")
-    with qtbot.waitSignal(followed.failed, timeout=PATIENCE_MS) as refused:
+    with qtbot.waitSignal(followed.failed) as refused:
         followed.follow("ws1", "last")
     assert "refused the connection" in refused.args[0]
+
+
+def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
+    followed: FollowedRun, qtbot: QtBot
+) -> None:
+    run = a_run(outcome=None)
+    running(run)
+    os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
+    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+        followed.follow("ws1", "last")
+    assert followed.run is not None
+    session = RunSession()
+    session.open(followed.run)
+    qtbot.waitUntil(lambda: session.status.word == "Running", timeout=PATIENCE_MS)
+    run.supervisor_file.unlink()
+    qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text, timeout=PATIENCE_MS)
+    assert session.status.word == "Interrupted"
+    session.close()
 
 
 def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(followed: FollowedRun, qtbot: QtBot) -> None:
@@ -102,7 +124,7 @@ def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(follow
     other.write_bytes(b"what it was before")
     fetch, told = FileFetch(), list[FetchProgress]()
     fetch.progress.connect(told.append)
-    with qtbot.waitSignal(fetch.done, timeout=PATIENCE_MS) as done:
+    with qtbot.waitSignal(fetch.done) as done:
         fetch.start("ws1", "last", "checkpoints/best.pt")
     assert done.args == [str(target)]
     assert target.read_bytes() == best.read_bytes()
@@ -110,9 +132,9 @@ def test_that_files_are_listed_and_only_what_is_missing_of_one_is_fetched(follow
     assert not begun.exists()
     assert not other.exists()
     begun.write_bytes(bytes(5 << 20))
-    with qtbot.waitSignal(fetch.refused, timeout=PATIENCE_MS) as refused:
+    with qtbot.waitSignal(fetch.refused) as refused:
         fetch.start("ws1", "last", "checkpoints/best.pt")
     assert "did not arrive as it was sent" in refused.args[0]
-    with qtbot.waitSignal(fetch.refused, timeout=PATIENCE_MS) as outside:
+    with qtbot.waitSignal(fetch.refused) as outside:
         fetch.start("ws1", "last", "../../hosts.toml")
     assert "is not a file of the run's folder" in outside.args[0]

@@ -185,10 +185,10 @@ def test_that_thresholds_told_as_distances_become_temperatures(nvml_stub: NvmlSt
     ],
 )  # fmt: skip
 def test_that_reasons_for_lower_clocks_are_told_by_name(
-    nvml_stub: NvmlStub, start_sampler: Start, bits: int, reasons: tuple[str, ...]
+    nvml_stub: NvmlStub, bits: int, reasons: tuple[str, ...]
 ) -> None:
     nvml_stub.write([gpu_profile(0, throttle=bits)])
-    assert start_sampler("--once", stub=nvml_stub).next().gpus[0].throttled == reasons
+    assert next(readings(nvml_stub)).gpus[0].throttled == reasons
 
 
 def test_that_energy_grows_with_the_power_drawn(nvml_stub: NvmlStub, start_sampler: Start) -> None:

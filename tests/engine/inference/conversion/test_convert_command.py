@@ -35,6 +35,7 @@ def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on files")
+@pytest.mark.long
 def test_that_a_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))

@@ -119,6 +119,7 @@ def write_video(path: Path, count: int) -> list[np.ndarray]:
     return images
 
 
+@pytest.mark.long
 def test_that_each_frame_of_a_video_is_predicted_for_and_drawn_in_one(trained: Make, tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     film = tmp_path / "film.mp4"
