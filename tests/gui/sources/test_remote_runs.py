@@ -98,14 +98,14 @@ def test_that_a_run_whose_supervisor_there_has_gone_reads_as_interrupted_there(
     run = a_run(outcome=None)
     running(run)
     os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
-    with qtbot.waitSignal(followed.followed, timeout=PATIENCE_MS):
+    with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run is not None
     session = RunSession()
     session.open(followed.run)
-    qtbot.waitUntil(lambda: session.status.word == "Running", timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: session.status.word == "Running")
     run.supervisor_file.unlink()
-    qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "its supervisor on ws1 ended" in session.status.text)
     assert session.status.word == "Interrupted"
     session.close()
 
