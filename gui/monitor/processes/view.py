@@ -87,6 +87,7 @@ class ProcessesView(QWidget):
         self.only_mine = QCheckBox("Only &mine")
         self.gpus = QComboBox()
         self.gpus.setAccessibleName("GPU")
+        self.gpus.setAccessibleDescription("The GPU whose processes are shown")
         self.gpus.addItem(ALL_GPUS, "")
         self.as_tree = QCheckBox("As &tree")
         self.as_tree.setChecked(True)
