@@ -55,6 +55,8 @@ CHOICES = {
     "auto": "Auto",
     "on": "On",
     "off": "Off",
+    "wait": "Wait for it",
+    "fewer": "Continue with fewer",
     "balanced": "Balanced",
     **SCHEDULES,
     "equal": "Equal",

@@ -7,7 +7,7 @@ import sys
 
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.following import split
-from engine.cli.terminal import say
+from engine.cli.terminal import Line, say
 from engine.nodes.fetch import NotFetched, fetch
 from engine.system.format import size
 
@@ -24,15 +24,17 @@ def fetch_file(options: argparse.Namespace) -> int:
     if where is None:
         say(f"footplate: “{options.run}” does not begin with one of your hosts and a colon.", to=sys.stderr)
         return BAD_REQUEST
-    terminal = sys.stderr.isatty()
+    line = Line(sys.stderr)
 
     def tell(here: int, of: int) -> None:
-        if terminal:
-            print(f"\r{size(here)} of {size(of)} ", end="" if here < of else "\n", file=sys.stderr, flush=True)
+        line.show(f"{size(here)} of {size(of)}")
 
     try:
-        say(str(fetch(where, name, options.file, tell)))
+        fetched = fetch(where, name, options.file, tell)
+        line.clear()
+        say(str(fetched))
     except (NotFetched, OSError) as error:
+        line.clear()
         say(f"footplate: {error}", to=sys.stderr)
         return FAILED
     return COMPLETED

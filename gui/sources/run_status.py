@@ -124,7 +124,7 @@ def _word(data: RunData, state: State, asked: Asked) -> StatusWord:
         word = "Stopping"
     elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
         word = "Pausing"
-    elif state == "waiting" and data.waiting is None:
+    elif state == "waiting" and (over or data.started is None):
         word = "Waiting"  # in SLURM: it has said nothing yet, or nothing since
     elif over or state == "starting":
         word = "Starting"

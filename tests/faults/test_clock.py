@@ -119,6 +119,7 @@ WALL_CLOCK = {
     "engine/supervisor/event_log.py": "when an event was, for reading",
     "engine/advisor/advice/answer.py": "when an answer was measured, for reading",
     "engine/advisor/search/driver.py": "when a search stood so, for reading",
+    "engine/nodes/files.py": "how old what a run has left is, by its file's time",
     "engine/nodes/hosts.py": "how far a machine's clock is from this one's",
     "engine/nodes/look.py": "what a machine's clock says, to be compared",
     "engine/nodes/node.py": "what a machine's clock says, to be compared",

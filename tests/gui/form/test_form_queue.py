@@ -90,7 +90,11 @@ def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
         for name in SECTIONS["Queue and faults"]
         if hasattr(box := form.rows[name].editor.control, "itemText")
     }
-    assert titles == {"start": ["When free", "At once"], "on_not_finite": ["Stop", "Roll back", "Skip the step"]}
+    assert titles == {
+        "start": ["When free", "At once"],
+        "on_not_finite": ["Stop", "Roll back", "Skip the step"],
+        "on_lost_machine": ["Wait for it", "Continue with fewer"],
+    }
 
 
 def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, images: Path) -> None:
