@@ -7,18 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QHeaderView, QTableView
 
 from engine.contract.advice import Candidate
 from gui.advice import advice_format as words
 from gui.style import icons
+from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
 from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, NumberRows, prepare
-from gui.widgets.table_header import LEFT, RIGHT, header_data
-
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,10 @@ _WAY_SHARE = 0.4
 """How much of the table's width the names of the ways may take."""
 
 
-class AdviceModel(QAbstractTableModel):
+class AdviceModel(ColumnModel):
     """A row for each candidate, in the order of the answer; the advised one is bold behind a star."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -90,16 +89,10 @@ class AdviceModel(QAbstractTableModel):
         self.candidates, self._advised = candidates, advised
         self.endResetModel()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.candidates)
+    def count(self) -> int:
+        return len(self.candidates)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return header_data(COLUMNS, section, orientation, role)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         row, column = self.candidates[index.row()], COLUMNS[index.column()]
@@ -142,7 +135,6 @@ class AdviceTable(QTableView):
         prepare(self)
         self.setAccessibleName(name)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # ways differ by how their names end
-        self.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setSectionResizeMode(WAY, QHeaderView.ResizeMode.Interactive)

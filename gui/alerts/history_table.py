@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QHeaderView, QTableView
 
 from engine.system.format import duration
 from gui.alerts.rules import KINDS
@@ -15,9 +15,8 @@ from gui.alerts.watcher import Alert
 from gui.format import clock
 from gui.style import theme
 from gui.style.icons import icon
-
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
+from gui.widgets.column_model import NOTHING, ColumnModel, Index
+from gui.widgets.table_look import look_calm
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,8 @@ class _Column:
     text: Callable[[Alert], str]
     widest: str
     """A text that has to find room in it."""
+    number: bool = False
+    help: str = ""
 
 
 def _lasted(alert: Alert) -> str:
@@ -44,8 +45,10 @@ COLUMNS = (
 WHAT = 3
 
 
-class HistoryModel(QAbstractTableModel):
+class HistoryModel(ColumnModel):
     """One row for each alert, the newest first."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,33 +59,23 @@ class HistoryModel(QAbstractTableModel):
         wanted = {alert.number for alert in alerts}
         for row in reversed(range(len(self._alerts))):
             if self._alerts[row].number not in wanted:
-                self.beginRemoveRows(_NOTHING, row, row)
+                self.beginRemoveRows(NOTHING, row, row)
                 self._alerts = self._alerts[:row] + self._alerts[row + 1 :]
                 self.endRemoveRows()
         new = len(alerts) - len(self._alerts)
         if new:
-            self.beginInsertRows(_NOTHING, 0, new - 1)
+            self.beginInsertRows(NOTHING, 0, new - 1)
             self._alerts = alerts[:new] + self._alerts
             self.endInsertRows()
         changed = [row for row, (before, now) in enumerate(zip(self._alerts, alerts, strict=True)) if before != now]
         self._alerts = alerts
         for row in changed:
-            self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+            self.row_changed(row)
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._alerts)
+    def count(self) -> int:
+        return len(self._alerts)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-        return COLUMNS[section].title if role == Qt.ItemDataRole.DisplayRole else None
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         alert = self._alerts[index.row()]
@@ -102,19 +95,11 @@ class HistoryTable(QTableView):
         super().__init__()
         self.setAccessibleName("History of the alerts")
         self.setModel(model)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
         self.setFont(theme.tabular(self.font()))
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 10)
+        look_calm(self, padding=5, leading=10)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         for number, column in enumerate(COLUMNS):
             self.setColumnWidth(number, self.fontMetrics().horizontalAdvance(column.widest) + 26)
-        self.setStyleSheet("QTableView::item { padding: 0 5px; }")
         self.setMinimumHeight(150)

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from gui.cut import cut_format
 from gui.format import localised, size
-from gui.widgets.table_header import LEFT, RIGHT, header_data
-
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
+from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
 
 
 class _Row(NamedTuple):
@@ -66,8 +63,10 @@ MODULES = 2
 """The column that gives way where there is little room."""
 
 
-class StageTable(QAbstractTableModel):
+class StageTable(ColumnModel):
     """A row for each stage."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -84,15 +83,12 @@ class StageTable(QAbstractTableModel):
             self.endResetModel()
             return
         self._cut, self._stages = cut, held
-        self.dataChanged.emit(self.index(0, 0), self.index(len(held) - 1, len(COLUMNS) - 1))
+        self.row_changed(0, len(held) - 1)
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._stages)
+    def count(self) -> int:
+        return len(self._stages)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid() or self._cut is None:
             return None
         row, column = _Row(index.row(), self._stages, self._titles), COLUMNS[index.column()]
@@ -103,6 +99,3 @@ class StageTable(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return RIGHT if column.number else LEFT
         return None
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return header_data(COLUMNS, section, orientation, role)

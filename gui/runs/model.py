@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QMimeData, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import QMimeData, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QIcon
 
 from engine.runs.folder import RunSummary
@@ -18,11 +18,9 @@ from gui.runs.deleting import GOING_ON
 from gui.runs.run_filter import RunFilter
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
+from gui.widgets.column_model import RIGHT, ColumnModel, Index
 from gui.widgets.run_drag import dragged_runs
-from gui.widgets.table_header import RIGHT, header_data
 
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 _ICONS = {
     "completed": ("ok", "ok"),
     "failed": ("error", "error"),
@@ -76,7 +74,7 @@ COLUMNS: tuple[_Column, ...] = (
 NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
 
 
-class RunsModel(QAbstractTableModel):
+class RunsModel(ColumnModel):
     """One row for each run that is wanted, in the order asked for. Rows keep their indexes as others come and go.
 
     Sorts and filters by itself, since thousands of comparisons through a proxy model would take longer than the list
@@ -86,6 +84,7 @@ class RunsModel(QAbstractTableModel):
     """
 
     renamed = Signal(str, str)
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -139,13 +138,10 @@ class RunsModel(QAbstractTableModel):
         self._column, self._order = column, order
         self._arrange()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._shown)
+    def count(self) -> int:
+        return len(self._shown)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def flags(self, index: _Index) -> Qt.ItemFlag:
+    def flags(self, index: Index) -> Qt.ItemFlag:
         flags = super().flags(index)
         if not index.isValid():
             return flags
@@ -156,10 +152,7 @@ class RunsModel(QAbstractTableModel):
         """The runs that are dragged out of the table."""
         return dragged_runs(self._shown[row] for row in sorted({index.row() for index in indexes}))
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return header_data(COLUMNS, section, orientation, role)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         run, column_index = self._shown[index.row()], index.column()
@@ -183,7 +176,7 @@ class RunsModel(QAbstractTableModel):
             answer = _mark(run, column_index)
         return answer
 
-    def setData(self, index: _Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
         """Asks for a run to be renamed; it has the new name once that is on the disk."""
         if role != Qt.ItemDataRole.EditRole or not index.isValid() or index.column() != NAME:
             return False
@@ -204,7 +197,7 @@ class RunsModel(QAbstractTableModel):
         for row, run in enumerate(wanted):
             if self._shown[row] is not run:
                 self._shown[row] = run
-                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+                self.row_changed(row)
 
     def _take_out(self, kept: set[str]) -> None:
         end = len(self._shown)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableV
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
+from gui.widgets.table_look import look_calm
 
 _ROWS_MEASURED = 40
 """Rows that decide how wide the columns are at first."""
@@ -37,27 +38,17 @@ class RunsTable(QTableView):
         self.setModel(model)
         self.setSortingEnabled(True)
         self.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        look_calm(self, _PADDING, leading=14)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
         self.setDragEnabled(True)
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragOnly)
         self.setDefaultDropAction(Qt.DropAction.CopyAction)
-        self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 14)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
         header.setResizeContentsPrecision(_ROWS_MEASURED)
         header.sectionResized.connect(self._section_resized)
-        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
         self.doubleClicked.connect(self.chosen)
 
     def selected(self) -> list[RunSummary]:

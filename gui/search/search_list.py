@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QObject, Qt
 
 from engine.contract.search import ENDED_TRIALS, Status
 from engine.system.format import NOT_KNOWN, duration
@@ -15,10 +15,8 @@ from gui.search.search_view import STATUS
 from gui.sources.search_data import goal_words
 from gui.sources.searches import SearchLine
 from gui.style.icons import icon
-from gui.widgets.table_header import RIGHT, header_data
+from gui.widgets.column_model import RIGHT, ColumnModel, Index
 
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 _ICONS: dict[Status, tuple[str, str]] = {
     "running": ("right", "accent"),
     "completed": ("ok", "ok"),
@@ -62,8 +60,10 @@ COLUMNS = (
 )
 
 
-class SearchesModel(QAbstractTableModel):
+class SearchesModel(ColumnModel):
     """A row for each search, the newest first."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -78,18 +78,12 @@ class SearchesModel(QAbstractTableModel):
         if not same:
             self.endResetModel()
         elif lines:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(lines) - 1, len(COLUMNS) - 1))
+            self.row_changed(0, len(lines) - 1)
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.lines)
+    def count(self) -> int:
+        return len(self.lines)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return header_data(COLUMNS, section, orientation, role)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         line, column = self.lines[index.row()], COLUMNS[index.column()]

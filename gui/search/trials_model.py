@@ -7,17 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QModelIndex, QObject, Qt
 from PySide6.QtGui import QFont
 
 from engine.contract.search import TrialRow, TrialState
 from engine.system.format import duration
 from gui.sources.search_data import Axis, SearchData, goal_words, value_words
 from gui.style.icons import icon
-from gui.widgets.table_header import RIGHT, header_data
+from gui.widgets.column_model import RIGHT, ColumnModel, Index
 
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 ICONS: dict[TrialState, tuple[str, str]] = {
     "waiting": ("clock", "accent"),
     "running": ("right", "accent"),
@@ -43,13 +41,13 @@ class _Column:
     help: str = ""
 
 
-class TrialsModel(QAbstractTableModel):
+class TrialsModel(ColumnModel):
     """A row for each trial, in the order asked for. Rows come and move as the search goes on, and keep their indexes."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._data: SearchData | None = None
-        self._columns: tuple[_Column, ...] = ()
+        self.columns: tuple[_Column, ...] = ()
         self._rows: list[TrialRow] = []
         self._column, self._order = NUMBER, Qt.SortOrder.AscendingOrder
         self._bold = QFont()
@@ -64,7 +62,7 @@ class TrialsModel(QAbstractTableModel):
         numbers = {row.number for row in data.trials}
         if not same or not all(row.number in numbers for row in self._rows):
             self.beginResetModel()
-            self._columns = _columns(data)
+            self.columns = _columns(data)
             self._rows = self._sorted(data.trials)
             self.endResetModel()
             return
@@ -81,20 +79,14 @@ class TrialsModel(QAbstractTableModel):
         self._column, self._order = column, order
         self._arrange()
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._rows)
+    def count(self) -> int:
+        return len(self._rows)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self._columns)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        return header_data(self._columns, section, orientation, role)
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid() or self._data is None:
             return None
         row, column_index = self._rows[index.row()], index.column()
-        column, state = self._columns[column_index], self._data.state
+        column, state = self.columns[column_index], self._data.state
         best = row.number == state.best or row.number in state.front
         answer: Any = None
         if role == Qt.ItemDataRole.DisplayRole:
@@ -118,7 +110,7 @@ class TrialsModel(QAbstractTableModel):
         for place, row in enumerate(self._rows):
             if row != now[row.number]:
                 self._rows[place] = now[row.number]
-                self.dataChanged.emit(self.index(place, 0), self.index(place, len(self._columns) - 1))
+                self.row_changed(place)
         if fresh:
             self.beginInsertRows(QModelIndex(), len(self._rows), len(self._rows) + len(fresh) - 1)
             self._rows += fresh
@@ -138,9 +130,9 @@ class TrialsModel(QAbstractTableModel):
         self.layoutChanged.emit()
 
     def _sorted(self, rows: Any) -> list[TrialRow]:
-        if self._column >= len(self._columns):
+        if self._column >= len(self.columns):
             return list(rows)
-        key, down = self._columns[self._column].key, self._order == Qt.SortOrder.DescendingOrder
+        key, down = self.columns[self._column].key, self._order == Qt.SortOrder.DescendingOrder
         known = sorted((row for row in rows if key(row) is not None), key=lambda row: row.number)
         known.sort(key=key, reverse=down)
         return [*known, *sorted((row for row in rows if key(row) is None), key=lambda row: row.number)]

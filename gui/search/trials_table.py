@@ -8,6 +8,8 @@ from PySide6.QtCore import QAbstractItemModel, QItemSelectionModel, QModelIndex,
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
+from gui.widgets.table_look import look_calm
+
 _ROWS_MEASURED = 40
 _PADDING = 6
 _WIDEST = 260
@@ -23,21 +25,11 @@ class SearchTable(QTableView):
         super().__init__()
         self.setAccessibleName(name)
         self.setModel(model)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        look_calm(self, _PADDING)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setResizeContentsPrecision(_ROWS_MEASURED)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
         self.doubleClicked.connect(self.opened)
 
     def rows(self) -> list[int]:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import QAbstractItemView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView
 
 from gui.style import fills, theme
+from gui.widgets.table_look import look_calm
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -37,17 +38,8 @@ def prepare(table: QTableView) -> None:
     """Has `table` look and behave as tables of numbers do: one row is chosen, a click on a title sorts."""
     table.setItemDelegate(_Bars(table))
     table.setSortingEnabled(True)
-    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    look_calm(table, PAD)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setAlternatingRowColors(True)
-    table.setShowGrid(False)
-    table.setTabKeyNavigation(False)
-    table.setWordWrap(False)
-    table.setStyleSheet(f"QTableView::item {{ padding: 0 {PAD}px; }}")
-    table.verticalHeader().hide()
-    table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 12)
-    table.horizontalHeader().setHighlightSections(False)
 
 
 class _Bars(QStyledItemDelegate):

@@ -17,7 +17,7 @@ from gui.monitor.processes.lines import Key, Line
 from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import gpu_names
-from gui.widgets.table_header import LEFT, RIGHT, header_data
+from gui.widgets.column_model import LEFT, RIGHT, header_data
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """A sort key: a number or a text."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem
 
+from gui.widgets.table_look import look_calm
+
 _WIDEST = 720
 """Pixels beyond which a line is hard to follow across the table."""
 _NARROWEST = 90
@@ -20,18 +22,10 @@ class PlainTable(QTableWidget):
         super().__init__(0, len(head))
         self.setAccessibleName(name)
         self.setHorizontalHeaderLabels(list(head))
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        look_calm(self, _PAD)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setTabKeyNavigation(False)
-        self.setShowGrid(False)
-        self.setAlternatingRowColors(True)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PAD}px; }}")
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 12)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.setMaximumWidth(_WIDEST)
         for column, title in enumerate(head):

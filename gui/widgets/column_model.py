@@ -1,0 +1,62 @@
+"""Item models of rows under a list of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+
+Index = QModelIndex | QPersistentModelIndex
+NOTHING = QModelIndex()
+LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+
+
+class HeaderColumn(Protocol):
+    """A column with a `title`, aligned right if it holds a `number`; `help` is the header's tool tip, "" for none."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def number(self) -> bool: ...
+    @property
+    def help(self) -> str: ...
+
+
+def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.Orientation, role: int) -> Any:
+    """What an item model answers to `headerData` for the horizontal header over `columns`; None for all else."""
+    if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(columns):
+        return None
+    column = columns[section]
+    if role == Qt.ItemDataRole.DisplayRole:
+        return column.title
+    if role == Qt.ItemDataRole.ToolTipRole:
+        return column.help or None
+    if role == Qt.ItemDataRole.TextAlignmentRole:
+        return RIGHT if column.number else LEFT
+    return None
+
+
+class ColumnModel(QAbstractTableModel):
+    """Rows without children under `columns`. A subclass counts its rows and answers `data`."""
+
+    columns: Sequence[HeaderColumn] = ()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        raise NotImplementedError
+
+    def rowCount(self, parent: Index = NOTHING) -> int:
+        return 0 if parent.isValid() else self.count()
+
+    def columnCount(self, parent: Index = NOTHING) -> int:
+        return 0 if parent.isValid() else len(self.columns)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        return header_data(self.columns, section, orientation, role)
+
+    def row_changed(self, first: int, last: int | None = None) -> None:
+        """Tells the views that the cells of these rows are other than before."""
+        last = first if last is None else last
+        self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
