@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.advisor.advice.machines import Step, predict
+from engine.advisor.advice.machines import Step, last_bucket, predict
 from engine.contract.advice import Network
 from engine.models.networks.mnist_cnn import MnistCnn
 from tests.support.machines import Machines, why_not
@@ -50,8 +50,9 @@ def main() -> int:
             machines.close()
     print(f"{where()}; {1000 * delay_s:g} ms each way")
     whole, part = statistics.median(one), statistics.median(half)
-    sent = 4 * sum(parameter.numel() for parameter in MnistCnn(2, 3).parameters())
-    step = Step(whole, max(0.0, 2 * part - whole), sent)
+    gradients = [4 * parameter.numel() for parameter in MnistCnn(2, 3).parameters()]
+    sent = sum(gradients)
+    step = Step(whole, max(0.0, 2 * part - whole), sent, last_bucket(reversed(gradients)))
     print(
         f"one machine: {1000 * step.seconds:.0f} ms a step, {1000 * step.fixed_s:.0f} ms of it fixed; {sent:,} bytes sent"
     )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from engine.advisor.advice.machines import last_bucket
 from engine.advisor.advice.measured import Activations, Footprint, leave
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.contract.devices import CPU
@@ -53,6 +54,7 @@ def _look(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     found = Footprint(
         parameter_bytes=sizes[0],
         trained_bytes=sizes[1],
+        last_bytes=last_bucket(_bytes([p]) for p in reversed([*model.parameters()]) if p.requires_grad),
         buffer_bytes=_bytes(model.buffers()),
         block_bytes=largest,
         base_bytes=base if on_cpu else 0,

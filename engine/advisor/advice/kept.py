@@ -19,7 +19,7 @@ _FREE = {"name", "recipe", "epochs", "learning_rate", "best_by", "class_weights"
     "decay_norms", "ema_ramp", "model_file_sha256",
 }  # fmt: skip
 """Fields that change neither what a step computes nor what it holds."""
-_KEPT_FORM = 1
+_KEPT_FORM = 2
 
 
 def versions() -> dict[str, str]:

@@ -92,7 +92,7 @@ class Known:
         if best is None or self.footprint is None:
             return None
         fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
-        return Step(best.step_s, fixed, self.footprint.trained_bytes)
+        return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes)
 
     def row(self, tried: Tried) -> Candidate:
         speed, measured, alone = tried.speed, tried.measured, self.alone

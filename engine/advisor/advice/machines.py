@@ -3,6 +3,7 @@ prediction; nothing here measures. Pure arithmetic."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.contract.advice import MachinesPrediction, Network
@@ -11,16 +12,29 @@ from engine.system.format import duration, size
 BACKWARD = 2 / 3
 """The share of a step's compute that is the backward pass, beside which gradients are sent: it takes twice the
 multiplications of the forward pass."""
-BUCKET_BYTES = 25 << 20
-"""DDP sends in buckets of this size; the last one is ready when the backward pass is over, so that nothing hides it."""
+FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
+"""DDP closes a bucket of gradients at this size and sends it: the first one early, so that sending begins early."""
 
 
 class Step(NamedTuple):
-    """One machine's step: `seconds` of a whole batch, `fixed_s` of it whatever the batch, and the gradients' `sent_bytes`."""
+    """One machine's step: `seconds` of a whole batch, `fixed_s` of it whatever the batch, and the gradients' `sent_bytes`,
+    `last_bytes` of them in DDP's last bucket, which is ready when the backward pass is over, so that nothing hides it."""
 
     seconds: float
     fixed_s: float
     sent_bytes: int
+    last_bytes: int
+
+
+def last_bucket(gradients: Iterable[int]) -> int:
+    """The bytes of DDP's last bucket of `gradients`, whose bytes come in the order in which the backward pass makes them."""
+    held, last, limit = 0, 0, FIRST_BUCKET_BYTES
+    for nbytes in gradients:
+        held += nbytes
+        last = held
+        if held >= limit:
+            held, limit = 0, BUCKET_BYTES
+    return last
 
 
 def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
@@ -36,7 +50,7 @@ def step_s(step: Step, machines: int, network: Network) -> float:
     pass."""
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)
-    last = all_reduce_s(min(BUCKET_BYTES, step.sent_bytes), machines, network)
+    last = all_reduce_s(step.last_bytes, machines, network)
     return compute + max(last, sending - BACKWARD * compute)
 
 

@@ -74,11 +74,12 @@ class Activations(msgspec.Struct, frozen=True):
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the CPU
-    before there is a model, `block_bytes` the parameters of the largest block, `ahead` how many batches wait ready, `halved` the
+    before there is a model, `block_bytes` the parameters of the largest block, `last_bytes` the last bucket of gradients, `ahead` how many batches wait ready, `halved` the
     share of the activations that bf16 leaves."""
 
     parameter_bytes: int
     trained_bytes: int
+    last_bytes: int
     buffer_bytes: int
     block_bytes: int
     base_bytes: int

@@ -15,6 +15,7 @@ GIB = 1 << 30
 KNOWN = Footprint(
     parameter_bytes=GIB,
     trained_bytes=GIB,
+    last_bytes=0,
     buffer_bytes=0,
     block_bytes=GIB // 16,
     base_bytes=0,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.advisor.advice.machines import Step, all_reduce_s, predict, step_s
+from engine.advisor.advice.machines import FIRST_BUCKET_BYTES, Step, all_reduce_s, last_bucket, predict, step_s
 from engine.contract.advice import Network
 
-STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000)
+STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000, last_bytes=25 << 20)
 
 
 def test_that_a_ring_sends_its_bytes_nearly_twice_and_waits_for_each_round() -> None:
@@ -28,4 +28,23 @@ def test_that_efficiency_is_whole_without_a_network_to_wait_for_and_falls_with_a
 
 
 def test_that_what_does_not_depend_on_the_batch_is_not_divided() -> None:
-    assert step_s(Step(0.4, 0.2, 0), 2, Network(1e15, 0.0)) == pytest.approx(0.3)
+    assert step_s(Step(0.4, 0.2, 0, 0), 2, Network(1e15, 0.0)) == pytest.approx(0.3)
+
+
+def test_that_gradients_but_for_those_of_the_last_bucket_are_sent_beside_the_backward_pass() -> None:
+    network = Network(bits_per_second=8e8, latency_s=0.0)  # 100 MB take two machines a second
+    hidden, bare = (step_s(Step(3.0, 0.0, 100_000_000, last), 2, network) for last in (0, 100_000_000))
+    assert (hidden, bare) == (pytest.approx(1.5), pytest.approx(2.5))
+
+
+@pytest.mark.parametrize(
+    ("gradients", "last"),
+    [
+        ((), 0),
+        ((5_000_000, 70_000, 1_000), 71_000),  # a wide head closes the first bucket by itself
+        ((1_000, FIRST_BUCKET_BYTES), FIRST_BUCKET_BYTES + 1_000),
+        ((FIRST_BUCKET_BYTES, 20 << 20, 20 << 20, 3 << 20), 3 << 20),
+    ],
+)
+def test_that_the_last_bucket_holds_what_the_full_ones_have_left(gradients: tuple[int, ...], last: int) -> None:
+    assert last_bucket(gradients) == last

@@ -1,0 +1,80 @@
+"""How much longer a run takes to its first loss on two machines than on one: `python tests/benchmarks/machines_start.py` (root).
+
+The sample is trained under DDP by `footplate train`, on two CPU workers of the head and on one of each of two network namespaces,
+which ssh joins, in turn. Prints the seconds from the command to the first loss on either side, and the difference of their medians.
+Aim: 3 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engine.contract.events import StepMetrics
+from engine.runs.folder import RunFolder
+from engine.system.paths import sample_dataset
+from tests.support.machines import Machines, why_not
+from tests.support.timed_runs import where
+
+SIDES = {"one machine": "cpu,cpu", "two machines": "node1:cpu,node2:cpu"}
+FLAGS = (
+    "--model",
+    "mnist_cnn",
+    "--image-size",
+    "28",
+    "--recipe",
+    "",
+    "--strategy",
+    "ddp",
+    "--epochs",
+    "1",
+    "--batch-size",
+    "32",
+)
+AIM_S = 3.0
+
+
+def first_loss_s(machines: Machines, devices: str) -> float:
+    begun = time.time()
+    done = machines.footplate("train", str(sample_dataset()), *FLAGS, "--predictions", "0", "--devices", devices)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    run = RunFolder(max((machines.home / "runs").iterdir()))
+    return next(event.time for event in run.events() if isinstance(event, StepMetrics)) - begun
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    if why := why_not():
+        raise SystemExit(why)
+    taken: dict[str, list[float]] = {side: [] for side in SIDES}
+    with tempfile.TemporaryDirectory(prefix="fpb") as name:
+        machines = Machines(Path(name))
+        try:
+            for host in machines.names:
+                machines.footplate("hosts", "add", host, "--no-check")
+            for number in range(rounds + 1):
+                for side, devices in SIDES.items():
+                    seconds = first_loss_s(machines, devices)
+                    if number:  # the first warms the disk's cache
+                        taken[side].append(seconds)
+        finally:
+            machines.close()
+    print(where())
+    for side, values in taken.items():
+        print(f"{side}: {', '.join(f'{value:.2f}' for value in values)} s to the first loss")
+    one, two = map(statistics.median, taken.values())
+    print(f"on two machines {two - one:+.2f} s (aim {AIM_S:g} s)")
+    return 0 if two - one <= AIM_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
