@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support import tutorials
-from tests.support.machines import Machines, why_not
+from tests.support.machines import Machines, step_s, why_not
 from tests.support.sides import Setting
 from tests.support.timed_runs import make_images, where
 
@@ -28,13 +28,15 @@ AIM = 0.95
 
 def footplate(machines: Machines, data: Path) -> float:
     """In the third epoch."""
-    return BATCH / machines.step_s(
-        data,
-        WARM,
-        *("--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
-        *("--recipe", "", "--strategy", "ddp", "--devices", "node1:cpu,node2:cpu", "--epochs", "3"),
-        *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01", "--cpu-threads", "1"),
+    (run,) = machines.trained(
+        (
+            str(data),
+            *("--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
+            *("--recipe", "", "--strategy", "ddp", "--devices", "node1:cpu,node2:cpu", "--epochs", "3"),
+            *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01", "--cpu-threads", "1"),
+        )
     )
+    return BATCH / step_s(run, WARM)
 
 
 def script(machines: Machines, data: Path) -> float:

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,24 @@ class Machines:
             check=False,
         )
 
-    def step_s(self, data: Path, warm: int, *flags: str) -> float:
-        """Seconds of a step of a run of such `flags`, from the first that it tells of after `warm` steps to the last."""
-        done = self.footplate("train", str(data), *flags, timeout=900)
-        if done.returncode:
-            raise SystemExit(done.stdout + done.stderr)
-        newest = max((self.home / "runs").iterdir())
-        told = [event for event in RunFolder(newest).events() if isinstance(event, StepMetrics) and event.step > warm]
-        return (told[-1].time - told[0].time) / (told[-1].step - told[0].step)
+    def trained(self, *runs: Sequence[str]) -> list[RunFolder]:
+        """Runs of such arguments of ``footplate train``, begun together, once all have ended."""
+        running = [self.start("train", *arguments) for arguments in runs]
+        said = [each.communicate(timeout=900)[0] for each in running]
+        if any(each.returncode for each in running):
+            raise SystemExit("\n".join(said))
+        return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
+
+    def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
+        """Bits per second, in each direction, of `nbytes` that the first two machines send each other at once through TCP."""
+        told = (self.address(self.names[0]), str(nbytes), str(rounds))
+        script = str(Path(__file__).parent / "sending.py")
+        with ThreadPoolExecutor() as pool:
+            asked = [
+                pool.submit(_in, self.space(name), sys.executable, script, *told, *last)
+                for name, last in zip(self.names[:2], (("--first",), ()), strict=True)
+            ]
+            return min(float(each.result()) for each in asked)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -220,6 +231,11 @@ class Machines:
             return 0.0
         return delay_s
 
+    def unshape(self) -> None:
+        """Gives every machine the network back that it had before `slow`."""
+        for name in self.names:
+            _in(self.space(name), "tc", "qdisc", "delete", "dev", "eth0", "root")
+
     def _shape(self, *discipline: str) -> None:
         for name in self.names:
             _in(self.space(name), "tc", "qdisc", "replace", "dev", "eth0", "root", *discipline)
@@ -291,6 +307,12 @@ def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
 def _script(path: Path, command: str) -> None:
     path.write_text(f"#!/bin/sh\n{command}\n")
     path.chmod(0o755)
+
+
+def step_s(run: RunFolder, warm: int) -> float:
+    """Seconds of a step of a run, from the first that it tells of after `warm` steps to the last."""
+    told = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
+    return (told[-1].time - told[0].time) / (told[-1].step - told[0].step)
 
 
 def _ip(*arguments: str) -> str:

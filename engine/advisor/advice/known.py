@@ -7,7 +7,7 @@ from typing import Literal
 
 from engine.advisor.advice.candidates import Way
 from engine.advisor.advice.estimates import UNMEASURED, Correction, Costs
-from engine.advisor.advice.machines import Step
+from engine.advisor.advice.machines import BACKWARD, Step
 from engine.advisor.advice.measured import Footprint, Link, Rehearsal
 from engine.advisor.advice.ranking import Tried, ranked
 from engine.contract.advice import AdviceOrder, Candidate, JobTime, LeftOut
@@ -92,7 +92,9 @@ class Known:
         if best is None or self.footprint is None:
             return None
         fixed = min(self.costs.fixed_s, best.step_s) if self.costs is not None else 0.0
-        return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes)
+        alone = self.alone.measured if self.alone is not None else None
+        share = alone.backward_share if alone is not None else None
+        return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, share or BACKWARD)
 
     def row(self, tried: Tried) -> Candidate:
         speed, measured, alone = tried.speed, tried.measured, self.alone

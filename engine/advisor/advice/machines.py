@@ -10,20 +10,25 @@ from engine.contract.advice import MachinesPrediction, Network
 from engine.system.format import duration, size
 
 BACKWARD = 2 / 3
-"""The share of a step's compute that is the backward pass, beside which gradients are sent: it takes twice the
-multiplications of the forward pass."""
+"""The share of a step's compute that is the backward pass, beside which gradients are sent, where nobody has measured it: it
+takes twice the multiplications of the forward pass."""
+PAYLOAD = 1448 / 1538
+"""The share of a stated rate that is left for what is sent: a full Ethernet frame takes 1,538 bytes on the wire, with its
+preamble and gap (IEEE 802.3), of which TCP over IPv4 with timestamps (RFC 7323) leaves 1,448."""
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 """DDP closes a bucket of gradients at this size and sends it: the first one early, so that sending begins early."""
 
 
 class Step(NamedTuple):
     """One machine's step: `seconds` of a whole batch, `fixed_s` of it whatever the batch, and the gradients' `sent_bytes`,
-    `last_bytes` of them in DDP's last bucket, which is ready when the backward pass is over, so that nothing hides it."""
+    `last_bytes` of them in DDP's last bucket, which is ready when the backward pass is over, so that nothing hides it. That pass
+    is `backward_share` of the compute."""
 
     seconds: float
     fixed_s: float
     sent_bytes: int
     last_bytes: int
+    backward_share: float = BACKWARD
 
 
 def last_bucket(gradients: Iterable[int]) -> int:
@@ -42,7 +47,7 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
     if machines == 1:
         return 0.0
     rounds = 2 * (machines - 1)
-    return rounds * (network.latency_s + 8 * sent_bytes / machines / network.bits_per_second)
+    return rounds * (network.latency_s + 8 * sent_bytes / machines / (PAYLOAD * network.bits_per_second))
 
 
 def step_s(step: Step, machines: int, network: Network) -> float:
@@ -51,7 +56,7 @@ def step_s(step: Step, machines: int, network: Network) -> float:
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)
     last = all_reduce_s(step.last_bytes, machines, network)
-    return compute + max(last, sending - BACKWARD * compute)
+    return compute + max(last, sending - step.backward_share * compute)
 
 
 def predict(

@@ -49,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank measured. `step_s` are seconds of steps, the slowest rank's; `memory` what was used at most and what
     there is, in bytes, of each thing that may run out. `worked_s` is what all took from when it was prepared on. `load_rate` is how many images a second all ranks' loaders bring where
     nothing else is done, once they are decoded, None where the data are no files. `joules_per_image` are those of all GPUs of
-    the job."""
+    the job. `backward_share` is that of the backward pass in both passes."""
 
     step_s: tuple[float, ...]
     memory: dict[str, tuple[int, int]]
@@ -59,6 +59,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     smaller_step_s: float | None = None
     smaller_batch: int = 0
     joules_per_image: float | None = None
+    backward_share: float | None = None
     link: Link | None = None
     rehearsal: Rehearsal | None = None
 

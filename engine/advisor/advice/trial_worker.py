@@ -24,6 +24,7 @@ from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import clock
 from engine.strategies.memory import ran_out
+from engine.strategies.stopwatch import Times
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
@@ -74,8 +75,10 @@ class _Trial:
             if batch is None and self.strategy.loads_data:
                 break
             self.reporter.at("step")
+            self.strategy.profiler.mark("data")
             self.strategy.step(batch, self.optimizer_step)
             self.reporter.progressed(number)
+            self.strategy.profiler.watch.step_done()
             now = clock(self.strategy.device)
             slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
             enough = number >= warm_up + least and now - begun > seconds
@@ -104,7 +107,9 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     joules = _joules(spec)
     warm_up = (WARM_UP if on_cpu else WARM_UP_GPU) - 1
     before = time.perf_counter()
+    strategy.profiler.watch.start()
     steps = trial.timed(batches, warm_up=warm_up, least=order.least_steps, seconds=order.seconds)
+    strategy.profiler.watch.pause()
     del ready, saved
     watts = (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
     used = memory.peak() if memory is not None else gpu_peaks(_gpus(spec, strategy.device))
@@ -125,12 +130,21 @@ def _try(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         smaller_step_s=smaller_s,
         smaller_batch=smaller,
         joules_per_image=watts * statistics.median(steps) / job.batch_size if watts and steps else None,
+        backward_share=_backward_share(strategy.profiler.watch.take()),
         link=_link(trial) if order.link else None,
         rehearsal=rehearsal,
     )
     leave(spec.run_folder, spec.rank, found)
     strategy.teardown()
     return WorkerDone(stopped=False)
+
+
+def _backward_share(times: Times | None) -> float | None:
+    """None where the passes were not told apart."""
+    if times is None or not times.parts.get("backward") or not times.parts.get("forward"):
+        return None
+    forward, backward = times.parts["forward"], times.parts["backward"]
+    return backward / (forward + backward)
 
 
 def _gpus(spec: WorkerSpec, own: torch.device) -> list[torch.device]:

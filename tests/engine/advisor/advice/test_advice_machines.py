@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.advisor.advice.machines import FIRST_BUCKET_BYTES, Step, all_reduce_s, last_bucket, predict, step_s
+from engine.advisor.advice.machines import FIRST_BUCKET_BYTES, PAYLOAD, Step, all_reduce_s, last_bucket, predict, step_s
 from engine.contract.advice import Network
 
 STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000, last_bytes=25 << 20)
 
 
 def test_that_a_ring_sends_its_bytes_nearly_twice_and_waits_for_each_round() -> None:
-    network = Network(bits_per_second=8e9, latency_s=0.001)
+    network = Network(bits_per_second=8e9 / PAYLOAD, latency_s=0.001)
     assert all_reduce_s(1_000_000_000, 1, network) == 0
     assert all_reduce_s(1_000_000_000, 2, network) == pytest.approx(1.0 + 2 * 0.001)
     assert all_reduce_s(1_000_000_000, 4, network) == pytest.approx(1.5 + 6 * 0.001)
@@ -32,9 +32,11 @@ def test_that_what_does_not_depend_on_the_batch_is_not_divided() -> None:
 
 
 def test_that_gradients_but_for_those_of_the_last_bucket_are_sent_beside_the_backward_pass() -> None:
-    network = Network(bits_per_second=8e8, latency_s=0.0)  # 100 MB take two machines a second
+    network = Network(bits_per_second=8e8 / PAYLOAD, latency_s=0.0)  # 100 MB take two machines a second
     hidden, bare = (step_s(Step(3.0, 0.0, 100_000_000, last), 2, network) for last in (0, 100_000_000))
     assert (hidden, bare) == (pytest.approx(1.5), pytest.approx(2.5))
+    short = Step(3.0, 0.0, 100_000_000, 0, backward_share=0.5)
+    assert step_s(short, 2, network) == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""What a wire carries: `python sending.py ADDRESS BYTES ROUNDS [--first]`. Two of these send each other so many bytes at once, in
+each round, as an all-reduce of two does; the first one listens at its address. Each prints the median of the rounds in bits per second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import sys
+import threading
+import time
+
+PORT = 29_555
+PATIENCE_S = 60.0
+
+
+def meet(address: str, first: bool) -> socket.socket:
+    """The connection of both. Raises OSError."""
+    if first:
+        with socket.create_server((address, PORT)) as listener:
+            listener.settimeout(PATIENCE_S)
+            return listener.accept()[0]
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection((address, PORT))
+        time.sleep(0.05)
+    raise TimeoutError(f"nobody listens at {address}")
+
+
+def receive(wire: socket.socket, nbytes: int) -> None:
+    left = nbytes
+    while left:
+        left -= len(wire.recv(min(left, 1 << 20)))
+
+
+def main() -> None:
+    address, nbytes, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    rates = []
+    with meet(address, "--first" in sys.argv) as wire:
+        wire.settimeout(PATIENCE_S)
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            receiving = threading.Thread(target=receive, args=(wire, nbytes))
+            receiving.start()
+            wire.sendall(bytes(nbytes))
+            receiving.join()
+            rates.append(8 * nbytes / (time.perf_counter() - begun))
+    print(statistics.median(rates))
+
+
+if __name__ == "__main__":
+    main()
