@@ -246,6 +246,16 @@ class SearchState(_Told, frozen=True, kw_only=True):
         """The search's own trials, without repeats."""
         return tuple(row for row in self.trials if row.again is None)
 
+    @property
+    def own_ended(self) -> int:
+        """How many of its own trials have ended."""
+        return sum(row.ended for row in self.own)
+
+    @property
+    def own_total(self) -> int | None:
+        """How many trials of its own there will be, as far as that is known."""
+        return self.total - self.repeats if self.total is not None else None
+
     def count(self, state: TrialState) -> int:
         """How many trials are in that state."""
         return sum(row.state == state for row in self.trials)
