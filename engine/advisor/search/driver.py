@@ -138,7 +138,8 @@ class Driver:
             return self._nothing_left()
         paused = [hand.row.title for hand in self._hands.values() if hand.row.state == "paused"]
         if paused:
-            self._cause = f"Trial {listed(paused)} is paused. Continue the search to resume it."
+            which = f"Trial {paused[0]} is" if len(paused) == 1 else f"Trials {listed(paused)} are"
+            self._cause = f"{which} paused. Continue the search to resume."
         self._save("stopped" if paused else "completed")
         return True
 

@@ -293,6 +293,18 @@ def test_that_the_winner_is_another_where_the_first_value_was_luck(monkeypatch: 
     assert confirmed_words(state, str) == "0.8 over 1 other seed, with the job's own settings"
 
 
+@pytest.mark.parametrize(
+    ("trials", "space", "total"),
+    [(9, RANGES, 9 + 2 * 4), (2, RANGES, 2 + 2 * 2), (9, SPACE, 9 + 2 * 3)],
+    ids=["many", "few", "own-settings-outside"],
+)
+def test_that_the_total_counts_as_many_repeats_as_there_may_be(trials: int, space: dict[str, Any], total: int) -> None:
+    search = small_search(space=space, trials=trials, confirm=2)
+    folder = create_search(search)
+    Driver(folder, search, Preloader())._save()
+    assert (folder.state().total, folder.state().own_total) == (total, trials)
+
+
 def test_that_the_searchs_own_ranking_stands_where_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Confirmed(monkeypatch, confirm=1)
     made.step()
