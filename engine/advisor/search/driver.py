@@ -15,10 +15,9 @@ from functools import partial
 
 import msgspec
 
-from engine.advisor.search import confirming
+from engine.advisor.search import budget, confirming
 from engine.advisor.search.hand import Hand
 from engine.advisor.search.study import Study
-from engine.advisor.search.time_left import seconds_left
 from engine.checks.job_checks import problems
 from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import Catalogue, load_catalogue
@@ -120,7 +119,8 @@ class Driver:
             except OSError as error:
                 self._cause = f"No trial can be started: {error}. Make room or get write permission there."
         self._rank()
-        if not self._asked_to_end and not any(hand.active for hand in self._hands.values()) and self._nothing_left():
+        at_rest = self._cleared() and not any(hand.active for hand in self._hands.values())
+        if at_rest and not self._asked_to_end and self._nothing_left():
             return True
         now = time.monotonic()
         if now > self._saved_at + (SAVE_S if self._changed else STILL_SAVE_S):
@@ -193,19 +193,12 @@ class Driver:
 
     def _may_start(self) -> bool:
         """Whether the budget, and what has come of it so far, allow another trial."""
-        rows = self._own_rows
-        budget = self._search.budget
+        rows, allowed = self._own_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
-        if len(failed) == len(rows) >= min(HOPELESS, budget.trials or HOPELESS):
+        if len(failed) == len(rows) >= min(HOPELESS, allowed.trials or HOPELESS):
             self._cause = f"Every trial so far has failed: {failed[-1].cause}"
             return False
-        if budget.trials is not None and len(rows) >= budget.trials:
-            return False
-        if budget.hours is not None and self._worked_s() - self._confirming_s() >= 3600 * budget.hours:
-            return False
-        if budget.epochs is not None and _epochs(rows) >= budget.epochs:
-            return False
-        return not self._exhausted
+        return not self._exhausted and not budget.used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
     def _begin(self, devices: tuple[str, ...]) -> None:
         """Starts the next trial. Raises OSError."""
@@ -292,18 +285,24 @@ class Driver:
     # How it stands
 
     def _rank(self) -> None:
-        """Finds the best once another trial has ended, and deletes the checkpoints of those that are not and can't become it."""
-        ended = [hand for hand in self._hands.values() if hand.ended]
-        if (now := (len(ended), self._candidates)) != self._ranked:
+        """Finds the best once another trial has ended."""
+        if (now := (sum(hand.ended for hand in self._hands.values()), self._candidates)) != self._ranked:
             self._ranked = now
             known = [hand.known for hand in self._own]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
             self._confirm()
             self._changed = True
-        if not self._search.keep_checkpoints:
-            for hand in ended:
-                if hand.row.number not in self._kept and not hand.cleared:
-                    hand.clear()
+
+    def _cleared(self) -> bool:
+        """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor that is about to end
+        keeps some yet."""
+        if self._search.keep_checkpoints:
+            return True
+        others = [hand for hand in self._hands.values() if hand.ended and hand.row.number not in self._kept]
+        for hand in others:
+            if not hand.cleared:
+                hand.clear()
+        return all(hand.cleared for hand in others)
 
     def _confirm(self) -> None:
         """Puts the best by its repeats in place of the best by the search, once all have ended."""
@@ -377,7 +376,9 @@ class Driver:
     def _seconds_left(self, repeats: int) -> float | None:
         worked, done = self._worked_s() - self._confirming_s(), self._candidates is not None
         of_repeats = [hand.row for hand in self._repeats]
-        return seconds_left(self._search, self._own_rows, of_repeats, worked_s=worked, to_repeat=repeats, done=done)
+        return budget.seconds_left(
+            self._search, self._own_rows, of_repeats, worked_s=worked, to_repeat=repeats, done=done
+        )
 
     def _total(self) -> int | None:
         """How many trials of its own the search will have, as far as that is known."""
@@ -396,13 +397,6 @@ def _slots(search: Search) -> list[tuple[str, ...]]:
     """The groups of devices on which trials run at once."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
-
-
-def _epochs(rows: list[TrialRow]) -> int:
-    """How many epochs trials have trained, or are to train yet."""
-    return sum(
-        row.epochs if row.state in ("running", "waiting", "paused", "interrupted") else row.epoch for row in rows
-    )
 
 
 def _note(run: RunFolder, trial: Trial) -> None:

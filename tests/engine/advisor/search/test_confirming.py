@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.advisor.search import confirming
-from engine.advisor.search.time_left import seconds_left
+from engine.advisor.search.budget import seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
 from tests.support.made_searches import SECONDS, TOP1, a_search
 

@@ -1,10 +1,19 @@
-"""How long a search will take yet, by what it has done in the time that it has worked."""
+"""Whether the budget of a search is used up, and how long it will take yet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from engine.contract.search import Budget, Search, TrialRow
+
+
+def used_up(budget: Budget, own: Sequence[TrialRow], worked_s: float) -> bool:
+    """Whether no further trial is to begin beside the search's `own` ones, which took `worked_s`."""
+    if budget.trials is not None and len(own) >= budget.trials:
+        return True
+    if budget.hours is not None and worked_s >= 3600 * budget.hours:
+        return True
+    return budget.epochs is not None and sum(row.epoch if row.ended else row.epochs for row in own) >= budget.epochs
 
 
 def seconds_left(
