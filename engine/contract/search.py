@@ -215,8 +215,8 @@ class SearchState(_Told, frozen=True, kw_only=True):
     """How a search stands, at `time` (seconds since the epoch).
 
     `ended` is how the driver ended, "" while it is at work. `trials` are by number, repeats among them. `best` is the number of the best
-    completed trial, once all repeats have ended by their means, of several goals None; `front` are the numbers of the Pareto front, of
-    one goal the best alone. `importance` is how much each
+    completed trial: by its own value, and by the mean of its repeats once all of them have ended; of several goals None. `front` are the
+    numbers of the Pareto front, of one goal the best alone. `importance` is how much each
     field decides whether a trial is among the better ones by the first goal (PED-ANOVA, Watanabe et al. 2023), together 1, the largest first;
     empty below four completed trials. `worked_s` is how long the search has worked, `seconds_left` an estimate, None while there is none. `total` is how
     many trials there will be, as far as that is known. `cause` says in a sentence why it failed, or what it waits for.
