@@ -22,6 +22,8 @@ from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem, errors
 from engine.contract.search import (
+    CONFIRMED,
+    MOST_REPEATS,
     PARAMETERS,
     SECONDS,
     Budget,
@@ -47,10 +49,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
 """The fields of a `Budget` by what they are called among the values."""
-_CHANGEABLE = ("budget", "pruner", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
+_CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
 """What may change when a search is continued."""
 _KEYS = (
-    *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "seed", "devices"),
+    *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices"),
     *("devices_per_trial", "best_epochs", "keep_checkpoints"),
 )
 
@@ -82,8 +84,9 @@ def judge_search(
     space = space_of(values.get("space"), job, catalogue, found)
     goals = _goals(values.get("goals", ()), job, catalogue, disk, found)
     sampler = _one_of("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
-    pruner = _one_of("pruner", values, Pruner, "hyperband" if _can_prune(goals) else "none", found)
+    pruner = _one_of("pruner", values, Pruner, "hyperband" if _by_metric(goals) else "none", found)
     found += _pruning(pruner, goals)
+    confirm = _confirm(values, goals, space, found)
     combinations = math.prod(len(grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items())
     if sampler == "grid":
         found += grid_problems(space, combinations, job, catalogue)
@@ -108,6 +111,7 @@ def judge_search(
             budget=budget,
             sampler=sampler,
             pruner=pruner,
+            confirm=confirm,
             seed=seed,
             devices=devices,
             devices_per_trial=per_trial,
@@ -149,18 +153,46 @@ def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Pr
     return tuple(known[name] for name in names if name in known)
 
 
-def _can_prune(goals: tuple[Goal, ...]) -> bool:
+def _by_metric(goals: tuple[Goal, ...]) -> bool:
     return len(goals) == 1 and goals[0].measure not in _OTHER_GOALS
 
 
 def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
-    if pruner == "none" or not goals or _can_prune(goals):
+    if pruner == "none" or not goals or _by_metric(goals):
         return []
     if len(goals) > 1:
         message = "Trials can't be stopped early with several goals: none of them alone says which are worse."
         return [Problem("pruner", message, "Set the pruner to none, or choose one goal.")]
     message = f"Trials can't be stopped early by {goals[0].title.lower()}: validations do not measure it."
     return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
+
+
+def _confirm(
+    values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
+) -> Any:
+    """How often the best are trained again: once, where that can be asked for at all."""
+    confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
+    if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MOST_REPEATS:
+        limits = f"from 0 to {MOST_REPEATS}"
+        found.append(Problem("confirm", f"{confirm!r} is not a number {limits}.", f"Give a whole number {limits}."))
+        return 0
+    found += _confirming(confirm, goals, space)
+    return confirm
+
+
+def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimension]) -> list[Problem]:
+    if not confirm or not goals:
+        return []
+    if len(goals) > 1:
+        message = "The best can't be confirmed with several goals: none of them alone says which are the best."
+        return [Problem("confirm", message, "Set it to 0, or choose one goal.")]
+    if not _by_metric(goals):
+        message = f"The best can't be confirmed by {goals[0].title.lower()}: it does not depend on the seed."
+        return [Problem("confirm", message, "Set it to 0, or choose a metric as the goal.")]
+    if "seed" in space:
+        message = "The best can't be confirmed with other seeds where the seed itself varies."
+        return [Problem("confirm", message, "Set it to 0, or take the seed out of the space.")]
+    return []
 
 
 def _devices(
@@ -255,13 +287,15 @@ def _impossible(
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
     """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that there is; nothing is said
     of models whose size is not known. A trial keeps its best weights, and the last two states with the optimizer's, which is twice the
-    weights' at most."""
+    weights' at most, and those that are to be confirmed keep theirs until it is known which is the best."""
     models = {search.job.model}
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
     sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
     at_once = len(search.devices) // search.devices_per_trial
-    kept = search.budget.trials if search.keep_checkpoints and search.budget.trials is not None else 1
+    kept, trials = CONFIRMED + 1 if search.confirm else 1, search.budget.trials
+    if trials is not None:
+        kept = trials if search.keep_checkpoints else min(kept, trials)
     needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + kept) + LEAST_FREE_BYTES
     there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     free = shutil.disk_usage(there).free

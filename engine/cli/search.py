@@ -18,7 +18,7 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
 from engine.cli.terminal import Line, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Problem, errors
-from engine.contract.search import ENDED_TRIALS, Search, SearchState
+from engine.contract.search import Search, SearchState
 from engine.runs.searches import (
     SearchFolder,
     create_search,
@@ -137,7 +137,7 @@ def _follow(folder: SearchFolder, asked: Search, *, json: bool) -> int:
             status = folder.status()
             state = folder.state()
             for row in state.trials:
-                if row.state in ENDED_TRIALS and row.number not in told:
+                if row.ended and row.number not in told:
                     told.add(row.number)
                     line.clear()
                     say(msgspec.json.encode(row).decode() if json else search_views.ended(asked, row))
@@ -160,7 +160,7 @@ def _follow(folder: SearchFolder, asked: Search, *, json: bool) -> int:
 
 
 def _ended(state: SearchState) -> set[int]:
-    return {row.number for row in state.trials if row.state in ENDED_TRIALS}
+    return {row.number for row in state.trials if row.ended}
 
 
 def _stop(folder: SearchFolder) -> int:
@@ -189,7 +189,7 @@ def _train_best(folder: SearchFolder, asked: Search, options: argparse.Namespace
     if options.detach:
         say(run.run_id)
         return COMPLETED
-    say(f"Training the settings of trial {row.number} in full: run {run.run_id}", to=sys.stderr)
+    say(f"Training the settings of trial {row.title} in full: run {run.run_id}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
 
 

@@ -28,6 +28,12 @@ _FLAGS = {
     "total_epochs": ("--total-epochs", int, "N", "start no trial after so many epochs of all trials together"),
     "sampler": ("--sampler", str, "NAME", f"how settings are chosen: {', '.join(get_args(Sampler))}"),
     "pruner": ("--pruner", str, "NAME", f"which trials are stopped early: {', '.join(get_args(Pruner))}"),
+    "confirm": (
+        "--confirm",
+        int,
+        "N",
+        "how often the best trials are trained again with other seeds, whose mean decides (default: 1)",
+    ),
     "search_seed": ("--search-seed", int, "N", "the seed of the sampler (default: 0)"),
     "devices_per_trial": ("--devices-per-trial", int, "N", "how many of the devices each trial uses (default: 1)"),
     "best_epochs": ("--best-epochs", int, "N", "how long --train-best trains (default: as long as a trial)"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.cli.table import table
 from engine.contract.search import Goal, Search, SearchState, Status, TrialRow
+from engine.runs.searches import confirmed_words, confirming_words
 from engine.system.format import NOT_KNOWN, counted, duration
 
 _Listed = tuple[Search, SearchState, Status]
@@ -27,16 +28,17 @@ def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str
 
 def progress(search: Search, state: SearchState) -> str:
     """One line on a search that goes on."""
-    active = [f"trial {row.number}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
+    active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
-    return f"{_done(state)} trials, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
+    done = confirming_words(state) or f"{_done(state)} trials"
+    return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
 def ended(search: Search, row: TrialRow) -> str:
     """One line on a trial that has ended."""
     values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
-    return f"Trial {row.number} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
+    return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
 
 
 def settings(row: TrialRow) -> str:
@@ -47,19 +49,22 @@ def settings(row: TrialRow) -> str:
 def shown(search: Search, state: SearchState, status: Status) -> list[str]:
     """All that there is to say of a search."""
     goals = [goal.title for goal in search.goals]
-    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *search.space)
+    confirmed = ("CONFIRMED",) if _confirms(state) else ()
+    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)
     rows = [_row(search, state, row) for row in state.trials]
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
     counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
     lines = [
         f"{search.name}: {status}, {_done(state)} trials{''.join(f', {each}' for each in counts)}, "
         f"{duration(state.worked_s)} worked{left}",
-        *([state.cause] if state.cause else []),
+        *filter(None, (state.cause, confirming_words(state))),
         *(table(head, rows) if rows else []),
     ]
     best = state.row(state.best)
     if best is not None:
-        lines.append(f"Best: trial {best.number}, {_best(search, state)}, with {settings(best)}")
+        confirmed_by = confirmed_words(state, lambda value: _value(search.goals[0], value))
+        lines.append("; ".join(filter(None, (f"Best: trial {best.number}, {_best(search, state)}", confirmed_by))))
+        lines.append(f"Its settings: {settings(best)}")
     elif len(search.goals) > 1 and state.front:
         lines.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
     if state.importance:
@@ -73,14 +78,18 @@ def shown(search: Search, state: SearchState, status: Status) -> list[str]:
 
 def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
     mark = " ★" if row.number in state.front else ""
-    values = (_value(goal, value) for goal, value in _pairs(search, row))
+    values = [_value(goal, value) for goal, value in _pairs(search, row)]
+    values += [_value(search.goals[0], row.mean)] if _confirms(state) else []
     params = (_setting(row.params.get(name)) for name in search.space)
-    return (f"{row.number}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
+    return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
+
+
+def _confirms(state: SearchState) -> bool:
+    return any(row.confirmed for row in state.trials)
 
 
 def _done(state: SearchState) -> str:
-    ended = sum(state.count(kind) for kind in ("completed", "pruned", "stopped", "failed"))
-    return f"{ended}/{state.total}" if state.total is not None else str(ended)
+    return f"{state.own_ended}/{state.own_total}" if state.own_total is not None else str(state.own_ended)
 
 
 def _best(search: Search, state: SearchState) -> str:

@@ -2,7 +2,7 @@
 
 A search is a folder, `<home>/searches/<name>`, in which there are:
 
-search.json   what was asked for, a `Search`; replaced as a whole where its budget, devices or pruning are changed
+search.json   what was asked for, a `Search`; replaced as a whole where its budget, devices, pruning or confirmation are changed
 state.json    how it stands, a `SearchState`; its driver replaces it as a whole with every change
 driver.json   the process that drives it, a `DriverFile`
 driver.log    what that process printed
@@ -70,6 +70,11 @@ SECONDS, PARAMETERS = "seconds", "parameters"
 """Goals beside the task's measures: how long a run trains, without its start and its time in the queue; how many parameters
 its model has. Less of either is better."""
 
+CONFIRMED = 3
+"""So many of the best trials are confirmed, besides the one with the job's own settings."""
+MOST_REPEATS = 10
+"""So often at most."""
+
 
 class _Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pass
@@ -106,7 +111,7 @@ class Goal(_Told, frozen=True, kw_only=True):
 
 class Budget(_Told, frozen=True, kw_only=True):
     """When no further trial is started: after so many `trials`, `hours` of the search's work, or `epochs` of all trials
-    together; whichever comes first. Trials that have begun are finished. None for no such limit."""
+    together; whichever comes first. Trials that have begun are finished, and repeats do not count. None for no such limit."""
 
     trials: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     hours: Annotated[float, Meta(gt=0, le=10_000)] | None = None
@@ -119,7 +124,11 @@ class Search(_Told, frozen=True, kw_only=True):
     `devices` are shared out to the trials, `devices_per_trial` to each, so that len(devices) / devices_per_trial run at once; the
     CPU counts as often as it is named. `best_epochs` is how long the best is trained in full, None for as long as a trial. `seed` is that
     of the sampler: with it, a trial's settings follow from its number and from what was known when it was chosen. Checkpoints of
-    ended trials that are neither the best nor on the Pareto front are deleted, unless `keep_checkpoints`.
+    ended trials that are neither the best nor on the Pareto front, nor yet to be confirmed, are deleted, unless `keep_checkpoints`.
+
+    `confirm` is how often the best trials, and the one with the job's own settings, are trained again once the budget is used up, each
+    time with another seed of the job. The mean of these repeats alone then decides which is the best: the first values do not, since
+    the best of many is also the luckiest.
     """
 
     name: str
@@ -129,6 +138,7 @@ class Search(_Told, frozen=True, kw_only=True):
     budget: Budget
     sampler: Sampler = "tpe"
     pruner: Pruner = "none"
+    confirm: Annotated[int, Meta(ge=0, le=MOST_REPEATS)] = 0
     seed: int = 0
     devices: tuple[str, ...] = (CPU,)
     devices_per_trial: int = 1
@@ -141,7 +151,8 @@ class Trial(_Told, frozen=True, kw_only=True):
 
     `params` are the fields that were varied. `seed` is the one that the sampler was given, `known` the numbers of the trials
     that had ended by then and `in_hand` of those that had not, from all of which the settings follow. `pruned` is whether the search
-    has decided to stop it early. `attrs` are Optuna's own notes on it.
+    has decided to stop it early. `attrs` are Optuna's own notes on it. `again` is the number of the trial that it repeats with another
+    seed of the job, which then stands among its `params`; None where it is one of the search's own.
     """
 
     search: str
@@ -152,6 +163,7 @@ class Trial(_Told, frozen=True, kw_only=True):
     in_hand: tuple[int, ...] = ()
     pruned: bool = False
     attrs: dict[str, Any] = {}
+    again: int | None = None
 
 
 TrialState = Literal["waiting", "running", "paused", "interrupted", "completed", "pruned", "stopped", "failed"]
@@ -163,7 +175,8 @@ ENDED_TRIALS: tuple[TrialState, ...] = ("completed", "pruned", "stopped", "faile
 class TrialRow(_Told, frozen=True, kw_only=True):
     """A line of the table of trials. `values` are the best so far by the search's goals, in their order, None where there is none yet.
     `reported` are the values of the first goal by epoch. `epoch` is the last that was validated, `epochs` how many there are to be.
-    `seconds` is how long it has trained, `cause` why it failed."""
+    `seconds` is how long it has trained, `cause` why it failed. `again` is the number of the trial that it repeats with another seed.
+    `confirmed` are the values of the first goal that its own completed repeats have reached."""
 
     number: int
     run_id: str
@@ -175,6 +188,22 @@ class TrialRow(_Told, frozen=True, kw_only=True):
     epochs: int
     seconds: float = 0.0
     cause: str = ""
+    again: int | None = None
+    confirmed: tuple[float, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED_TRIALS
+
+    @property
+    def title(self) -> str:
+        """ "7", or of a repeat "7, seed 2"."""
+        return str(self.number) if self.again is None else f"{self.again}, seed {self.params.get('seed')}"
+
+    @property
+    def mean(self) -> float | None:
+        """The mean that its repeats have reached; None where none was completed."""
+        return sum(self.confirmed) / len(self.confirmed) if self.confirmed else None
 
 
 Status = Literal["running", "completed", "stopped", "failed", "interrupted"]
@@ -185,11 +214,16 @@ ended without saying so. All but the first go on when the search is started agai
 class SearchState(_Told, frozen=True, kw_only=True):
     """How a search stands, at `time` (seconds since the epoch).
 
-    `ended` is how the driver ended, "" while it is at work. `trials` are by number. `best` is the number of the best completed
-    trial, of several goals None; `front` are the numbers of the Pareto front, of one goal the best alone. `importance` is how much each
+    `ended` is how the driver ended, "" while it is at work. `trials` are by number, repeats among them. `best` is the number of the best
+    completed trial: by its own value, and by the mean of its repeats once all of them have ended; of several goals None. `front` are the
+    numbers of the Pareto front, of one goal the best alone. `importance` is how much each
     field decides whether a trial is among the better ones by the first goal (PED-ANOVA, Watanabe et al. 2023), together 1, the largest first;
     empty below four completed trials. `worked_s` is how long the search has worked, `seconds_left` an estimate, None while there is none. `total` is how
     many trials there will be, as far as that is known. `cause` says in a sentence why it failed, or what it waits for.
+
+    `candidates` are the trials that are confirmed, empty until the budget is used up. `baseline` is the number of the trial with the job's
+    own settings, None where none was completed. `repeats` is how many trials of `total` are repeats, at most where the candidates are
+    not known yet. `confirming_s` is how much of `worked_s` went into repeats.
     """
 
     time: float
@@ -202,6 +236,25 @@ class SearchState(_Told, frozen=True, kw_only=True):
     seconds_left: float | None = None
     total: int | None = None
     cause: str = ""
+    candidates: tuple[int, ...] = ()
+    baseline: int | None = None
+    repeats: int = 0
+    confirming_s: float = 0.0
+
+    @property
+    def own(self) -> tuple[TrialRow, ...]:
+        """The search's own trials, without repeats."""
+        return tuple(row for row in self.trials if row.again is None)
+
+    @property
+    def own_ended(self) -> int:
+        """How many of its own trials have ended."""
+        return sum(row.ended for row in self.own)
+
+    @property
+    def own_total(self) -> int | None:
+        """How many trials of its own there will be, as far as that is known."""
+        return self.total - self.repeats if self.total is not None else None
 
     def count(self, state: TrialState) -> int:
         """How many trials are in that state."""

@@ -195,9 +195,9 @@ class History(TrialPlot):
         known = np.isfinite(so_far)
         self.line("best", *_steps(numbers[known], so_far[known]), theme.colors().accent, STRONG)
         self.points(numbers, values, data)
-        self.setXRange(0, len(numbers), padding=0.02)
+        self.setXRange(0, numbers[-1] + 1, padding=0.02)
         self.setYRange(*in_sight(values, goal))
-        self.getAxis("bottom").setTickSpacing(*_whole(len(numbers)))
+        self.getAxis("bottom").setTickSpacing(*_whole(int(numbers[-1]) + 1))
         return True
 
     def mark(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:

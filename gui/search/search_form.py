@@ -114,7 +114,7 @@ class SearchForm(QWidget):
         self._judge_later()
 
     def change(self, search: Search) -> None:
-        """Asks with which budget, devices and pruning a search is to go on."""
+        """Asks with which budget, devices, pruning and confirmation a search is to go on."""
         self._changed = search
         self.take(values_of(search))
         self._lock()
@@ -194,7 +194,7 @@ class SearchForm(QWidget):
         for title, names in (
             ("Goal", _OF_GOALS),
             ("Budget: no trial starts after whichever comes first", ("trials", "hours", "total_epochs")),
-            ("How to search", ("sampler", "pruner", "seed")),
+            ("How to search", ("sampler", "pruner", "confirm", "seed")),
         ):
             self._heading(layout, title)
             for name in names:

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt
 
-from engine.contract.search import ENDED_TRIALS, Status
+from engine.contract.search import Status
 from engine.system.format import NOT_KNOWN, duration
 from gui.format import localised, moment
 from gui.search.search_view import STATUS
@@ -36,8 +36,8 @@ class _Column:
 
 
 def _trials(line: SearchLine) -> str:
-    ended = sum(row.state in ENDED_TRIALS for row in line.state.trials)
-    return f"{localised(ended)} / {localised(line.state.total)}" if line.state.total else localised(ended)
+    ended, total = line.state.own_ended, line.state.own_total
+    return f"{localised(ended)} / {localised(total)}" if total else localised(ended)
 
 
 def _best(line: SearchLine) -> str:

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from engine.contract.search import SearchState, Status, TrialRow
-from engine.runs.searches import best_job
+from engine.runs.searches import best_job, confirmed_words, confirming_words
 from engine.system.format import duration
 from gui.actions import HERE, Action, bind
 from gui.format import counted, localised
@@ -94,7 +94,7 @@ class SearchView(QWidget):
             "Pause",
             "Pauses the trials in hand after their current step; Continue goes on from there",
         )
-        self.change = Action(self, "change_search", "Change …", "Changes budget, devices and pruning")
+        self.change = Action(self, "change_search", "Change …", "Changes budget, devices, pruning and confirmation")
         self.train = Action(
             self, "train_best", "Train the best …", "Trains the best settings in full, as an ordinary run"
         )
@@ -150,7 +150,7 @@ class SearchView(QWidget):
 
     def _tell(self, data: SearchData) -> None:
         state, total = data.state, data.state.total
-        ended = sum(row.state in ("completed", "pruned", "stopped", "failed") for row in state.trials)
+        ended = sum(row.ended for row in state.trials)
         self.progress.setRange(0, max(1, total or ended or 1))
         self.progress.setValue(ended)
         self.how_far.setText(progress_words(data.status, state))
@@ -211,8 +211,8 @@ class SearchView(QWidget):
 
 def progress_words(status: Status, state: SearchState) -> str:
     """ "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
-    ended = sum(row.state in ("completed", "pruned", "stopped", "failed") for row in state.trials)
-    trials = f"{localised(ended)} of {counted(state.total, 'trial')}" if state.total else counted(ended, "trial")
+    ended, total = state.own_ended, state.own_total
+    trials = f"{localised(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
     counts = [
         f"{count} {what}"
         for what in ("running", "waiting", "paused", "pruned", "failed")
@@ -220,14 +220,16 @@ def progress_words(status: Status, state: SearchState) -> str:
     ]
     left = f", about {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     worked = f"{duration(state.worked_s)}{left if status == 'running' else ''}" if state.worked_s else ""
-    return " · ".join(filter(None, (STATUS[status], trials, ", ".join(counts), worked)))
+    return " · ".join(filter(None, (STATUS[status], trials, confirming_words(state), ", ".join(counts), worked)))
 
 
 def _best_words(data: SearchData, best: TrialRow) -> str:
     goals = ", ".join(
         f"{goal.title} {goal_words(goal, value)}" for goal, value in zip(data.search.goals, best.values, strict=True)
     )
+    again = confirmed_words(data.state, lambda value: goal_words(data.search.goals[0], value))
     fields = [f"{field_label(name)} {value_words(name, value)}" for name, value in best.params.items()]
     more = [f"{len(fields) - _MOST_FIELDS} more"] if len(fields) > _MOST_FIELDS else []
     which = "Best so far" if data.status == "running" else "Best"
-    return f"{which}: trial {best.number}, {goals}: {', '.join([*fields[:_MOST_FIELDS], *more])}"
+    reached = "; ".join(filter(None, (goals, again)))
+    return f"{which}: trial {best.number}, {reached}: {', '.join([*fields[:_MOST_FIELDS], *more])}"

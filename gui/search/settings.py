@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.contract.job import FIELDS, Field
-from engine.contract.search import PARAMETERS, SECONDS, Search
+from engine.contract.search import MOST_REPEATS, PARAMETERS, SECONDS, Search
 from gui.form.field_row import FieldRow
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
 
@@ -33,6 +33,11 @@ def _int(field: Field, empty: str = "no limit") -> tuple[Field, Editor]:
     return field, IntEditor(field, empty)
 
 
+def _confirm() -> Field:
+    about = "How often the best trials are trained again, each time with another seed. The mean of these repeats decides which is the best."
+    return _field("confirm", "Confirm", about, "int", 1, minimum=0, maximum=MOST_REPEATS)
+
+
 def _best_epochs() -> Field:
     like = FIELDS["epochs"]
     about = "How long the best settings are trained in full."
@@ -48,6 +53,7 @@ _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
     lambda: _int(_field("total_epochs", "Epochs in all", "How many epochs all trials train together.", "int", None, optional=True, minimum=1, maximum=100_000_000)),
     lambda: (_field("sampler", "Sampler", "How settings are chosen.", "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
     lambda: (_field("pruner", "Pruning", "Which trials are stopped early.", "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
+    lambda: _int(_confirm()),
     lambda: _int(_field("seed", "Sampler seed", "Fixes what is tried.", "int", 0, minimum=0, maximum=2**31 - 1)),
     lambda: _int(_field("devices_per_trial", "Per trial", "How many of the devices a trial has.", "int", 1, minimum=1, maximum=1024)),
     lambda: _int(_best_epochs(), "as long as a trial"),
@@ -91,6 +97,7 @@ def values_of(search: Search) -> dict[str, Any]:
         "total_epochs": budget.epochs,
         "sampler": search.sampler,
         "pruner": search.pruner,
+        "confirm": search.confirm,
         "seed": search.seed,
         "devices": list(search.devices),
         "devices_per_trial": search.devices_per_trial,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from PySide6.QtCore import QModelIndex, QObject, Qt
 from PySide6.QtGui import QFont
 
-from engine.contract.search import TrialRow, TrialState
-from engine.system.format import duration
+from engine.contract.search import Goal, TrialRow, TrialState
+from engine.system.format import counted, duration, listed
 from gui.sources.search_data import Axis, SearchData, goal_words, value_words
 from gui.style.icons import icon
 from gui.widgets.column_model import RIGHT, ColumnModel, Index
@@ -27,6 +28,9 @@ ICONS: dict[TrialState, tuple[str, str]] = {
     "failed": ("error", "error"),
 }
 STATE_HELP = "Pruned: stopped early, since others did better at the same epoch"
+CONFIRMED_HELP = (
+    "The mean over other seeds, of the best trials and of the job's own settings; it decides which is the best"
+)
 NUMBER = 0
 
 
@@ -39,6 +43,8 @@ class _Column:
     key: Callable[[TrialRow], Any]
     number: bool = True
     help: str = ""
+    tip: Callable[[TrialRow], str] = lambda _row: ""
+    """What a cell says besides the trial's own tool tip."""
 
 
 class TrialsModel(ColumnModel):
@@ -57,7 +63,9 @@ class TrialsModel(ColumnModel):
         """Shows the trials as they now stand."""
         before, self._data = self._data, data
         same = (
-            before is not None and before.search.space == data.search.space and before.folder.path == data.folder.path
+            before is not None
+            and before.folder.path == data.folder.path
+            and (before.search.space, before.confirms) == (data.search.space, data.confirms)
         )
         numbers = {row.number for row in data.trials}
         if not same or not all(row.number in numbers for row in self._rows):
@@ -96,7 +104,7 @@ class TrialsModel(ColumnModel):
         elif role == Qt.ItemDataRole.FontRole and best:
             answer = self._bold
         elif role == Qt.ItemDataRole.ToolTipRole:
-            answer = "\n".join(filter(None, (row.cause, row.run_id)))
+            answer = "\n".join(filter(None, (column.tip(row), row.cause, row.run_id)))
         elif role == Qt.ItemDataRole.AccessibleTextRole and best and column_index == NUMBER:
             answer = f"{row.number}, {'the best' if len(state.front) < 2 else 'on the Pareto front'}"
         elif role == Qt.ItemDataRole.DecorationRole:
@@ -151,9 +159,24 @@ def _columns(data: SearchData) -> tuple[_Column, ...]:
         _Column("Trial", lambda row: str(row.number), lambda row: row.number),
         _Column("State", lambda row: row.state.capitalize(), lambda row: row.state, number=False, help=STATE_HELP),
         *goals,
+        *([_confirmed_column(data.search.goals[0])] if data.confirms else []),
         *(map(_field_column, data.axes)),
         _Column("Epochs", lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch),
         _Column("Time", lambda row: duration(row.seconds), lambda row: row.seconds),
+    )
+
+
+def _confirmed_column(goal: Goal) -> _Column:
+    def tip(row: TrialRow) -> str:
+        """ "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %"; nothing of one."""
+        if len(row.confirmed) < 2:
+            return ""
+        values = listed(goal_words(goal, value) for value in row.confirmed)
+        spread = goal_words(goal, statistics.stdev(row.confirmed))
+        return f"{values} with {counted(len(row.confirmed), 'other seed')}; standard deviation {spread}"
+
+    return _Column(
+        "Confirmed", lambda row: goal_words(goal, row.mean), lambda row: row.mean, help=CONFIRMED_HELP, tip=tip
     )
 
 

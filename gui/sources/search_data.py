@@ -58,13 +58,14 @@ class Lines:
 
 @dataclass(frozen=True)
 class SearchData:
-    """One search with its trials. `positions` are [trials, axes], `values` [trials, goals] as `shown` writes them; NaN for what is
+    """One search with its own `trials`: repeats are no settings of their own, and stay out. `positions` are [trials, axes], `values` [trials, goals] as `shown` writes them; NaN for what is
     not known. `pruned` are the curves of trials that were stopped early or failed, `others` those of the rest, over epochs."""
 
     folder: SearchFolder
     search: Search
     state: SearchState
     status: Status
+    trials: tuple[TrialRow, ...]
     axes: tuple[Axis, ...]
     positions: Floats
     values: Floats
@@ -72,8 +73,9 @@ class SearchData:
     others: Lines
 
     @property
-    def trials(self) -> tuple[TrialRow, ...]:
-        return self.state.trials
+    def confirms(self) -> bool:
+        """Whether trials are, or were, trained again with other seeds."""
+        return self.search.confirm > 0 or any(row.confirmed for row in self.trials)
 
     @property
     def best(self) -> TrialRow | None:
@@ -89,7 +91,7 @@ class SearchData:
 def data_of(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
     """A search ready to be drawn."""
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
-    rows, goals = state.trials, search.goals
+    rows, goals = state.own, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
     scales = np.array([shown(goal, 1.0) for goal in goals])
     values = np.array([[math.nan if value is None else value for value in row.values] for row in rows], np.float64)
@@ -100,6 +102,7 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
         search,
         state,
         status,
+        rows,
         axes,
         positions.reshape(len(rows), len(axes)),
         values.reshape(len(rows), len(goals)) * scales,

@@ -27,8 +27,8 @@ def small_job(dataset: Path | None = None, **changes: Any) -> Job:
 
 
 def small_search(job: Job | None = None, **values: Any) -> Search:
-    """A search that is as it should be."""
-    given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"]} | values
+    """A search that is as it should be; it confirms nothing unless asked to."""
+    given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
     search, problems = judge_search(given, job or small_job(), load_catalogue())
     assert search is not None, problems
     return search

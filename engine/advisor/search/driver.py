@@ -1,4 +1,5 @@
-"""The process that drives a search: it starts trials as ordinary runs, stops the worse ones early, and writes down how all stand.
+"""The process that drives a search: it starts trials as ordinary runs, stops the worse ones early, trains the best again with other
+seeds, and writes down how all stand.
 
 It holds nothing that is not in the folders of the runs. Killed, it leaves the trials in hand to themselves; started again, it reads all trials
 and takes those in hand up where they are, whoever is still running.
@@ -14,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from engine.advisor.search import budget, confirming
 from engine.advisor.search.hand import Hand
 from engine.advisor.search.study import Study
 from engine.checks.job_checks import problems
@@ -23,7 +25,7 @@ from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import Pause, Stop
-from engine.contract.search import DRIVER_LOG, Search, SearchState, Trial, TrialRow
+from engine.contract.search import CONFIRMED, DRIVER_LOG, Search, SearchState, Trial, TrialRow
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.runs.notes import change_notes
@@ -59,7 +61,14 @@ class Driver:
         self._hands = {trial.number: Hand(search, run, trial) for run, trial in trials_of(search.name)}
         before = folder.state()
         self._worked_before_s, self._began = before.worked_s, time.monotonic()
-        self._ended: int = -1
+        self._confirming_before_s, self._confirming_since = before.confirming_s, self._began
+        self._own_settings = self._study.own_settings()
+        self._candidates: tuple[int, ...] | None = None
+        """The trials that are confirmed; None until the search's own have all ended."""
+        self._confirmed: dict[int, tuple[float, ...]] = {}
+        self._kept: set[int] = set()
+        """The trials whose checkpoints are not deleted."""
+        self._ranked: tuple[object, ...] = ()
         self._front: tuple[int, ...] = ()
         self._importance: dict[str, float] = {}
         self._changed, self._saved_at = True, 0.0
@@ -110,7 +119,8 @@ class Driver:
             except OSError as error:
                 self._cause = f"No trial can be started: {error}. Make room or get write permission there."
         self._rank()
-        if not self._asked_to_end and not any(hand.active for hand in self._hands.values()) and self._nothing_left():
+        at_rest = self._cleared() and not any(hand.active for hand in self._hands.values())
+        if at_rest and not self._asked_to_end and self._nothing_left():
             return True
         now = time.monotonic()
         if now > self._saved_at + (SAVE_S if self._changed else STILL_SAVE_S):
@@ -122,21 +132,24 @@ class Driver:
         if self._cause:
             self._save("failed")
             return True
-        if self._to_resume or self._may_start():
+        if self._to_resume or self._may_start() or self._repeats_left():
             return False
         if self._cause:
             return self._nothing_left()
-        paused = [str(number) for number, hand in self._hands.items() if hand.row.state == "paused"]
+        paused = [hand.row.title for hand in self._hands.values() if hand.row.state == "paused"]
         if paused:
-            self._cause = f"Trial {listed(paused)} is paused. Continue the search to resume it."
+            which = f"Trial {paused[0]} is" if len(paused) == 1 else f"Trials {listed(paused)} are"
+            self._cause = f"{which} paused. Continue the search to resume."
         self._save("stopped" if paused else "completed")
         return True
 
     # Trials
 
     def _stop_worse(self, active: list[Hand]) -> None:
-        known = [hand.known for hand in self._hands.values()]
+        known = [hand.known for hand in self._own]
         for hand in active:
+            if hand.trial.again is not None:
+                continue
             if hand.trial.pruned:
                 hand.tell(Stop())
             elif self._search.pruner != "none" and hand.judged < hand.row.epoch < hand.row.epochs and hand.row.reported:
@@ -162,6 +175,11 @@ class Driver:
                 self._changed = True
         while free and not self._cause and self._may_start():
             self._begin(free.pop(0))
+        if self._candidates is None and self._own_is_done():
+            self._candidates = self._best_few() if self._search.confirm else ()
+            self._confirming_since = time.monotonic()
+        while free and (left := self._repeats_left()):
+            self._repeat(*left[0], free.pop(0))
 
     def _free(self) -> list[tuple[str, ...]]:
         """The groups of devices on which no trial of this search is."""
@@ -175,25 +193,15 @@ class Driver:
 
     def _may_start(self) -> bool:
         """Whether the budget, and what has come of it so far, allow another trial."""
-        rows = [hand.row for hand in self._hands.values()]
-        budget = self._search.budget
+        rows, allowed = self._own_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
-        if len(failed) == len(rows) >= min(HOPELESS, budget.trials or HOPELESS):
+        if len(failed) == len(rows) >= min(HOPELESS, allowed.trials or HOPELESS):
             self._cause = f"Every trial so far has failed: {failed[-1].cause}"
             return False
-        if budget.trials is not None and len(rows) >= budget.trials:
-            return False
-        if budget.hours is not None and self._worked_s() >= 3600 * budget.hours:
-            return False
-        if budget.epochs is not None and _epochs(rows) >= budget.epochs:
-            return False
-        return not self._exhausted
+        return not self._exhausted and not budget.used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
     def _begin(self, devices: tuple[str, ...]) -> None:
         """Starts the next trial. Raises OSError."""
-        folder = self._folder.path
-        if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
-            raise OSError(f"less than 1 GiB is free on the disk of {folder}")
         number = max(self._hands, default=-1) + 1
         found = self._possible(number, devices)
         if isinstance(found, Problem):
@@ -201,16 +209,41 @@ class Driver:
         elif found is None:
             self._exhausted = True  # all that the space holds has been tried
         else:
-            trial, job = found
-            run = create_run(job, partial(_note, trial=trial))
-            self._start(run)
-            self._hands[number] = Hand(self._search, run, trial)
-            self._changed = True
+            self._create(*found)
+
+    def _own_is_done(self) -> bool:
+        """Whether all of the search's own trials have ended and no other is to begin, so that the best can be confirmed."""
+        return all(hand.ended for hand in self._own) and not self._may_start() and not self._cause
+
+    def _repeats_left(self) -> list[tuple[int, int]]:
+        """The repeats that are still to begin, as numbers of trials and seeds."""
+        search, repeats = self._search, [hand.row for hand in self._repeats]
+        return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.seed)
+
+    def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
+        """Trains a trial again with another seed. Raises OSError."""
+        number = max(self._hands) + 1
+        params = self._hands[again].trial.params | {"seed": seed}
+        trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, again=again)
+        job, wrong = job_with(self._search.job, params | self._own_fields(f"{again}, seed {seed}", devices))
+        if job is None:
+            raise ValueError(f"the settings of trial {again} are not those of a job: {wrong[0]}")
+        self._create(trial, job)
+
+    def _create(self, trial: Trial, job: Job) -> None:
+        """Makes the run of a trial and starts it. Raises OSError."""
+        folder = self._folder.path
+        if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+            raise OSError(f"less than 1 GiB is free on the disk of {folder}")
+        run = create_run(job, partial(_note, trial=trial))
+        self._start(run)
+        self._hands[trial.number] = Hand(self._search, run, trial)
+        self._changed = True
 
     def _possible(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
         """Settings that a job can have and no trial had, as a trial and its job; else why none was found, None where all had been
         tried."""
-        known = [hand.known for hand in self._hands.values()]
+        known = [hand.known for hand in self._own]
         tried = [each.trial.params for each in known]
         wrong: Problem | None = None
         for attempt in range(TRIES):
@@ -219,16 +252,16 @@ class Driver:
                 return None
             if trial.params in tried:
                 continue
-            job, found = job_with(self._search.job, trial.params | self._own_fields(number, devices))
+            job, found = job_with(self._search.job, trial.params | self._own_fields(str(number), devices))
             found = errors([*found, *(problems(job, self._catalogue) if job is not None else ())])
             if job is not None and not found:
                 return trial, job
             wrong = found[0]
         return wrong
 
-    def _own_fields(self, number: int, devices: tuple[str, ...]) -> dict[str, object]:
+    def _own_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
         own: dict[str, object] = {
-            "name": f"{self._search.name} {number}",
+            "name": f"{self._search.name} {title}",
             "devices": list(devices),
             "start": "when_free",
         }
@@ -252,25 +285,71 @@ class Driver:
     # How it stands
 
     def _rank(self) -> None:
-        """Finds the best once another trial has ended, and deletes the checkpoints of those that are not."""
-        ended = [hand for hand in self._hands.values() if hand.ended]
-        if len(ended) != self._ended:
-            self._ended = len(ended)
-            known = [hand.known for hand in self._hands.values()]
+        """Finds the best once another trial has ended."""
+        if (now := (sum(hand.ended for hand in self._hands.values()), self._candidates)) != self._ranked:
+            self._ranked = now
+            known = [hand.known for hand in self._own]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
+            self._confirm()
             self._changed = True
-        if not self._search.keep_checkpoints:
-            for hand in ended:
-                if hand.row.number not in self._front and not hand.cleared:
-                    hand.clear()
+
+    def _cleared(self) -> bool:
+        """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor that is about to end
+        keeps some yet."""
+        if self._search.keep_checkpoints:
+            return True
+        others = [hand for hand in self._hands.values() if hand.ended and hand.row.number not in self._kept]
+        for hand in others:
+            if not hand.cleared:
+                hand.clear()
+        return all(hand.cleared for hand in others)
+
+    def _confirm(self) -> None:
+        """Puts the best by its repeats in place of the best by the search, once all have ended."""
+        goal, repeats = self._search.goals[0], [hand.row for hand in self._repeats]
+        known = confirming.confirmed(repeats)
+        self._confirmed = {number: values for number, values in known.items() if number in self._hands}
+        over = self._candidates is not None and not self._repeats_left() and all(row.ended for row in repeats)
+        best = confirming.winner(self._confirmed, goal) if over and self._candidates else None
+        self._front = (best,) if best is not None else self._front
+        self._kept = set(self._front)
+        if self._search.confirm and not over:
+            self._kept |= {*self._confirmed, *self._best_few()}
+
+    def _best_few(self) -> tuple[int, ...]:
+        """The trials to be confirmed, as far as they are known."""
+        return confirming.candidates(self._own_rows, self._search.goals[0], self._baseline)
+
+    @property
+    def _own(self) -> list[Hand]:
+        """The search's own trials, without repeats."""
+        return [hand for hand in self._hands.values() if hand.trial.again is None]
+
+    @property
+    def _own_rows(self) -> list[TrialRow]:
+        return [hand.row for hand in self._own]
+
+    @property
+    def _repeats(self) -> list[Hand]:
+        return [hand for hand in self._hands.values() if hand.trial.again is not None]
+
+    @property
+    def _baseline(self) -> int | None:
+        return confirming.baseline(self._own_rows, self._own_settings)
 
     def _worked_s(self) -> float:
         return self._worked_before_s + time.monotonic() - self._began
 
+    def _confirming_s(self) -> float:
+        since = time.monotonic() - self._confirming_since if self._candidates else 0.0
+        return self._confirming_before_s + since
+
     def _save(self, ended: str = "") -> None:
         """Writes how the search stands; a disk that doesn't take it is tried again at the next change."""
-        rows = tuple(self._hands[number].row for number in sorted(self._hands))
-        total = self._search.budget.trials
+        hands = [self._hands[number] for number in sorted(self._hands)]
+        of = self._confirmed
+        rows = tuple(msgspec.structs.replace(hand.row, confirmed=of.get(hand.row.number, ())) for hand in hands)
+        total, repeats = self._total(), self._total_repeats()
         state = SearchState(
             time=time.time(),
             ended=ended,  # type: ignore[arg-type]
@@ -279,9 +358,13 @@ class Driver:
             front=self._front,
             importance=self._importance,
             worked_s=round(self._worked_s(), 1),
-            seconds_left=None if ended else self._seconds_left(rows),
-            total=len(rows) if ended == "completed" or self._exhausted else total,
+            seconds_left=None if ended else self._seconds_left(repeats),
+            total=total + repeats if total is not None else None,
             cause=self._cause,
+            candidates=self._candidates or (),
+            baseline=self._baseline,
+            repeats=repeats,
+            confirming_s=round(self._confirming_s(), 1),
         )
         self._saved_at, self._changed = time.monotonic(), False
         try:
@@ -290,33 +373,30 @@ class Driver:
             print(f"The state can't be written: {error}", file=sys.stderr, flush=True)
             self._changed = True
 
-    def _seconds_left(self, rows: tuple[TrialRow, ...]) -> float | None:
-        """By what the search has done in the time that it has worked; None before the first trial has ended."""
-        budget, worked = self._search.budget, self._worked_s()
-        ended = sum(hand.ended for hand in self._hands.values())
-        left = []
-        if budget.hours is not None:
-            left.append(3600 * budget.hours - worked)
-        done = ended + sum(row.epoch / max(1, row.epochs) for row in rows if row.state in ("running", "paused"))
-        if budget.trials is not None and ended:
-            left.append(worked / done * (budget.trials - done))
-        epochs = sum(row.epoch for row in rows)
-        if budget.epochs is not None and epochs:
-            left.append(worked / epochs * (budget.epochs - epochs))
-        return round(max(0.0, min(left)), 1) if left else None
+    def _seconds_left(self, repeats: int) -> float | None:
+        worked, done = self._worked_s() - self._confirming_s(), self._candidates is not None
+        of_repeats = [hand.row for hand in self._repeats]
+        return budget.seconds_left(
+            self._search, self._own_rows, of_repeats, worked_s=worked, to_repeat=repeats, done=done
+        )
+
+    def _total(self) -> int | None:
+        """How many trials of its own the search will have, as far as that is known."""
+        known = self._candidates is not None or self._exhausted
+        return len(self._own) if known else self._search.budget.trials
+
+    def _total_repeats(self) -> int:
+        """How many repeats there will be; at most where the candidates are not known yet."""
+        if self._candidates is not None:
+            return len(self._repeats) + len(self._repeats_left())
+        most = CONFIRMED + (self._own_settings is not None)
+        return len(self._repeats) + self._search.confirm * min(most, self._search.budget.trials or most)
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:
     """The groups of devices on which trials run at once."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
-
-
-def _epochs(rows: list[TrialRow]) -> int:
-    """How many epochs trials have trained, or are to train yet."""
-    return sum(
-        row.epochs if row.state in ("running", "waiting", "paused", "interrupted") else row.epoch for row in rows
-    )
 
 
 def _note(run: RunFolder, trial: Trial) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from engine.advisor.search.study import Known
 from engine.advisor.search.trial_log import TrialLog
 from engine.contract.protocol import Command
-from engine.contract.search import ENDED_TRIALS, Search, Trial
+from engine.contract.search import Search, Trial
 from engine.runs.connection import send
 from engine.runs.folder import ENDED, START_GRACE_S, RunFolder
 from engine.runs.resume import job_to_resume, save_next_job
@@ -50,7 +50,7 @@ class Hand:
 
     @property
     def ended(self) -> bool:
-        return self.row.state in ENDED_TRIALS
+        return self.row.ended
 
     @property
     def active(self) -> bool:

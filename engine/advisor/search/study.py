@@ -75,7 +75,7 @@ class Study:
         if self._search.sampler == "grid":
             params = self._from_grid([each.trial.params for each in known], attempt)
             return msgspec.structs.replace(trial, params=params) if params is not None else None
-        own = self._own_settings()
+        own = self.own_settings()
         if number == attempt == 0 and own is not None:
             return msgspec.structs.replace(trial, params=own)
         study = self._made(known, self._sampler(seed))
@@ -184,7 +184,7 @@ class Study:
             return IntDistribution(int(dimension.low), int(dimension.high), dimension.log, int(dimension.step or 1))
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
-    def _own_settings(self) -> dict[str, Any] | None:
+    def own_settings(self) -> dict[str, Any] | None:
         """The job's own values of the fields that vary; None where one of them lies outside the space."""
         own = {name: _plain(_of(self._search.job, name, field)) for name, field in self._fields.items()}
         inside = all(_holds(self._distributions[name], _encoded(value)) for name, value in own.items())

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.checks.search_checks import judge_search, room_problems
+from engine.checks.search_checks import judge_search, name_problems, room_problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import Budget, Choices, Range
+from engine.runs.searches import create_search
 from engine.system import paths
 from tests.support.searches import SPACE, small_job, small_search
 
@@ -61,6 +62,7 @@ def test_that_all_problems_are_told_at_once_with_their_fields_and_remedies() -> 
         pruner="hyperbnad",
         devices=["GPU-1", "GPU-1", "GPU-2"],
         devices_per_trial=2,
+        confirm=11,
         seed=-1,
         hurs=1,
     )
@@ -83,6 +85,7 @@ def test_that_all_problems_are_told_at_once_with_their_fields_and_remedies() -> 
         "pruner": "Did you mean “hyperband”",
         "devices": "two trials never share one",
         "devices_per_trial": "3 devices can't be divided into groups of 2",
+        "confirm": "11 is not a number from 0 to 10",
         "seed": "-1",
         "hurs": "Did you mean “hours”",
     }
@@ -96,6 +99,10 @@ def test_that_all_problems_are_told_at_once_with_their_fields_and_remedies() -> 
     [
         ({"goals": ["top1", "seconds"], "pruner": "halving"}, "pruner", "several goals"),
         ({"goals": ["seconds"], "pruner": "halving"}, "pruner", "validations do not measure it"),
+        ({"goals": ["top1", "seconds"], "confirm": 1}, "confirm", "several goals"),
+        ({"goals": ["parameters"], "confirm": 1}, "confirm", "does not depend on the seed"),
+        ({"space": {"seed": [0, 1]}, "confirm": 2}, "confirm", "where the seed itself varies"),
+        ({"confirm": True}, "confirm", "not a number"),
         ({"sampler": "grid"}, "space.learning_rate", "a grid needs single values"),
         ({"devices": []}, "devices", "no device is chosen"),
         ({"space": {}}, "space", "nothing to vary"),
@@ -108,6 +115,22 @@ def test_that_what_would_fail_later_is_told_before_anything_starts(values: Any, 
     wrong = told(**values)
     assert list(wrong) == [field]
     assert words in wrong[field].lower()
+
+
+@pytest.mark.parametrize(
+    ("values", "confirm"),
+    [({}, 1), ({"goals": ["top1", "seconds"]}, 0), ({"goals": ["seconds"]}, 0), ({"space": {"seed": [0, 1]}}, 0)],
+)
+def test_that_the_best_are_confirmed_once_where_that_can_be_asked_for(values: Any, confirm: int) -> None:
+    search, problems = judge_search({"name": "a", "space": SPACE} | values, small_job(), load_catalogue())
+    assert search is not None, problems
+    assert search.confirm == confirm
+
+
+def test_that_a_search_that_goes_on_may_confirm_more() -> None:
+    create_search(small_search(confirm=1))
+    assert name_problems(small_search(confirm=3, trials=9)) == []
+    assert name_problems(small_search(confirm=3, seed=9)) != []
 
 
 def test_that_a_disk_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,12 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from engine.cli import main
+from engine.cli import main, search_views
 from engine.contract.search import SearchState, TrialRow
-from engine.runs.folder import list_runs
+from engine.runs.folder import create_run, list_runs
 from engine.runs.searches import SearchFolder, create_search, list_searches
 from tests.engine.cli.terminal import Answer, footplate
 from tests.support.searches import small_job, small_search
@@ -19,6 +20,7 @@ SPACE = """
 goals = ["top1"]
 trials = 3
 pruner = "none"
+confirm = 0
 devices = ["cpu", "cpu"]
 
 [job]
@@ -105,7 +107,8 @@ def test_that_searches_are_listed_and_one_is_shown(capsys: pytest.CaptureFixture
     shown = ask(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in shown
     assert "1 ★" in shown
-    assert "Best: trial 1, 75.0 %, with learning_rate=0.01235, optimizer=adamw, milestones=[1]" in shown
+    assert "Best: trial 1, 75.0 %\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in shown
+    assert "CONFIRMED" not in shown
     assert "What matters for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in shown
     told = [json.loads(line) for line in ask(capsys, "search", "--list", "--json").out.splitlines()]
     assert [(one["name"], one["status"], one["state"]["best"]) for one in told] == [
@@ -114,13 +117,71 @@ def test_that_searches_are_listed_and_one_is_shown(capsys: pytest.CaptureFixture
     ]
 
 
+def test_that_confirmation_is_told_while_it_goes_on_and_at_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = small_search(confirm=1)
+    params = {"learning_rate": 0.1, "optimizer": "sgd", "milestones": [1]}
+    own = [
+        TrialRow(number=n, run_id=f"run-{n}", state="completed", params=params, values=(value,), epoch=3, epochs=3)
+        for n, value in enumerate((0.5, 0.86, 0.8))
+    ]
+    repeats = [
+        msgspec.structs.replace(own[again], number=3 + k, again=again, params=params | {"seed": 1}, state=state)
+        for k, (again, state) in enumerate(((1, "completed"), (2, "completed"), (0, "running")))
+    ]
+    state = SearchState(
+        time=1.0,
+        trials=(*own, *repeats),
+        best=1,
+        front=(1,),
+        total=6,
+        candidates=(1, 2, 0),
+        baseline=0,
+        repeats=3,
+        worked_s=60.0,
+    )
+    line = search_views.progress(search, state)
+    assert line.startswith("Confirming the best 3 settings with other seeds: 2 of 3 trained, best 86.0 %")
+    assert line.endswith("trial 0, seed 1: epoch 3/3")
+    assert search_views.ended(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
+    means = (0.502, 0.79, 0.853)
+    confirmed = [msgspec.structs.replace(row, confirmed=(mean,)) for row, mean in zip(own, means, strict=True)]
+    done = [msgspec.structs.replace(row, state="completed") for row in repeats]
+    folder = create_search(search)
+    folder.save_state(msgspec.structs.replace(state, trials=(*confirmed, *done), best=2, front=(2,), ended="completed"))
+    shown = ask(capsys, "search", "small").out
+    assert "small: completed, 3/3 trials, 1:00 min worked\n" in shown
+    assert "Confirming" not in shown
+    assert "Best: trial 2, 80.0 %; 85.3 % over 1 other seed, 50.2 % with the job's own settings\n" in shown
+    rows = {line.split("  ")[0].strip(): line.split() for line in shown.splitlines()}
+    assert rows["TRIAL"][5:7] == ["ACCURACY", "CONFIRMED"]
+    assert {"85.3", "run-2"} <= set(rows["2 ★"])
+    assert "2, seed 1" in rows
+    trained: list[TrialRow] = []
+    monkeypatch.setattr(
+        "engine.cli.search.train_best", lambda _search, row: trained.append(row) or create_run(small_job())
+    )
+    ask(capsys, "search", "small", "--train-best", "--detach")
+    assert [row.number for row in trained] == [2]
+
+
 def test_that_bad_requests_are_told_at_once_and_nothing_is_started(
     space: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space.write_text(space.read_text().replace("low = 1e-4", "low = 2").replace('"top1"', '"top1", "miou"'))
-    answer = ask(capsys, "search", str(space), "--hours", "-1", "--vary", "momentum=0.5..2", "--vary", "mixup")
+    answer = ask(
+        capsys, "search", str(space), "--hours", "-1", "--confirm", "11", "--vary", "momentum=0.5..2", "--vary", "mixup"
+    )
     assert answer.code == 2
-    for words in ("space.learning_rate: ", "goals: “miou” is not", "hours: -1", "space.momentum: ", "--vary: “mixup”"):
+    for words in (
+        "space.learning_rate: ",
+        "goals: “miou” is not",
+        "hours: -1",
+        "confirm: 11",
+        "space.momentum: ",
+        "--vary: “mixup”",
+    ):
         assert f"footplate: {words}" in answer.err, words
     assert ask(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
     assert "there is no search “nobody”" in ask(capsys, "search", "nobody").err

@@ -54,6 +54,7 @@ def test_that_what_is_asked_for_becomes_a_search(form: SearchForm, qtbot: QtBot)
     form.rows["against"].set_value("seconds")
     form.rows["sampler"].set_value("nsgaii")
     form.rows["pruner"].set_value("none")
+    form.rows["confirm"].set_value(0)
     judged(form, qtbot)
     assert form.problems == []
     with qtbot.waitSignal(form.start_wanted) as asked:
@@ -73,12 +74,14 @@ def test_that_all_problems_stand_beside_their_fields_at_once(form: SearchForm, q
     form.vary("optimizer", ["sgd"])
     form.rows["hours"].set_value("soon")
     form.rows["devices_per_trial"].set_value(3)
+    form.rows["against"].set_value("seconds")
     form.ask_anew(("search",))
     form.rows["name"].set_value("search")
     judged(form, qtbot)
     assert "is empty" in form.dimensions["learning_rate"].problem_label.text()
     assert "at least two different values" in form.dimensions["optimizer"].problem_label.text()
     assert "number of hours" in form.rows["hours"].problem_label.text()
+    assert "with several goals" in form.rows["confirm"].problem_label.text()
     assert "groups of 3" in form.rows["devices_per_trial"].problem_label.text()
     assert "There is a search of this name." in form.rows["name"].problem_label.text()
     assert not form.start.ready
@@ -98,12 +101,15 @@ def test_that_a_space_file_brings_back_the_search_and_its_job(form: SearchForm, 
     assert judged(form, qtbot).search == before
 
 
-def test_that_a_search_that_goes_on_changes_its_budget_alone(form: SearchForm, qtbot: QtBot) -> None:
+def test_that_a_search_that_goes_on_changes_its_budget_and_what_it_confirms_alone(
+    form: SearchForm, qtbot: QtBot
+) -> None:
     search = a_search("old", 5, devices=("cpu", "cpu"))
     form.change(search)
     assert form.rows["name"].locked
     assert not form.dimensions["momentum"].isEnabled()
     form.rows["trials"].set_value(50)
+    form.rows["confirm"].set_value(3)
     judged(form, qtbot)
     assert form.search is not None
-    assert values_of(form.search) == values_of(search) | {"trials": 50}
+    assert values_of(form.search) == values_of(search) | {"trials": 50, "confirm": 3}

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec import structs
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
@@ -106,6 +107,42 @@ def test_that_every_plot_shows_the_trials_and_marks_those_that_are_selected(page
     assert page.view.table.rows() == [page.view.model.row_of(4)]
     plots.fields.x.setCurrentIndex(list(SPACE).index("optimizer"))
     assert not plots.fields._items["contour"].isVisible()
+
+
+def test_that_repeats_stand_beside_the_trials_that_they_confirm(page: SearchPage, qtbot: QtBot) -> None:
+    folder = make_search("confirmed", 6)
+    state = folder.state()
+    assert state.best is not None
+    best, total = state.row(state.best), len(state.trials)
+    assert best is not None
+    folder.save(a_search("confirmed", total, confirm=2))
+    repeats = [
+        structs.replace(
+            best, number=total + k, run_id=f"repeat-{k}", again=best.number, params=best.params | {"seed": k + 1}
+        )
+        for k in range(2)
+    ]
+    confirming = [repeats[0], structs.replace(repeats[1], state="running")]
+    of = {"candidates": (best.number,), "total": total + 2, "repeats": 2, "baseline": 1}
+    rows = (*state.trials, *confirming)
+    folder.save_state(structs.replace(state, trials=rows, ended="", **of))
+    view = shown(page, qtbot, "confirmed").view
+    assert view.model.rowCount() == len(view.data.positions) == total  # type: ignore[union-attr]
+    assert "6 of 6 trials · Confirming the best settings with other seeds: 1 of 2 trained" in view.how_far.text()
+    assert (view.progress.value(), view.progress.maximum()) == (total + 1, total + 2)
+    assert "other seed" not in view.best.text()
+    confirmed = {best.number: (0.8, 0.9), 1: (0.7, 0.72)}
+    own = [structs.replace(row, confirmed=confirmed.get(row.number, ())) for row in state.trials]
+    with qtbot.waitSignal(page.source.shown):
+        folder.save_state(structs.replace(state, trials=(*own, *repeats), **of))
+        page.source.look()
+    assert "; 85.0 % over 2 other seeds, 71.0 % with the job's own settings: " in view.best.text()
+    assert "Confirming" not in view.how_far.text()
+    titles = [column.title for column in view.model.columns]
+    cell = view.model.index(view.model.row_of(best.number) or 0, titles.index("Confirmed"))
+    assert cell.data() == "85.0 %"
+    tip = cell.data(Qt.ItemDataRole.ToolTipRole)
+    assert tip.startswith("80.0 % and 90.0 % with 2 other seeds; standard deviation 7.1 %")
 
 
 def test_that_a_search_without_a_value_yet_draws_nothing_and_says_so(page: SearchPage, qtbot: QtBot) -> None:

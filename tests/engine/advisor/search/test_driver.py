@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import psutil
@@ -15,13 +18,23 @@ from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import Known, Study
 from engine.checks.search_checks import LEAST_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
-from engine.contract.events import RunFinished, RunStarted
-from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState
-from engine.runs.folder import RunFolder, list_runs
+from engine.contract.events import AnyEvent, RunFinished, RunStarted, Validation
+from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState, Trial
+from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.launch import Preloader
 from engine.runs.notes import read_notes
-from engine.runs.searches import SearchFolder, best_job, create_search, start_driver, stop_driver
-from engine.runs.trials import trials_of
+from engine.runs.searches import (
+    SearchFolder,
+    best_job,
+    confirmed_words,
+    confirming_words,
+    create_search,
+    job_with,
+    start_driver,
+    stop_driver,
+)
+from engine.runs.trials import save_trial, trials_of
+from engine.system import paths
 from tests.conftest import MARK
 from tests.support.made_searches import a_search, a_state
 from tests.support.searches import SPACE, small_job, small_search, wait_for
@@ -151,6 +164,31 @@ def test_that_a_power_cut_in_the_middle_loses_the_trials_in_hand_at_most() -> No
 
 
 @pytest.mark.long
+def test_that_a_search_killed_while_it_confirms_goes_on_and_trains_no_repeat_twice() -> None:
+    search = small_search(small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
+    folder = started(search)
+    wait_for(lambda: sum(row.again is not None for row in folder.state().trials) >= 3)
+    kill(folder)
+    begun = {run.run_id for run, _trial in trials_of("small")}
+    start_driver(folder)
+    state = over(folder)
+    assert (state.ended, state.total, len(list_runs())) == ("completed", 8, 8)
+    assert begun <= {row.run_id for row in state.trials}
+    repeats = [row for row in state.trials if row.again is not None]
+    assert sorted((row.again, row.params["seed"]) for row in repeats) == [(n, s) for n in (0, 1) for s in (6, 7, 8)]
+    for row in repeats:
+        job = RunFolder(paths.runs_folder() / row.run_id).job()
+        assert job is not None
+        assert (job.seed, job.learning_rate) == (row.params["seed"], row.params["learning_rate"])
+        assert job.name == f"small {row.title}"
+    means = {row.number: row.mean for row in state.own}
+    assert all(len(row.confirmed) == 3 for row in state.own)
+    assert state.best == max(means, key=lambda number: (means[number] or 0.0, -number))
+    with_checkpoints = {row.number for row in state.trials if list(checkpoints(row.run_id))}
+    assert with_checkpoints == {state.best}
+
+
+@pytest.mark.long
 def test_that_trials_that_fail_end_a_hopeless_search_with_their_cause() -> None:
     search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
     broken = msgspec.structs.replace(search, job=msgspec.structs.replace(search.job, dataset="/nowhere"))
@@ -175,8 +213,135 @@ def test_that_a_search_ends_with_its_budget(budget: Budget, goes_on: bool) -> No
     folder = create_search(a_search(budget=budget))
     folder.save_state(a_state(3))
     driver = Driver(folder, a_search(budget=budget), Preloader())
-    driver._hands = {row.number: SimpleNamespace(row=row) for row in a_state(3).trials}  # type: ignore[assignment]
+    trial = SimpleNamespace(again=None)
+    driver._hands = {row.number: SimpleNamespace(row=row, trial=trial) for row in a_state(3).trials}  # type: ignore[assignment]
     assert driver._may_start() is goes_on
+
+
+LUCKY, SOLID = 1, 2
+FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
+
+
+class Confirmed:
+    """A search whose own trials have ended, with runs that are made on the disk and never started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+        self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)
+        self.folder = create_search(self.search)
+        study = Study(self.search, load_catalogue())
+        for number, value in FIRST_VALUES.items():
+            trial = study.ask([], number)
+            assert trial is not None
+            job, _problems = job_with(self.search.job, trial.params)
+            assert job is not None
+            run = create_run(job, partial(save_trial, trial=trial))
+            self.finish(run, value)
+        monkeypatch.setattr(Driver, "_start", lambda _driver, _run: None)
+        self.begin()
+
+    def begin(self) -> None:
+        """Another driver, as after the last one was killed."""
+        self.driver = Driver(self.folder, self.search, Preloader())
+
+    def step(self) -> SearchState:
+        self.driver._step()
+        self.driver._save(self.folder.state().ended)
+        return self.folder.state()
+
+    def in_hand(self) -> list[tuple[RunFolder, Trial]]:
+        """The repeats that are not over."""
+        return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
+
+    @staticmethod
+    def finish(run: RunFolder, value: float | None) -> None:
+        """Ends a run with the value that it has reached; None has it fail."""
+        outcome: Any = "completed" if value is not None else "failed"
+        events: list[AnyEvent] = [RunFinished(outcome=outcome)]
+        if value is not None:
+            events.insert(0, Validation(epoch=1, step=1, measures={"top1": value}, images=1, seconds=0.1))
+        run.checkpoints.mkdir(exist_ok=True)
+        (run.checkpoints / "best.pt").touch()
+        run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+
+
+def test_that_the_winner_is_another_where_the_first_value_was_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Confirmed(monkeypatch, confirm=2)
+    state = made.step()
+    assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
+    assert [(trial.number, trial.again, trial.params["seed"]) for _run, trial in made.in_hand()] == [
+        *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
+    ]
+    assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
+    assert (state.total, state.own_total, state.own_ended) == (9, 3, 3)
+    reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
+    while repeats := made.in_hand():
+        run, trial = repeats[0]
+        assert trial.again is not None
+        made.finish(run, reached[trial.again][trial.params["seed"] - 1])
+        made.begin()  # killed after every one of them
+        state = made.step()
+        if made.in_hand():
+            assert state.best == LUCKY, "until all have ended, the search's own ranking stands"
+            assert set(FIRST_VALUES) <= {
+                trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))
+            }
+    assert (state.ended, state.total, len(state.trials)) == ("completed", 9, 9)
+    assert {row.number: row.confirmed for row in state.own} == {LUCKY: (0.7, 0.6), SOLID: (0.75, 0.75), 0: (0.8,)}
+    assert (state.best, state.front) == (0, (0,))
+    assert {trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))} == {0}
+    assert confirming_words(state) == ""
+    assert confirmed_words(state, str) == "0.8 over 1 other seed, with the job's own settings"
+
+
+@pytest.mark.parametrize(
+    ("trials", "space", "total"),
+    [(9, RANGES, 9 + 2 * 4), (2, RANGES, 2 + 2 * 2), (9, SPACE, 9 + 2 * 3)],
+    ids=["many", "few", "own-settings-outside"],
+)
+def test_that_the_total_counts_as_many_repeats_as_there_may_be(trials: int, space: dict[str, Any], total: int) -> None:
+    search = small_search(space=space, trials=trials, confirm=2)
+    folder = create_search(search)
+    Driver(folder, search, Preloader())._save()
+    assert (folder.state().total, folder.state().own_total) == (total, trials)
+
+
+def test_that_the_searchs_own_ranking_stands_where_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Confirmed(monkeypatch, confirm=1)
+    made.step()
+    for run, _trial in made.in_hand():
+        made.finish(run, None)
+    state = made.step()
+    assert (state.ended, state.best, state.count("failed")) == ("completed", LUCKY, 3)
+    assert confirmed_words(state, str) == ""
+
+
+def test_that_repeats_cost_nothing_of_the_budget_and_are_unknown_to_the_sampler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Confirmed(monkeypatch, confirm=1)
+    made.step()
+    for run, trial in made.in_hand():
+        made.finish(run, 0.7 + 0.1 * (trial.again or 0))
+    assert made.step().best == SOLID
+    importance = made.folder.state().importance
+    made.search = msgspec.structs.replace(made.search, budget=Budget(trials=4))
+    made.begin()
+    state = made.step()
+    ((_run, trial),) = made.in_hand()
+    assert (trial.number, trial.again) == (6, None)
+    assert set(trial.known) == set(FIRST_VALUES)
+    assert (state.best, state.candidates, state.importance) == (LUCKY, (), importance)
+    made.finish(_run, 0.85)
+    state = made.step()
+    ((_run, trial),) = made.in_hand()
+    assert (trial.again, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
+    assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
+    made.finish(_run, 0.85)
+    assert made.step().best == SOLID
+
+
+def checkpoints(run_id: str) -> list[Path]:
+    return list(RunFolder(paths.runs_folder() / run_id).checkpoints.glob("*.pt"))
 
 
 def test_that_a_disk_that_fills_up_ends_a_search_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
