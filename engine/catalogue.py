@@ -1,4 +1,5 @@
-"""Generates the catalogue: ``python -m engine.catalogue --write`` or ``--check``, and with ``--plugins`` its supplement.
+"""Generates the catalogue: ``python -m engine.catalogue --write`` or ``--check``, and with ``--plugins`` its
+supplement.
 
 The catalogue is data (`resources/catalogue.json`), so that windows and commands can list models, tasks and
 strategies without importing torch. What the installed plug-ins add lies in the user's cache.
@@ -175,7 +176,8 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """The file's content, in lines that a diff can show; what there is of for thousands of models has a line for each."""
+    """The file's content, in lines that a diff can show; what there is of for thousands of models has a line for
+    each."""
     tables = ("encoder_weights", "timm_tags", "timm_weights")
     rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
     text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)

@@ -121,7 +121,8 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
     """Adds the gradients of weights to theirs, from what torch has kept of the backward pass of the inputs.
 
     Weights of one of the `groups` are reached through the same `intermediates`, nodes of the graph for each of whose
-    outputs `grads` has the gradient. Such a node may lie behind another: what comes from there is in its gradient already.
+    outputs `grads` has the gradient. Such a node may lie behind another: what comes from there is in its gradient
+    already.
     """
     for group in groups:
         kept = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
@@ -160,8 +161,8 @@ def greet_no_own_rank(stage: Any) -> None:
 def send_no_missing_gradient(stage: Any) -> None:
     """Keeps a pipeline's `stage` from sending the gradient of an input that takes none, for which no other stage waits.
 
-    torch 2.12 asks for one of every input that comes from another stage (`_PipelineStageBase.get_bwd_send_ops`); before, all
-    inputs took one, and since 2.13 what is known of the gradients decides.
+    torch 2.12 asks for one of every input that comes from another stage (`_PipelineStageBase.get_bwd_send_ops`);
+    before, all inputs took one, and since 2.13 what is known of the gradients decides.
     """
     if _RELEASE == (2, 12):
         receivers = stage._create_grad_send_info
@@ -174,7 +175,8 @@ def send_no_missing_gradient(stage: Any) -> None:
 def join_unused(group: FSDPModule) -> None:
     """Has `group` join a gradient of 0 for each of its parameters that a backward pass has not used.
 
-    `set_reduce_scatter_unused_params` does so since torch 2.13; before, the gradients are put where FSDP looks for them.
+    `set_reduce_scatter_unused_params` does so since torch 2.13; before, the gradients are put where FSDP looks for
+    them.
     """
     if hasattr(group, "set_reduce_scatter_unused_params"):
         group.set_reduce_scatter_unused_params(True, recurse=False)
@@ -194,8 +196,9 @@ def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) ->
 
 
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:
-    """A loop as one operation of an exported graph: `step(state, input)` gives the next state and an output, for each of `inputs` in
-    turn; the last state and all outputs, stacked. Private in all versions so far (`torch._higher_order_ops.scan`)."""
+    """A loop as one operation of an exported graph: `step(state, input)` gives the next state and an output, for each
+    of `inputs` in turn; the last state and all outputs, stacked. Private in all versions so far
+    (`torch._higher_order_ops.scan`)."""
     from torch._higher_order_ops.scan import scan as of_torch
 
     result: tuple[Any, Any] = of_torch(step, state, inputs)

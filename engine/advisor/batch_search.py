@@ -1,8 +1,8 @@
 """The search for the largest batch size, by as few trials as may be.
 
-Memory grows with the batch in a line, nearly: fragments of it, a library's choice of algorithms and what threads take bend
-the line by some hundredths. So the line only says where to look. The answer lies between a size that fits and one that
-does not, which are near to each other.
+Memory grows with the batch in a line, nearly: fragments of it, a library's choice of algorithms and what threads take
+bend the line by some hundredths. So the line only says where to look. The answer lies between a size that fits and
+one that does not, which are near to each other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROOM = 0.98
 """The answer is at most this share of the least size that is known or predicted not to fit, while there are trials
 left to try it: the memory that a run uses varies a little."""
 NEAR = 0.97
-"""The search ends when the largest size that fits is at least this share of the least one that does not. Times `ROOM` it
-is 0.95: a size that fits although it was predicted not to leaves the answer that much below it."""
+"""The search ends when the largest size that fits is at least this share of the least one that does not. Times `ROOM`
+it is 0.95: a size that fits although it was predicted not to leaves the answer that much below it."""
 AIM = (NEAR + ROOM) / 2
 """The share of the size that would fill the memory at which the next trial is made; the answer if the line is right."""
 BACK = 0.3

@@ -26,8 +26,8 @@ WARM_UP_GPU = 3
 """cuDNN tries its algorithms in the first step, and may keep more memory from it than later steps use."""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
-"""The timed steps end after so long. On a CPU they are more, since a heap that fragments grows over its first steps: by up
-to a quarter until the sixth."""
+"""The timed steps end after so long. On a CPU they are more, since a heap that fragments grows over its first steps:
+by up to a quarter until the sixth."""
 
 
 def probe_file(rank: int) -> str:

@@ -18,11 +18,11 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class MainMemory:
-    """This process's share of main memory, one of `workers`, less the share `kept_free` of it; made before anything large is
-    there.
+    """This process's share of main memory, one of `workers`, less the share `kept_free` of it; made before anything
+    large is there.
 
-    On Linux what goes beyond it is refused, so that a trial that takes too much ends by itself, before the kernel chooses
-    a process to end.
+    On Linux what goes beyond it is refused, so that a trial that takes too much ends by itself, before the kernel
+    chooses a process to end.
     """
 
     def __init__(self, workers: int, kept_free: float = 0.0) -> None:

@@ -26,8 +26,8 @@ def import_for(job: Job) -> None:
 def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they did.
-    Raises TimeoutError where they take longer than `seconds`."""
+    """Runs `function` (see `WorkerProcess`) as every rank of `job` in `folder`, to the end; why they failed, if they
+    did. Raises TimeoutError where they take longer than `seconds`."""
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
     specs = [

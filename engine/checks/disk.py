@@ -30,8 +30,8 @@ Kind = Literal["", "file", "folder", "other"]
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A Python file as it is now. `sha256` is what consent to run it is bound to, None where it cannot be read; `measures`
-    are those that its text names; `agreed` tells whether the user has allowed it to run as it is."""
+    """A Python file as it is now. `sha256` is what consent to run it is bound to, None where it cannot be read;
+    `measures` are those that its text names; `agreed` tells whether the user has allowed it to run as it is."""
 
     sha256: str | None
     measures: tuple[Measure, ...] = ()

@@ -30,10 +30,9 @@ def access_obstacles(
 def mig_problems(job: Job) -> list[Problem]:
     """Of a job on a MIG instance and any other GPU.
 
-    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute "
-    "instance", and "will
-    not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG with 2.32, as an
-    experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
+    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute " "instance",
+    and "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG
+    with 2.32, as an experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
     """
     gpus = set(filter(is_gpu, job.devices))
     if len(gpus) < 2 or not any(gpu.startswith("MIG-") for gpu in gpus):

@@ -18,8 +18,8 @@ def gpu_problems(
 ) -> list[Problem]:
     """Why `job` cannot be trained on its GPUs.
 
-    `torch` is what is installed, and `environment` what the run is started in. What depends on the machine is judged only
-    where `machine` is given, and what NVML does not tell speaks against no GPU.
+    `torch` is what is installed, and `environment` what the run is started in. What depends on the machine is judged
+    only where `machine` is given, and what NVML does not tell speaks against no GPU.
     """
     found = mig_problems(job)
     if machine is not None:

@@ -44,8 +44,8 @@ def problems(
 ) -> list[Problem]:
     """All that stands in the way of `job`.
 
-    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk` does
-    not know nothing is said.
+    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk`
+    does not know nothing is said.
     """
     found: list[Problem] = []
     found += _dataset(job, report, disk)

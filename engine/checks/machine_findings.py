@@ -1,4 +1,5 @@
-"""What a machine offers a training, and what is wrong with it: the one truth of the first start and `footplate doctor`."""
+"""What a machine offers a training, and what is wrong with it: the one truth of the first start and `footplate
+doctor`."""
 
 from __future__ import annotations
 

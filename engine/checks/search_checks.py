@@ -66,12 +66,12 @@ def judge_search(
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
-    """The search that plain `values` ask for (as they stand in a SPACE.toml, but for the job), and all that is wrong with them; it is
-    None if anything is. `job` is what all trials have in common, which is judged by `job_checks.problems`: here only what the space
-    makes wrong with it. Other arguments are as there.
+    """The search that plain `values` ask for (as they stand in a SPACE.toml, but for the job), and all that is wrong
+    with them; it is None if anything is. `job` is what all trials have in common, which is judged by
+    `job_checks.problems`: here only what the space makes wrong with it. Other arguments are as there.
 
-    A dimension is a list of values, or a table with low, high, log and step. Problems are told of "space.FIELD" and of the names of the
-    values.
+    A dimension is a list of values, or a table with low, high, log and step. Problems are told of "space.FIELD" and
+    of the names of the values.
     """
     found = [Problem("search", "A search needs the package Optuna, which is not installed.", f"Run: {INSTALL}")]
     found = [] if find_spec("optuna") is not None else found
@@ -285,9 +285,10 @@ def _impossible(
 
 
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
-    """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that there is; nothing is said
-    of models whose size is not known. A trial keeps its best weights, and the last two states with the optimizer's, which is twice the
-    weights' at most, and those that are to be confirmed keep theirs until it is known which is the best."""
+    """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that
+    there is; nothing is said of models whose size is not known. A trial keeps its best weights, and the last two
+    states with the optimizer's, which is twice the weights' at most, and those that are to be confirmed keep theirs
+    until it is known which is the best."""
     models = {search.job.model}
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]

@@ -1,4 +1,5 @@
-"""Whether a search's space can be searched: each dimension by what the job's field takes, with what to do where it can't."""
+"""Whether a search's space can be searched: each dimension by what the job's field takes, with what to do where it
+can't."""
 
 from __future__ import annotations
 

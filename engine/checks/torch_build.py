@@ -16,8 +16,8 @@ class TorchBuild(NamedTuple):
     """What torch was built for.
 
     `version` is "2.15.0+cu132"; `cuda` is "13.2", None for a build without CUDA. `architectures` are what
-    `torch.cuda.get_arch_list()` tells: "sm_90" is compiled code, "compute_90" what the driver compiles; empty where torch's
-    files do not say.
+    `torch.cuda.get_arch_list()` tells: "sm_90" is compiled code, "compute_90" what the driver compiles; empty where
+    torch's files do not say.
     """
 
     version: str

@@ -19,8 +19,8 @@ Numbers = tuple[int, ...]
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The oldest Linux driver for all minor versions of each major one of CUDA; Windows' are of the same branches.
 
-Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility"
-(docs.nvidia.com/cuda/cuda-toolkit-release-notes).
+Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
+Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
 """
 
 OLDEST_TORCH = (2, 11)
@@ -51,8 +51,8 @@ INSTALL = (
     f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
     f"'torch<{TOO_NEW_TORCH}' torchvision --torch-backend=cu{{}}{{}}"
 )
-"""By uv, which knows where each build is, and with the Python that runs Footplate, since environments that pipx or uv have
-made are not the one of a plain "pip". Without reinstalling, any build of the same version would do for it."""
+"""By uv, which knows where each build is, and with the Python that runs Footplate, since environments that pipx or uv
+have made are not the one of a plain "pip". Without reinstalling, any build of the same version would do for it."""
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
@@ -82,10 +82,11 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
 
 
 def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
-    """Whether the driver runs what is built for `cuda`, as far as it tells: any minor version of a major one that it knows.
+    """Whether the driver runs what is built for `cuda`, as far as it tells: any minor version of a major one that it
+    knows.
 
-    NVML tells the version of libcuda (nvmlSystemGetCudaDriverVersion_v2), and with that of NVIDIA's packages for forward
-    compatibility, by which an older driver runs newer programs.
+    NVML tells the version of libcuda (nvmlSystemGetCudaDriverVersion_v2), and with that of NVIDIA's packages for
+    forward compatibility, by which an older driver runs newer programs.
     """
     if nvml.cuda_version:
         return cuda[0] <= _numbers(nvml.cuda_version)[0]
@@ -96,8 +97,8 @@ def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
 def _runs(torch: TorchBuild, capability: Numbers) -> bool:
     """Whether torch has code for GPUs of `capability`, or does not tell.
 
-    Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of its major version
-    from its minor version on, what the driver compiles ("compute") on all later ones.
+    Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of its major
+    version from its minor version on, what the driver compiles ("compute") on all later ones.
     """
     built = map(_architecture, torch.architectures)
     return not torch.architectures or any(

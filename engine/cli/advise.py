@@ -1,4 +1,5 @@
-"""``footplate advise``: which strategy, how many devices and which settings train a job fastest, measured by short trials."""
+"""``footplate advise``: which strategy, how many devices and which settings train a job fastest, measured by short
+trials."""
 
 from __future__ import annotations
 

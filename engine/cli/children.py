@@ -42,8 +42,8 @@ def snapshot_lines(
 ) -> Generator[bytes]:
     """This machine's devices as the sampler's lines, now or every `interval_s`, with what is `shown`, by default all.
 
-    A single look is of everything, and waits until all have answered. Raises ChildFailed where the sampler tells nothing,
-    and where it ends while more is wanted.
+    A single look is of everything, and waits until all have answered. Raises ChildFailed where the sampler tells
+    nothing, and where it ends while more is wanted.
     """
     arguments = ["--once"] if once else ["--interval", str(interval_s)]
     listens = shown is not None and not once
@@ -124,8 +124,8 @@ def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> R
 
 
 def advise(order: AdviceOrder, on_progress: Callable[[AdviceProgress], None]) -> Advice | AdviceRefused:
-    """Has the advisor try what comes into question for a job. Ctrl+C ends its trials, and the answer is what is known by then;
-    a second one ends all at once. Raises ChildFailed."""
+    """Has the advisor try what comes into question for a job. Ctrl+C ends its trials, and the answer is what is known
+    by then; a second one ends all at once. Raises ChildFailed."""
     with closing(_answers("engine.advisor.advice", msgspec.json.encode(order), ADVISING, gently=True)) as messages:
         for message in messages:
             if not isinstance(message, AdviceProgress):
@@ -161,8 +161,8 @@ def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refus
 def _answers(
     module: str, order: bytes, decoder: msgspec.json.Decoder[Message], *, gently: bool = False
 ) -> Generator[Message]:
-    """The messages of a module that is given `order`; when no more are wanted it is ended. With `gently`, Ctrl+C ends it,
-    and its answer still comes. Raises ChildFailed at their end."""
+    """The messages of a module that is given `order`; when no more are wanted it is ended. With `gently`, Ctrl+C ends
+    it, and its answer still comes. Raises ChildFailed at their end."""
     with (
         _child(module, stdin=subprocess.PIPE) as (process, said),
         _ended_gently(process) if gently else nullcontext(),
@@ -185,8 +185,8 @@ def _answers(
 def _child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody reads
-    before its end."""
+    """A child, and what it says besides its answers: in a file, since it may be more than a pipe holds, which nobody
+    reads before its end."""
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(

@@ -24,8 +24,8 @@ MOST_FOLDS = 100
 
 
 def cross_validated(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...] | int:
-    """The folders of evaluations that together have every training image once, each by a run that was not trained with it; or the
-    exit code once it has been said why there are none.
+    """The folders of evaluations that together have every training image once, each by a run that was not trained
+    with it; or the exit code once it has been said why there are none.
 
     Runs of an earlier call that was broken off are used again. `values` are those of an `Order`.
     """
@@ -56,8 +56,8 @@ def cross_validated(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 
 
 def _evaluated(fold: Job, values: dict[str, Any]) -> str | int:
-    """The folder of the evaluation of the part that a fold's run holds out. That is of its last weights: its best ones are chosen by
-    the very images that are to be judged."""
+    """The folder of the evaluation of the part that a fold's run holds out. That is of its last weights: its best
+    ones are chosen by the very images that are to be judged."""
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:
         try:

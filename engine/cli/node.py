@@ -1,4 +1,5 @@
-"""``footplate node``: a machine's part in a run; started by the run's supervisor and by ``footplate hosts``, not by people."""
+"""``footplate node``: a machine's part in a run; started by the run's supervisor and by ``footplate hosts``, not by
+people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``footplate review``: where a model is wrong, which labels may be, which images occur twice, and what is done about them."""
+"""``footplate review``: where a model is wrong, which labels may be, which images occur twice, and what is done about
+them."""
 
 from __future__ import annotations
 
@@ -170,7 +171,8 @@ def _told(found: Review, options: argparse.Namespace) -> Iterator[str]:
 
 
 def _marks(found: Review, options: argparse.Namespace) -> Iterator[Mark]:
-    """What is listed, but the worst samples only where they alone were asked for: a loss is no reason to leave a sample out."""
+    """What is listed, but the worst samples only where they alone were asked for: a loss is no reason to leave a
+    sample out."""
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample

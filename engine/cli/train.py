@@ -97,14 +97,14 @@ def _machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:
-    """The job; where some values are wrong, what can be judged without those of the fields `bad`, so that all is told at
-    once."""
+    """The job; where some values are wrong, what can be judged without those of the fields `bad`, so that all is told
+    at once."""
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in bad})[0]
 
 
 def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple[Recipe | None, list[Problem]]:
-    """Adds what the recipe among `values`, or the one that fits, says of the fields that have no value; returns it, or why
-    there is none."""
+    """Adds what the recipe among `values`, or the one that fits, says of the fields that have no value; returns it,
+    or why there is none."""
     catalogue = load_catalogue()
     seen = see(values, catalogue, report, values)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(seen)))
@@ -121,8 +121,8 @@ def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple
 
 
 def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
-    """Adds the task that the folder is for where neither task nor model is named, and returns it; and the model that a task
-    begins with where none is named."""
+    """Adds the task that the folder is for where neither task nor model is named, and returns it; and the model that
+    a task begins with where none is named."""
     from engine.data.formats.registry import claimed_by  # what reads datasets takes a while to import
 
     catalogue = load_catalogue()

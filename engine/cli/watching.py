@@ -47,7 +47,8 @@ class Detached(Exception):  # noqa: N818  (the user's wish, not an error)
 class Watcher:
     """Follows one run to the end of an execution, through whatever connections it takes, line by line and each once.
 
-    `execution` is the one that the run is in, or was in last, unless it is given; `from_n` the first event that is wanted.
+    `execution` is the one that the run is in, or was in last, unless it is given; `from_n` the first event that is
+    wanted.
     """
 
     def __init__(

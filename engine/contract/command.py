@@ -15,8 +15,8 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """The arguments of `footplate` that make this job, whatever is seen then. Fields at their default are left away, but for
-    the devices and for what the job's recipe may set."""
+    """The arguments of `footplate` that make this job, whatever is seen then. Fields at their default are left away,
+    but for the devices and for what the job's recipe may set."""
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "devices", "recipe"}
     if recipe is not None:

@@ -1,4 +1,5 @@
-"""A model's cut into stages, as its run, its planner and the window tell it: what each part costs, and where the cuts are."""
+"""A model's cut into stages, as its run, its planner and the window tell it: what each part costs, and where the cuts
+are."""
 
 from __future__ import annotations
 
@@ -54,6 +55,7 @@ class Cut(
     recomputed: bool = False
     """Whether stages keep their inputs alone and compute the rest again in the backward pass."""
     phased: bool = False
-    """Whether all forward passes of a step come before all backward passes, as under GPipe: the slowest of each count."""
+    """Whether all forward passes of a step come before all backward passes, as under GPipe: the slowest of each
+    count."""
     chosen: bool = True
     """Whether the cuts were found by measuring, rather than given in the job."""

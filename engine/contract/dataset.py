@@ -30,10 +30,10 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One split. `counts` holds the readable images of each class, by class name.
 
     `made` is true where the folder has no such split and it is drawn from the training images. Where an image holds
-    several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their pixels,
-    and `total` how many images there are. Where they show things that are marked one by one, `objects` tells how many of
-    each class those looked into hold, and `object_sides` how large: the 5th, 50th and 95th percentile of the square roots of
-    their areas, in pixels.
+    several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their
+    pixels, and `total` how many images there are. Where they show things that are marked one by one, `objects` tells
+    how many of each class those looked into hold, and `object_sides` how large: the 5th, 50th and 95th percentile of
+    the square roots of their areas, in pixels.
     """
 
     name: str
@@ -50,14 +50,14 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def crop_margin(size: int) -> int:
-    """How many pixels larger than `size` images are loaded to leave room for the light augmentation's crop: 1/8, as 256 is
-    to 224."""
+    """How many pixels larger than `size` images are loaded to leave room for the light augmentation's crop: 1/8, as
+    256 is to 224."""
     return max(1, round(size / 8))
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An image to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is more than
-    one. `sample` is its place in its split, where that is known."""
+    """An image to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is
+    more than one. `sample` is its place in its split, where that is known."""
 
     class_name: str
     split: str
@@ -82,11 +82,11 @@ def channels_in_words(channels: int) -> str:
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The outcome of looking through one folder.
 
-    `format` is the id of a format, or "" where nothing was recognised; `other` is then the format that the folder is of
-    instead, which another task takes, or "". `channels` is 1 for grey
-    images, 3 for colour, and of TIFFs of bands their number. `unreadable` holds at most the first thousand; the count is whole. Images that
-    begin and end as they should count as readable; of a large folder only a sample is decoded. `legend` says what the
-    colours in the examples stand for, an entry for each class, where they have a meaning.
+    `format` is the id of a format, or "" where nothing was recognised; `other` is then the format that the folder is
+    of instead, which another task takes, or "". `channels` is 1 for grey images, 3 for colour, and of TIFFs of bands
+    their number. `unreadable` holds at most the first thousand; the count is whole. Images that begin and end as they
+    should count as readable; of a large folder only a sample is decoded. `legend` says what the colours in the
+    examples stand for, an entry for each class, where they have a meaning.
     """
 
     folder: str

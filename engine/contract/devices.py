@@ -1,10 +1,11 @@
 """Devices as a monitor sees them. A quantity that a device cannot tell is None or empty, never 0, and left out of JSON.
 
-Devices are known by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU as "cpu"; those of another machine have
-its name before them: "node1:cpu" (see `hosts`).
-Neither NVML's nor CUDA's index identifies a GPU, since their orders differ and change.
+Devices are known by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU as "cpu"; those of another
+machine have its name before them: "node1:cpu" (see `hosts`). Neither NVML's nor CUDA's index identifies a GPU, since
+their orders differ and change.
 
-What a `Snapshot` is made of may be written by a newer Footplate on another host: fields that are not known are passed over.
+What a `Snapshot` is made of may be written by a newer Footplate on another host: fields that are not known are passed
+over.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A GPU's link to the host. Received is what the GPU takes in. A resting link may be told with a lower generation."""
+    """A GPU's link to the host. Received is what the GPU takes in. A resting link may be told with a lower
+    generation."""
 
     generation: int | None = None
     max_generation: int | None = None
@@ -188,8 +190,8 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How two GPUs, by `nvml_index`, reach each other: over `nvlinks` NVLinks, if any, else through PCIe as `path` says.
-    `peer_access` is whether each can read the other's memory directly."""
+    """How two GPUs, by `nvml_index`, reach each other: over `nvlinks` NVLinks, if any, else through PCIe as `path`
+    says. `peer_access` is whether each can read the other's memory directly."""
 
     one: int
     other: int
@@ -216,8 +218,8 @@ class Topology(msgspec.Struct, frozen=True, rename={"affinities": "places"}):
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether NVML answers and, where it does not, one sentence that says why and what to do.
 
-    `cuda_version` is the newest CUDA that the driver supports, as "13.2". `denied_files` are those of the driver's device
-    files that this user may not open.
+    `cuda_version` is the newest CUDA that the driver supports, as "13.2". `denied_files` are those of the driver's
+    device files that this user may not open.
     """
 
     status: NvmlStatus

@@ -23,8 +23,9 @@ Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
 """How an execution ended: "unsaved" where its last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine"]
-"""What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault" befell a
-process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that is no number; a "lost_machine" can't be reached again."""
+"""What a failure is owed to. An "error" lies in the job, the data or the program and would come again; a "fault"
+befell a process, a device or the machine and need not; "out_of_memory" is a device's memory; "not_finite" a loss that
+is no number; a "lost_machine" can't be reached again."""
 
 
 class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -42,9 +43,9 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RunStarted(Event, tag="run_started", kw_only=True):
-    """The first event of every execution. `environment` maps names to versions and facts of the host. `execution` counts
-    from 1: a run that was paused, stopped or interrupted goes on as the next, maybe with a job of other devices. `worked_s`
-    is how long those before it went on together."""
+    """The first event of every execution. `environment` maps names to versions and facts of the host. `execution`
+    counts from 1: a run that was paused, stopped or interrupted goes on as the next, maybe with a job of other
+    devices. `worked_s` is how long those before it went on together."""
 
     run_id: str
     job: Job
@@ -75,8 +76,8 @@ class PhaseChanged(Event, tag="phase", kw_only=True):
 
 
 class Fetching(Event, tag="fetching", kw_only=True):
-    """How much of the pretrained weights has arrived, before the run takes its place in line for its devices; `source` says
-    where from."""
+    """How much of the pretrained weights has arrived, before the run takes its place in line for its devices;
+    `source` says where from."""
 
     source: str
     done_bytes: int
@@ -184,8 +185,9 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
 
 
 Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
-"""What a step's time goes into: waiting for images, copying them to the device, augmenting and normalising them there,
-the two passes, joining gradients (or handing on activations) beside which nothing was computed, the optimizer, telling."""
+"""What a step's time goes into: waiting for images, copying them to the device, augmenting and normalising them
+there, the two passes, joining gradients (or handing on activations) beside which nothing was computed, the optimizer,
+telling."""
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -260,8 +262,8 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Predicted(Event, tag="predicted", kw_only=True):
-    """What the model predicts at `step` for some samples of the validation split, the same at every validation; `legend`
-    says what the colours in their images stand for, where they have a meaning."""
+    """What the model predicts at `step` for some samples of the validation split, the same at every validation;
+    `legend` says what the colours in their images stand for, where they have a meaning."""
 
     epoch: int
     step: int
@@ -314,9 +316,9 @@ class Failed(Event, tag="failed", kw_only=True):
 class Restarting(Event, tag="restarting", kw_only=True):
     """The workers have ended for `cause`, and the run starts them again from its last checkpoint.
 
-    It is the `attempt`-th start in a row without a checkpoint between, of `most` that the job allows. `changes` are the
-    fields of the job that are different from now on, so that the failure does not come again; `devices` those that it goes on
-    with where they are fewer than before.
+    It is the `attempt`-th start in a row without a checkpoint between, of `most` that the job allows. `changes` are
+    the fields of the job that are different from now on, so that the failure does not come again; `devices` those
+    that it goes on with where they are fewer than before.
     """
 
     cause: str
@@ -340,7 +342,8 @@ class Verdict(Event, tag="verdict", kw_only=True):
     """How a run has ended, in one sentence, and what to change.
 
     `figures` are what the sentence tells, `changes` the fields of the job that are to be different: of this run where
-    it is still "falling", which can so be trained further, else of the next one. Empty where there is nothing to change.
+    it is still "falling", which can so be trained further, else of the next one. Empty where there is nothing to
+    change.
     """
 
     code: VerdictCode
@@ -412,8 +415,8 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 
 
 def fetch_left_s(told: Sequence[Fetching]) -> float | None:
-    """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where that
-    cannot be told."""
+    """How long a fetch of weights takes yet, in seconds, from the first and the last that was told of it; None where
+    that cannot be told."""
     total = told[-1].total_bytes if told else None
     if total is None or told[-1].done_bytes <= told[0].done_bytes:
         return None

@@ -1,6 +1,7 @@
 """The machines that the user has added: those that Monitor watches, and that runs may train on.
 
-A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; one of this machine has no host.
+A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; one of this machine has no
+host.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _FOLDER = re.compile(r"[^\0\r\n]*")
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A machine. `destination` is what ssh is given, the name itself where it is empty; `folder` the virtual environment that
-    Footplate is installed in there, "" where its command is found without; `address` the one that the other machines reach
-    it by, "" for the one that ssh reaches; `gpus` how many it has, None where nobody has looked. `port` is the first of `PORTS`.
+    """A machine. `destination` is what ssh is given, the name itself where it is empty; `folder` the virtual
+    environment that Footplate is installed in there, "" where its command is found without; `address` the one that
+    the other machines reach it by, "" for the one that ssh reaches; `gpus` how many it has, None where nobody has
+    looked. `port` is the first of `PORTS`.
     """
 
     name: str
@@ -77,7 +79,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hosts() -> tuple[Host, ...]:
-    """The machines in their order, this one among them if something is said of it; none where the list can't be read."""
+    """The machines in their order, this one among them if something is said of it; none where the list can't be
+    read."""
     return read_hosts()[0]
 
 

@@ -24,13 +24,13 @@ Group = Literal[
 """Where a field stands; those of "main" are always in sight."""
 
 Matter = Literal["report", "order", "speed", "memory"]
-"""What the value of a field decides: what is found in the dataset folder, in which order samples come, which settings are
-fastest, and how much memory a part of a batch takes."""
+"""What the value of a field decides: what is found in the dataset folder, in which order samples come, which settings
+are fastest, and how much memory a part of a batch takes."""
 
 
 class Need(NamedTuple):
-    """What a field needs to have an effect: that one of `fields` has one of `values`; where there are none of these, that it
-    is anything but 0, off or empty."""
+    """What a field needs to have an effect: that one of `fields` has one of `values`; where there are none of these,
+    that it is anything but 0, off or empty."""
 
     fields: tuple[str, ...]
     values: tuple[Any, ...] = ()
@@ -74,8 +74,8 @@ TIMM = "timm:"
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a training, in the order of the form.
 
-    Each field carries its label, its help, its limits and what it needs of others to have an effect; the form, the command
-    line, the checks and the recipes read them from here (see `FIELDS`).
+    Each field carries its label, its help, its limits and what it needs of others to have an effect; the form, the
+    command line, the checks and the recipes read them from here (see `FIELDS`).
     """
 
     version: int = JOB_VERSION
@@ -996,8 +996,9 @@ class Field(msgspec.Struct, frozen=True):
     needs: tuple[Need, ...] = ()
     """What all must be met for the field to have an effect."""
     resume: bool = False
-    """Whether a run may be resumed with another value: on what, how and how long it trains, and what is kept of it. With
-    other data, another model, seed, optimizer or global batch it would be another training, which is what a fork is for."""
+    """Whether a run may be resumed with another value: on what, how and how long it trains, and what is kept of it.
+    With other data, another model, seed, optimizer or global batch it would be another training, which is what a fork
+    is for."""
     recipe: bool = False
     """Whether a recipe may set it: it says how a model is trained, not what on, nor on which machine."""
     resolved: bool = False

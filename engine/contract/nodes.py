@@ -1,12 +1,12 @@
 """What a run's supervisor and its machines ("nodes") tell each other: `footplate node` on each, which ssh has started.
 
-Frames of `protocol` go over its standard input and output, both ways, and a `Beat` wherever there is nothing else to say. The
-supervisor begins with a `NodeOrder`. The node answers with `NodeFacts`; where these are in order, it is given the files that it
-lacks, and `Meet`. The first node answers that with `Listening`, which the others need for theirs. From then on it hands on what
-its workers say, and their ends.
+Frames of `protocol` go over its standard input and output, both ways, and a `Beat` wherever there is nothing else to
+say. The supervisor begins with a `NodeOrder`. The node answers with `NodeFacts`; where these are in order, it is
+given the files that it lacks, and `Meet`. The first node answers that with `Listening`, which the others need for
+theirs. From then on it hands on what its workers say, and their ends.
 
-With `--relay RUN` it is a run of its own machine that it tells of, to whoever follows that from another: `RunFound`, and once it
-is given a `LogWanted`, the run's log from there on as it grows, byte for byte, and how the run stands.
+With `--relay RUN` it is a run of its own machine that it tells of, to whoever follows that from another: `RunFound`,
+and once it is given a `LogWanted`, the run's log from there on as it grows, byte for byte, and how the run stands.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
-    """`specs` are those of this node's workers, by rank. `run_folder` is given to a node that sees the run's own folder; others
-    have one of their own, where `files` are to be before training. `title` is what the user calls the machine; `address` and
-    `port` are as in `Host`; each `attempt` has another port. The dataset and the other inputs of the job are looked at."""
+    """`specs` are those of this node's workers, by rank. `run_folder` is given to a node that sees the run's own
+    folder; others have one of their own, where `files` are to be before training. `title` is what the user calls the
+    machine; `address` and `port` are as in `Host`; each `attempt` has another port. The dataset and the other inputs
+    of the job are looked at."""
 
     protocol: int = NODE_PROTOCOL
     run_id: str
@@ -65,8 +66,8 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 
 
 class Meet(Message, tag="meet", kw_only=True, frozen=True):
-    """The node's own address, over which it is to talk, and where the nodes meet: the first node chooses the port, and is told
-    0."""
+    """The node's own address, over which it is to talk, and where the nodes meet: the first node chooses the port,
+    and is told 0."""
 
     own_address: str
     address: str
@@ -90,8 +91,8 @@ class FileWanted(Message, tag="wanted", kw_only=True, frozen=True):
 
 
 class FilePart(Message, tag="part", kw_only=True, frozen=True):
-    """The next bytes of a file. Its last part, which may be empty, has its SHA-256; where it has an `error` instead, the file can't be
-    read."""
+    """The next bytes of a file. Its last part, which may be empty, has its SHA-256; where it has an `error` instead,
+    the file can't be read."""
 
     path: str
     data: bytes
@@ -108,9 +109,9 @@ class Beat(Message, tag="beat", frozen=True):
 
 
 class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
-    """What a node found on its machine. `versions` are of what must be alike everywhere; `inputs` are the digests of the job's
-    dataset and of the other files that it names, by field; `lacks` are those of the order's files that are not there; `reached_at` the
-    address that ssh came to, `came_from` the one that it came from."""
+    """What a node found on its machine. `versions` are of what must be alike everywhere; `inputs` are the digests of
+    the job's dataset and of the other files that it names, by field; `lacks` are those of the order's files that are
+    not there; `reached_at` the address that ssh came to, `came_from` the one that it came from."""
 
     versions: dict[str, str]
     inputs: dict[str, DatasetDigest]
@@ -154,7 +155,8 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
-    """A run of the node's machine, the contents of its job.toml, and when that was written (seconds since the epoch)."""
+    """A run of the node's machine, the contents of its job.toml, and when that was written (seconds since the
+    epoch)."""
 
     run_id: str
     job: bytes
@@ -196,7 +198,8 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far a file has come, and at the end either the `path` where it is or the `problem` for which it is not there."""
+    """How far a file has come, and at the end either the `path` where it is or the `problem` for which it is not
+    there."""
 
     done_bytes: int = 0
     total_bytes: int = 0
@@ -205,8 +208,8 @@ class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Followed(Message, tag="followed", kw_only=True, frozen=True):
-    """What ``python -m engine.supervisor.follower`` says, once: the folder in which a run of another machine is followed, or why none
-    is."""
+    """What ``python -m engine.supervisor.follower`` says, once: the folder in which a run of another machine is
+    followed, or why none is."""
 
     folder: str = ""
     problem: str = ""

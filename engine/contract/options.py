@@ -24,8 +24,8 @@ _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 
 
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
-    """What is to be known of an option, which is an int, a float, a bool, a str or a Literal of texts. Limits are `ge` and
-    `le`; `resume` says whether a run may go on with another value."""
+    """What is to be known of an option, which is an int, a float, a bool, a str or a Literal of texts. Limits are
+    `ge` and `le`; `resume` says whether a run may go on with another value."""
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")
     return Meta(title=label, description=help_text, extra={"group": "model", "resume": resume}, **limits)

@@ -1,4 +1,5 @@
-"""What ``python -m engine.training.preview`` is asked for and answers: training images as the first epochs are given them.
+"""What ``python -m engine.training.preview`` is asked for and answers: training images as the first epochs are given
+them.
 
 It reads one order as JSON from its standard input, which it reads to the end, and prints a message a line.
 """

@@ -19,7 +19,8 @@ from engine.contract.events import AnyEvent
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 1 << 15
-"""What a client has to say is shorter than that: a path has 4,096 bytes at most, each of which JSON may need six for."""
+"""What a client has to say is shorter than that: a path has 4,096 bytes at most, each of which JSON may need six
+for."""
 COMMANDS_ONLY = (1 << 63) - 1
 """The `from_n` of a client that sends commands and wants no events: it gets in however many readers there are."""
 
@@ -29,7 +30,8 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
 
 
 class Hello(Message, tag="hello", kw_only=True, frozen=True):
-    """`from_n` is the number of the first event wanted, or COMMANDS_ONLY. `token` is needed on a loopback connection alone."""
+    """`from_n` is the number of the first event wanted, or COMMANDS_ONLY. `token` is needed on a loopback connection
+    alone."""
 
     protocol: int = PROTOCOL_VERSION
     from_n: int = 1
@@ -55,8 +57,8 @@ class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
 
 
 class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
-    """A last state that the disk of the run's folder does not take is saved in `folder`, a whole path, and the run ends. The
-    answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason."""
+    """A last state that the disk of the run's folder does not take is saved in `folder`, a whole path, and the run
+    ends. The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason."""
 
     folder: str
 

@@ -1,6 +1,7 @@
 """Recipes: what a task does by default, as data. A recipe is applied when a job is made; the run knows none.
 
-Those that ship are `resources/recipes/*.toml`, a user's own lie in the `recipes` folder of Footplate's home. A file holds::
+Those that ship are `resources/recipes/*.toml`, a user's own lie in the `recipes` folder of Footplate's home. A file
+holds::
 
     title = "Fine-tune"             # what it is called
     about = "One line."             # when to choose it
@@ -83,10 +84,10 @@ def family_of(model: str, encoder: str) -> Family:
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe goes by. None is what is not known: no condition on it holds.
 
-    `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training split,
-    and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it takes, in pixels.
-    `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user has set, which stay, by
-    field; `idle` names the fields that the task, the model or the strategy does not go by.
+    `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training
+    split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
+    takes, in pixels. `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user
+    has set, which stay, by field; `idle` names the fields that the task, the model or the strategy does not go by.
     """
 
     task: str
@@ -102,7 +103,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport | None, chosen: Iterable[str]) -> Seen:
-    """What recipes go by in a job of such plain `values`, of which those of the fields `chosen` stay whatever a recipe says.
+    """What recipes go by in a job of such plain `values`, of which those of the fields `chosen` stay whatever a
+    recipe says.
 
     Values that are wrong are passed over; they are told where the job is made.
     """
@@ -138,7 +140,8 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The value is that for `batch` images per optimizer step, and grows in proportion to the job's batch size (Goyal et al.
+    """The value is that for `batch` images per optimizer step, and grows in proportion to the job's batch size (Goyal
+    et al.
     2017, section 2.1)."""
 
     batch: float
@@ -149,8 +152,8 @@ _COUNTED = ("images", "classes", "images_per_class", "image_size", "batch_size",
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules before
-    this one have set: `steps` are those that the whole run makes.
+    """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules
+    before this one have set: `steps` are those that the whole run makes.
 
     `weights`: whether there are pretrained weights for the model. `pretrained`: whether the run starts from weights.
     """
@@ -288,8 +291,8 @@ def fitting(seen: Seen) -> str:
 
 @lru_cache(maxsize=1)
 def shipped() -> tuple[Recipe, ...]:
-    """The recipes that ship with this Footplate, in the order of `SHIPPED`. They are not read as a user's are, which takes
-    longer, since nothing is wrong with them."""
+    """The recipes that ship with this Footplate, in the order of `SHIPPED`. They are not read as a user's are, which
+    takes longer, since nothing is wrong with them."""
     folder = files("resources").joinpath("recipes")
     contents = [tomllib.loads(folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")) for name in SHIPPED]
     return tuple(msgspec.convert({"id": name, **read}, Recipe) for name, read in zip(SHIPPED, contents, strict=True))
@@ -358,7 +361,8 @@ class _Reader:
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """The fields of `kind` that stand in `content`, each as what it is to be. `where` names the table, "" for the file."""
+        """The fields of `kind` that stand in `content`, each as what it is to be. `where` names the table, "" for the
+        file."""
         types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
         found: dict[str, Any] = {}
         for key, value in content.items():

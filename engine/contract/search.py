@@ -7,15 +7,16 @@ state.json    how it stands, a `SearchState`; its driver replaces it as a whole 
 driver.json   the process that drives it, a `DriverFile`
 driver.log    what that process printed
 
-What is asked for is judged by `engine.checks.search_checks.judge_search`, which makes a `Search` of plain values and tells all that is
-wrong with them. A page reads the files with `engine.runs.searches`: `list_searches()` for all there are, `SearchFolder.search()`, `.state()` and
-`.status()` for one. Reading takes a millisecond and needs neither the driver nor Optuna; state.json changes at most a few times
-a second, so that looking at its time of change is enough to follow a search. The same module starts and stops the driver, and trains the best.
-Each trial is an ordinary run: `TrialRow.run_id` leads
-to its page, its log and its curves, and its tags ("search NAME") to all of them in the list of runs and in Compare.
+What is asked for is judged by `engine.checks.search_checks.judge_search`, which makes a `Search` of plain values and
+tells all that is wrong with them. A page reads the files with `engine.runs.searches`: `list_searches()` for all there
+are, `SearchFolder.search()`, `.state()` and `.status()` for one. Reading takes a millisecond and needs neither the
+driver nor Optuna; state.json changes at most a few times a second, so that looking at its time of change is enough to
+follow a search. The same module starts and stops the driver, and trains the best. Each trial is an ordinary run:
+`TrialRow.run_id` leads to its page, its log and its curves, and its tags ("search NAME") to all of them in the list
+of runs and in Compare.
 
-The state on the disk is made from the folders of the runs, each of which holds a trial.json (a `Trial`): deleted, it comes again
-once the search is continued. So nothing but the runs themselves must survive a fault.
+The state on the disk is made from the folders of the runs, each of which holds a trial.json (a `Trial`): deleted, it
+comes again once the search is continued. So nothing but the runs themselves must survive a fault.
 """
 
 from __future__ import annotations
@@ -50,25 +51,26 @@ FIXED = frozenset(
         "best_by",
     )
 ) | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")}
-"""The job's fields that a search cannot vary: with other data or another validation split values could not be compared, and
-where, when and how safely a run trains changes nothing in its result."""
+"""The job's fields that a search cannot vary: with other data or another validation split values could not be
+compared, and where, when and how safely a run trains changes nothing in its result."""
 SEARCHABLE = tuple(name for name in FIELDS if name not in FIXED)
-"""Those that it can, in the form's order; besides, any option ("options.NAME") of the job's task, model and strategy."""
+"""Those that it can, in the form's order; besides, any option ("options.NAME") of the job's task, model and
+strategy."""
 
 Scalar = bool | int | float | str | None
 Value = Scalar | tuple[int | str, ...]
 """What a field of a job can be set to."""
 
 Sampler = Literal["tpe", "random", "grid", "nsgaii"]
-"""How settings are chosen: the tree-structured Parzen estimator (Bergstra et al. 2011), at random, all combinations in a random order, or
-NSGA-II (Deb et al. 2002), which is for several goals."""
+"""How settings are chosen: the tree-structured Parzen estimator (Bergstra et al. 2011), at random, all combinations
+in a random order, or NSGA-II (Deb et al. 2002), which is for several goals."""
 Pruner = Literal["hyperband", "halving", "median", "none"]
-"""Which trials are stopped early: by Hyperband (Li et al. 2018), by asynchronous successive halving (Li et al. 2020), those below the
-median of the others at the same epoch, or none."""
+"""Which trials are stopped early: by Hyperband (Li et al. 2018), by asynchronous successive halving (Li et al. 2020),
+those below the median of the others at the same epoch, or none."""
 
 SECONDS, PARAMETERS = "seconds", "parameters"
-"""Goals beside the task's measures: how long a run trains, without its start and its time in the queue; how many parameters
-its model has. Less of either is better."""
+"""Goals beside the task's measures: how long a run trains, without its start and its time in the queue; how many
+parameters its model has. Less of either is better."""
 
 CONFIRMED = 3
 """So many of the best trials are confirmed, besides the one with the job's own settings."""
@@ -100,8 +102,8 @@ Dimension = Range | Choices
 
 
 class Goal(_Told, frozen=True, kw_only=True):
-    """What is to become as good as it can: `measure` is the id of a measure of the task, or SECONDS or PARAMETERS. Of a measure a
-    trial's value is that of its best validation, by the first of the goals that is a measure."""
+    """What is to become as good as it can: `measure` is the id of a measure of the task, or SECONDS or PARAMETERS. Of
+    a measure a trial's value is that of its best validation, by the first of the goals that is a measure."""
 
     measure: str
     title: str
@@ -110,8 +112,9 @@ class Goal(_Told, frozen=True, kw_only=True):
 
 
 class Budget(_Told, frozen=True, kw_only=True):
-    """When no further trial is started: after so many `trials`, `hours` of the search's work, or `epochs` of all trials
-    together; whichever comes first. Trials that have begun are finished, and repeats do not count. None for no such limit."""
+    """When no further trial is started: after so many `trials`, `hours` of the search's work, or `epochs` of all
+    trials together; whichever comes first. Trials that have begun are finished, and repeats do not count. None for no
+    such limit."""
 
     trials: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     hours: Annotated[float, Meta(gt=0, le=10_000)] | None = None
@@ -119,16 +122,18 @@ class Budget(_Told, frozen=True, kw_only=True):
 
 
 class Search(_Told, frozen=True, kw_only=True):
-    """What is asked for. `job` is what all trials have in common, `space` what varies: by the job's field, or "options.NAME".
+    """What is asked for. `job` is what all trials have in common, `space` what varies: by the job's field, or
+    "options.NAME".
 
-    `devices` are shared out to the trials, `devices_per_trial` to each, so that len(devices) / devices_per_trial run at once; the
-    CPU counts as often as it is named. `best_epochs` is how long the best is trained in full, None for as long as a trial. `seed` is that
-    of the sampler: with it, a trial's settings follow from its number and from what was known when it was chosen. Checkpoints of
-    ended trials that are neither the best nor on the Pareto front, nor yet to be confirmed, are deleted, unless `keep_checkpoints`.
+    `devices` are shared out to the trials, `devices_per_trial` to each, so that len(devices) / devices_per_trial run
+    at once; the CPU counts as often as it is named. `best_epochs` is how long the best is trained in full, None for
+    as long as a trial. `seed` is that of the sampler: with it, a trial's settings follow from its number and from
+    what was known when it was chosen. Checkpoints of ended trials that are neither the best nor on the Pareto front,
+    nor yet to be confirmed, are deleted, unless `keep_checkpoints`.
 
-    `confirm` is how often the best trials, and the one with the job's own settings, are trained again once the budget is used up, each
-    time with another seed of the job. The mean of these repeats alone then decides which is the best: the first values do not, since
-    the best of many is also the luckiest.
+    `confirm` is how often the best trials, and the one with the job's own settings, are trained again once the budget
+    is used up, each time with another seed of the job. The mean of these repeats alone then decides which is the
+    best: the first values do not, since the best of many is also the luckiest.
     """
 
     name: str
@@ -149,10 +154,11 @@ class Search(_Told, frozen=True, kw_only=True):
 class Trial(_Told, frozen=True, kw_only=True):
     """What makes a run a trial, written before it is started. `search` is the search's name, `number` counts from 0.
 
-    `params` are the fields that were varied. `seed` is the one that the sampler was given, `known` the numbers of the trials
-    that had ended by then and `in_hand` of those that had not, from all of which the settings follow. `pruned` is whether the search
-    has decided to stop it early. `attrs` are Optuna's own notes on it. `again` is the number of the trial that it repeats with another
-    seed of the job, which then stands among its `params`; None where it is one of the search's own.
+    `params` are the fields that were varied. `seed` is the one that the sampler was given, `known` the numbers of the
+    trials that had ended by then and `in_hand` of those that had not, from all of which the settings follow. `pruned`
+    is whether the search has decided to stop it early. `attrs` are Optuna's own notes on it. `again` is the number of
+    the trial that it repeats with another seed of the job, which then stands among its `params`; None where it is one
+    of the search's own.
     """
 
     search: str
@@ -167,16 +173,17 @@ class Trial(_Told, frozen=True, kw_only=True):
 
 
 TrialState = Literal["waiting", "running", "paused", "interrupted", "completed", "pruned", "stopped", "failed"]
-"""How a trial stands. "waiting": for its device, in the queue. "paused" and "interrupted" ones go on when the search is continued.
-"stopped": by the user. Those from "completed" on have ended."""
+"""How a trial stands. "waiting": for its device, in the queue. "paused" and "interrupted" ones go on when the search
+is continued. "stopped": by the user. Those from "completed" on have ended."""
 ENDED_TRIALS: tuple[TrialState, ...] = ("completed", "pruned", "stopped", "failed")
 
 
 class TrialRow(_Told, frozen=True, kw_only=True):
-    """A line of the table of trials. `values` are the best so far by the search's goals, in their order, None where there is none yet.
-    `reported` are the values of the first goal by epoch. `epoch` is the last that was validated, `epochs` how many there are to be.
-    `seconds` is how long it has trained, `cause` why it failed. `again` is the number of the trial that it repeats with another seed.
-    `confirmed` are the values of the first goal that its own completed repeats have reached."""
+    """A line of the table of trials. `values` are the best so far by the search's goals, in their order, None where
+    there is none yet. `reported` are the values of the first goal by epoch. `epoch` is the last that was validated,
+    `epochs` how many there are to be. `seconds` is how long it has trained, `cause` why it failed. `again` is the
+    number of the trial that it repeats with another seed. `confirmed` are the values of the first goal that its own
+    completed repeats have reached."""
 
     number: int
     run_id: str
@@ -207,23 +214,25 @@ class TrialRow(_Told, frozen=True, kw_only=True):
 
 
 Status = Literal["running", "completed", "stopped", "failed", "interrupted"]
-"""How a search stands: driven by a living process; done with its budget; stopped by its user; unable to go on, for a `cause`; or its driver has
-ended without saying so. All but the first go on when the search is started again."""
+"""How a search stands: driven by a living process; done with its budget; stopped by its user; unable to go on, for a
+`cause`; or its driver has ended without saying so. All but the first go on when the search is started again."""
 
 
 class SearchState(_Told, frozen=True, kw_only=True):
     """How a search stands, at `time` (seconds since the epoch).
 
-    `ended` is how the driver ended, "" while it is at work. `trials` are by number, repeats among them. `best` is the number of the best
-    completed trial: by its own value, and by the mean of its repeats once all of them have ended; of several goals None. `front` are the
-    numbers of the Pareto front, of one goal the best alone. `importance` is how much each
-    field decides whether a trial is among the better ones by the first goal (PED-ANOVA, Watanabe et al. 2023), together 1, the largest first;
-    empty below four completed trials. `worked_s` is how long the search has worked, `seconds_left` an estimate, None while there is none. `total` is how
-    many trials there will be, as far as that is known. `cause` says in a sentence why it failed, or what it waits for.
+    `ended` is how the driver ended, "" while it is at work. `trials` are by number, repeats among them. `best` is the
+    number of the best completed trial: by its own value, and by the mean of its repeats once all of them have ended;
+    of several goals None. `front` are the numbers of the Pareto front, of one goal the best alone. `importance` is
+    how much each field decides whether a trial is among the better ones by the first goal (PED-ANOVA, Watanabe et al.
+    2023), together 1, the largest first; empty below four completed trials. `worked_s` is how long the search has
+    worked, `seconds_left` an estimate, None while there is none. `total` is how many trials there will be, as far as
+    that is known. `cause` says in a sentence why it failed, or what it waits for.
 
-    `candidates` are the trials that are confirmed, empty until the budget is used up. `baseline` is the number of the trial with the job's
-    own settings, None where none was completed. `repeats` is how many trials of `total` are repeats, at most where the candidates are
-    not known yet. `confirming_s` is how much of `worked_s` went into repeats.
+    `candidates` are the trials that are confirmed, empty until the budget is used up. `baseline` is the number of the
+    trial with the job's own settings, None where none was completed. `repeats` is how many trials of `total` are
+    repeats, at most where the candidates are not known yet. `confirming_s` is how much of `worked_s` went into
+    repeats.
     """
 
     time: float

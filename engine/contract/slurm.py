@@ -1,7 +1,8 @@
 """A job for SLURM: what is asked of it, and the batch script that the run's folder keeps.
 
-Which nodes and GPUs a run gets is not known before it starts. Until then its devices are "slurm:1:gpu0", "slurm:1:cpu" and so on: as
-many on as many nodes as it asks for. Later a device of another node is "slurm:NODE:GPU-…": srun reaches it, not ssh.
+Which nodes and GPUs a run gets is not known before it starts. Until then its devices are "slurm:1:gpu0",
+"slurm:1:cpu" and so on: as many on as many nodes as it asks for. Later a device of another node is
+"slurm:NODE:GPU-…": srun reaches it, not ssh.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ exec ${{FOOTPLATE:-footplate}} {HEAD} .
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What SLURM is asked for, as its own options; what is empty or 0 is left to the site, but without GPUs each node has one CPU
-    worker. `setup` are lines of shell that come before the run; `host` is what ssh reaches SLURM by, "" where it is here."""
+    """What SLURM is asked for, as its own options; what is empty or 0 is left to the site, but without GPUs each node
+    has one CPU worker. `setup` are lines of shell that come before the run; `host` is what ssh reaches SLURM by, ""
+    where it is here."""
 
     partition: str = ""
     account: str = ""
@@ -89,7 +91,8 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return found
 
     def script(self, name: str) -> str:
-        """The batch script of a run that is called `name`. It holds no path of the run's folder, in which it is submitted."""
+        """The batch script of a run that is called `name`. It holds no path of the run's folder, in which it is
+        submitted."""
         asked = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
@@ -130,7 +133,8 @@ def script_problems(text: str) -> list[Problem]:
 
 
 def time_limit_s(text: str) -> int | None:
-    """A time limit as sbatch takes it (minutes, m:s, h:m:s, d-h, d-h:m or d-h:m:s) in seconds; None for what is none."""
+    """A time limit as sbatch takes it (minutes, m:s, h:m:s, d-h, d-h:m or d-h:m:s) in seconds; None for what is
+    none."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None

@@ -31,7 +31,8 @@ def single_process(job: Job) -> Problem | None:
 
 
 def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
-    """The line for each machine, by its title and in the order of node ranks, to paste into a shell there; or what stands in the way.
+    """The line for each machine, by its title and in the order of node ranks, to paste into a shell there; or what
+    stands in the way.
 
     On several machines the rendezvous is torchrun's static one, at the first machine's address and port.
     """

@@ -25,11 +25,12 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Where a model's weights come from: a `repository` of the Hugging Face hub at a `revision`, or the file at a `url`.
+    """Where a model's weights come from: a `repository` of the Hugging Face hub at a `revision`, or the file at a
+    `url`.
 
-    `licence` is what the library that offers them says of it, in its own words; "" where it says nothing. `bytes` is the
-    file's size as far as it is known beforehand, 0 where it is not. `crop` is the share of an image's short side that its
-    makers kept of it when they measured the weights, 0 where that is not known.
+    `licence` is what the library that offers them says of it, in its own words; "" where it says nothing. `bytes` is
+    the file's size as far as it is known beforehand, 0 where it is not. `crop` is the share of an image's short side
+    that its makers kept of it when they measured the weights, 0 where that is not known.
     """
 
     repository: str = ""

@@ -30,11 +30,11 @@ device, for images, or is at work itself; "" where it has not been looked at."""
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One worker's orders.
 
-    `devices` are the run's devices in the order of the job: a worker of rank r that has one device uses
-    `devices[r]`; a strategy that drives all from one process uses them all. CUDA_VISIBLE_DEVICES is set to the UUIDs of
-    the GPUs among `own_devices`, so that CUDA's index is the number among them.
-    `rendezvous` is the path of the FileStore's file, or `BY_ENVIRONMENT`; `threads` the intra-op threads for this worker. The
-    steps after the checkpoint up to `skip_to` are passed over without training.
+    `devices` are the run's devices in the order of the job: a worker of rank r that has one device uses `devices[r]`;
+    a strategy that drives all from one process uses them all. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs
+    among `own_devices`, so that CUDA's index is the number among them. `rendezvous` is the path of the FileStore's
+    file, or `BY_ENVIRONMENT`; `threads` the intra-op threads for this worker. The steps after the checkpoint up to
+    `skip_to` are passed over without training.
     """
 
     run_folder: str
@@ -82,8 +82,8 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end, `unsaved` why the disk
-    has not taken its last state, "" where it has."""
+    """The worker ends of itself: `stopped` says whether it was told to before the last epoch's end, `unsaved` why the
+    disk has not taken its last state, "" where it has."""
 
     stopped: bool
     unsaved: str = ""

@@ -1,7 +1,7 @@
 """``python -m engine.data FOLDER``: prints `InspectionMessage` lines, progress first and the report last.
 
-Ends quietly when interrupted, when nobody reads any more, and with its parent. On Linux the looking is a child's, so that a
-file that makes its decoder crash is named.
+Ends quietly when interrupted, when nobody reads any more, and with its parent. On Linux the looking is a child's, so
+that a file that makes its decoder crash is named.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def main() -> int:
 
 
 def _watch_over(arguments: argparse.Namespace) -> int:
-    """Has a child look the folder through. Where a signal ends it, another one looks at a file at a time: what it has opened
-    last is what ends it."""
+    """Has a child look the folder through. Where a signal ends it, another one looks at a file at a time: what it has
+    opened last is what ends it."""
     parent = os.getpid()
     for threads in (None, 1):
         LAST_OPENED.share()

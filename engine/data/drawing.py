@@ -19,8 +19,8 @@ FRAME_SHARE, WORDS_SHARE = 200, 40
 
 
 def class_colours(count: int) -> Bytes:
-    """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as the
-    highest ones of red, green and blue (its development kit, `VOClabelcolormap`)."""
+    """A colour for each class, uint8 [count, 3]: PASCAL VOC's, which takes the bits of the class's number in turn as
+    the highest ones of red, green and blue (its development kit, `VOClabelcolormap`)."""
     numbers = np.arange(count)
     colours = np.zeros((count, 3), np.uint8)
     for bit in range(8):
@@ -65,8 +65,9 @@ def lay_mask(image: Bytes, plane: Bytes) -> Bytes:
 
 
 def outline(image: Bytes, boxes: npt.NDArray[np.float64], classes: Sequence[int], words: Sequence[str] = ()) -> Bytes:
-    """`image`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the colour of
-    its class, with a few words each if there are any; both so large that they are seen where the image is shown small."""
+    """`image`, uint8 [h, w, 3], with a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in its pixels), in the
+    colour of its class, with a few words each if there are any; both so large that they are seen where the image is
+    shown small."""
     colours = _frame_colours(np.asarray(classes, np.int64)).tolist()
     side = max(image.shape[:2])
     width, font_size = max(1, round(side / FRAME_SHARE)), max(10, side // WORDS_SHARE)

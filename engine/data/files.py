@@ -87,8 +87,8 @@ class Files(Sequence[str]):
                 yield os.fsdecode(self._folders[folder] + self._names[begin:end])
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
-        """What tells these paths below `root` from others, to be hashed; two of the same paths give the same if they were
-        listed and selected in the same way."""
+        """What tells these paths below `root` from others, to be hashed; two of the same paths give the same if they
+        were listed and selected in the same way."""
         yield b"".join(folder.removeprefix(os.fsencode(root)) for folder in self._folders)
         yield self._names
         yield np.array(self._firsts).data

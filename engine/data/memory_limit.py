@@ -13,7 +13,8 @@ from pathlib import Path
 BASE_BYTES = 800 << 20
 """With what Python and its libraries take this stays below 1 GiB."""
 OF_TEXT = 16
-"""Bytes that are allowed for each byte of annotations: measured are 6 to 12, as Python keeps their numbers and names."""
+"""Bytes that are allowed for each byte of annotations: measured are 6 to 12, as Python keeps their numbers and
+names."""
 OF_ENTRY_BYTES = 1 << 10
 """Bytes that are allowed for each file that a folder lists; its path is kept several times over."""
 
@@ -39,8 +40,8 @@ _LIMIT = _Limit()
 
 
 def limit_memory() -> None:
-    """Lets this process take `BASE_BYTES` more than it has, and what `allow` grants. Beyond it whatever allocates raises
-    MemoryError.
+    """Lets this process take `BASE_BYTES` more than it has, and what `allow` grants. Beyond it whatever allocates
+    raises MemoryError.
 
     What is mapped from files and only read does not count, nor does address space that is merely reserved.
     """

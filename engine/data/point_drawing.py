@@ -28,11 +28,12 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 
 
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
-    """An orthographic image, uint8 [side, side, 3], of points at positions float32 [n, 3] in the colours of their classes,
-    uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the nearer.
+    """An orthographic image, uint8 [side, side, 3], of points at positions float32 [n, 3] in the colours of their
+    classes, uint8 [n]; what is of no class, and the first class, whose colour is black, is grey, the darker the
+    nearer.
 
-    It is taken from `TILT` beside the direction in which the points scatter least, so that a floor is seen, and what stands
-    on it, whatever axis of the file is up.
+    It is taken from `TILT` beside the direction in which the points scatter least, so that a floor is seen, and what
+    stands on it, whatever axis of the file is up.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     across, up, depth = _seen(positions)

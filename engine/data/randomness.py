@@ -18,9 +18,9 @@ _SECOND = 0x94D049BB133111EB
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 UNMIXED = 1
-"""The rule of checkpoints that name none: how streams began before they were told apart by a hash. Only runs that go on from
-a checkpoint of that time go by it: it was promised to them that they end as if they had never stopped, to the bit. Then
-seed 0 drew the order of its epoch 2 as seed 1 that of its epoch 1."""
+"""The rule of checkpoints that name none: how streams began before they were told apart by a hash. Only runs that go
+on from a checkpoint of that time go by it: it was promised to them that they end as if they had never stopped, to the
+bit. Then seed 0 drew the order of its epoch 2 as seed 1 that of its epoch 1."""
 MIXED = 2
 """Streams begin at a hash of all that tells them apart."""
 
@@ -89,8 +89,8 @@ class RandomStreams:
     def draw(
         self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
     ) -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once. Each
-        `part` of a purpose has numbers of its own.
+        """Numbers in [0, 1) as [count, n]: as many per sample, independent of each other, for whole batches at once.
+        Each `part` of a purpose has numbers of its own.
 
         SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) as a hash of the
         counters, so that neither threads nor the number of workers nor what was drawn before matter.

@@ -162,7 +162,8 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which samples go to validation: of each class the given share, at least one where it has two; none of a share of 0.
+    """Which samples go to validation: of each class the given share, at least one where it has two; none of a share
+    of 0.
 
     The order is that of a hash of seed and name, so it is the same on every machine and hardly
     changes when images are added.

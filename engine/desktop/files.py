@@ -24,7 +24,8 @@ _UPDATE_S = 60.0
 
 
 def data_folder() -> Path:
-    """Where a user's desktop looks for files of the user's own: XDG_DATA_HOME, which counts only where it is absolute."""
+    """Where a user's desktop looks for files of the user's own: XDG_DATA_HOME, which counts only where it is
+    absolute."""
     chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
     return chosen if chosen.is_absolute() else Path.home() / ".local/share"
 
@@ -94,7 +95,8 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Has the desktop read the files again, where it has the tools for that; others look by themselves at the next login."""
+    """Has the desktop read the files again, where it has the tools for that; others look by themselves at the next
+    login."""
     for tool, part in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
         if program is not None and (folder / part).is_dir():

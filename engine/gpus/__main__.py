@@ -1,7 +1,7 @@
 """The sampler: `python -m engine.gpus` prints a snapshot of all devices, as one JSON line, per interval.
 
-With --listen, each line of its standard input says what is on screen (`engine.contract.devices.SnapshotRequest`), so that no more
-than that is asked for.
+With --listen, each line of its standard input says what is on screen (`engine.contract.devices.SnapshotRequest`), so
+that no more than that is asked for.
 """
 
 from __future__ import annotations

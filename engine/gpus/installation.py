@@ -1,4 +1,5 @@
-"""What shows of NVIDIA's driver without NVML: the kernel's part of it, its device files, and whether this is a container."""
+"""What shows of NVIDIA's driver without NVML: the kernel's part of it, its device files, and whether this is a
+container."""
 
 from __future__ import annotations
 

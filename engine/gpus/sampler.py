@@ -47,8 +47,8 @@ class Sampler:
         self._news.set()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
-        """One now, one at each of NVML's first two answers, then one per interval and at once when what is shown changes,
-        while `parent` lives.
+        """One now, one at each of NVML's first two answers, then one per interval and at once when what is shown
+        changes, while `parent` lives.
 
         Where NVML answers, a snapshot follows each of its readings at once, so that what is told is new.
         """

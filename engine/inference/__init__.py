@@ -1,6 +1,7 @@
 """What is done with a trained model: it is loaded, evaluated, explained, converted, and asked for predictions.
 
-`Run` opens a run from Python, `frames` reads a video or a camera. They need torch, and are imported when they are asked for.
+`Run` opens a run from Python, `frames` reads a video or a camera. They need torch, and are imported when they are
+asked for.
 """
 
 from __future__ import annotations

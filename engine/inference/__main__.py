@@ -37,8 +37,8 @@ _WORK: dict[type[Order], str] = {
     ShowOrder: "engine.inference.showing.show:show",
     LiveOrder: "engine.inference.live:live",
 }
-"""What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells what came of
-it. Raises CannotLoad."""
+"""What does each kind of work, as MODULE:NAME: takes the order and `Say`, and gives the path of the file that tells
+what came of it. Raises CannotLoad."""
 
 
 def main() -> int:

@@ -30,10 +30,11 @@ Say = Callable[[Progress], object]
 
 
 def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: int, what: str) -> None:
-    """Runs `function`, given as MODULE:NAME, as a worker on each of the order's devices, in `folder`, where it finds the order.
+    """Runs `function`, given as MODULE:NAME, as a worker on each of the order's devices, in `folder`, where it finds
+    the order.
 
-    `total` counts the samples of all workers, 0 where nobody knows, `what` names the work in the progress that is said. Raises CannotLoad with
-    what the workers failed of, or where there is no queue.
+    `total` counts the samples of all workers, 0 where nobody knows, `what` names the work in the progress that is
+    said. Raises CannotLoad with what the workers failed of, or where there is no queue.
     """
     run = RunFolder(order.run)
     job = run.job()

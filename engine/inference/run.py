@@ -16,8 +16,8 @@ from engine.runs.index import find_run
 class Run:
     """A run of Footplate's: "last" for the newest, its id or the beginning of one, its name, or its folder.
 
-    `job` is what was trained, `classes` the names of what was learnt, `checkpoints` what `load` can take, `folder` where it all is.
-    Raises CannotLoad where there is no such run, or it has not begun to train.
+    `job` is what was trained, `classes` the names of what was learnt, `checkpoints` what `load` can take, `folder`
+    where it all is. Raises CannotLoad where there is no such run, or it has not begun to train.
     """
 
     def __init__(self, run: str | Path) -> None:
@@ -46,6 +46,7 @@ class Run:
         return tuple(path.stem for path in sorted(self._run.checkpoints.glob("*.pt")))
 
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
-        """Its model with the weights of a checkpoint ("best", "last", or the number of an epoch), in evaluation mode on `device`,
-        which is what torch.device takes: by default the first GPU if there is one, else the CPU. Raises CannotLoad."""
+        """Its model with the weights of a checkpoint ("best", "last", or the number of an epoch), in evaluation mode
+        on `device`, which is what torch.device takes: by default the first GPU if there is one, else the CPU. Raises
+        CannotLoad."""
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

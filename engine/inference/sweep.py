@@ -1,4 +1,5 @@
-"""A model gone over the samples of a split, batch by batch, and over a share of them where several devices do it together."""
+"""A model gone over the samples of a split, batch by batch, and over a share of them where several devices do it
+together."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from engine.strategies.base import memory_format
 
 
 class Swept(NamedTuple):
-    """A batch that the model has seen: the numbers of its `samples` in their split, int64 [n]; its inputs, targets and outputs, as
-    its objective takes them, on the model's device."""
+    """A batch that the model has seen: the numbers of its `samples` in their split, int64 [n]; its inputs, targets
+    and outputs, as its objective takes them, on the model's device."""
 
     samples: Labels
     inputs: Tensor
@@ -69,8 +70,8 @@ def batches(
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
 ) -> Iterator[Batch]:
-    """What `sweep` gives to the model, which sees nothing of it here; of the samples numbered `only`, in this order, where they are
-    given."""
+    """What `sweep` gives to the model, which sees nothing of it here; of the samples numbered `only`, in this order,
+    where they are given."""
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
         length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.seed), shuffle=False

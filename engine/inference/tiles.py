@@ -1,5 +1,5 @@
-"""Large images looked at in overlapping tiles, of which one result is made: maps are blended, objects that were found twice are
-joined."""
+"""Large images looked at in overlapping tiles, of which one result is made: maps are blended, objects that were found
+twice are joined."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
 SAME = 0.5
-"""Two boxes of a class with at least this IoU are of one object: torchvision's threshold for its detectors, "box_nms_thresh"."""
+"""Two boxes of a class with at least this IoU are of one object: torchvision's threshold for its detectors,
+"box_nms_thresh"."""
 PART = 0.5
-"""A box that an edge of its tile cuts is a part of an object found whole, if so much of it lies within that one's box."""
+"""A box that an edge of its tile cuts is a part of an object found whole, if so much of it lies within that one's
+box."""
 LEAST_WEIGHT = 1e-3
-"""The weight of a tile's outermost pixels, as a share of that of its middle, before all weights are made to sum up to 1."""
+"""The weight of a tile's outermost pixels, as a share of that of its middle, before all weights are made to sum up to
+1."""
 EDGE_PX = 1.5
 """A box that comes so near to its tile's edge is cut by it."""
 
@@ -84,8 +87,8 @@ class _Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """How an image is looked at: in squares of `side` of its pixels, neighbours of which overlap by the share `overlap` of it,
-    `batch_size` at once."""
+    """How an image is looked at: in squares of `side` of its pixels, neighbours of which overlap by the share
+    `overlap` of it, `batch_size` at once."""
 
     side: int
     overlap: float = 0.2
@@ -102,8 +105,8 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
 
 
 def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
-    """The probabilities of a model of pixels, float32 [k, rows, width] from the top of the image to its bottom: the weighted mean
-    of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges."""
+    """The probabilities of a model of pixels, float32 [k, rows, width] from the top of the image to its bottom: the
+    weighted mean of all tiles that see a pixel, by weights that fall smoothly from a tile's middle to its edges."""
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
     sums = weights = torch.empty(0)
@@ -125,8 +128,8 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
-    """The objects in all tiles, each once: of those of one class with much the same box the one with the highest score stays
-    (NMS), and what an edge of a tile cut off gives way to the whole object."""
+    """The objects in all tiles, each once: of those of one class with much the same box the one with the highest
+    score stays (NMS), and what an edge of a tile cut off gives way to the whole object."""
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
     for tiles in _rows_of_tiles(model, picture, tiling):

@@ -75,8 +75,8 @@ class Learnt:
 class TrainedModel:
     """The plain model of a run, in evaluation mode on `device`, with the weights of one of its checkpoints.
 
-    `classes` and `channels` are those of the training's dataset; `size` is the side of the square images that the model is given, in
-    pixels, 0 of samples that are not images. `sha256` tells the checkpoint from others.
+    `classes` and `channels` are those of the training's dataset; `size` is the side of the square images that the
+    model is given, in pixels, 0 of samples that are not images. `sha256` tells the checkpoint from others.
     """
 
     run: RunFolder
@@ -123,12 +123,13 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> Iterator[Prediction]:
-        """What the model predicts for each of the images, as they come: an image's numbers are those of its own pixels. They go
-        through the model by `batch_size`, the training's unless given.
+        """What the model predicts for each of the images, as they come: an image's numbers are those of its own
+        pixels. They go through the model by `batch_size`, the training's unless given.
 
-        `threshold` is the score from which a detection counts, and the probability from which a label or a line does. An image with
-        a side longer than `tile` is looked at in squares of so many of its pixels, which overlap by the share `overlap`.
-        Raises ValueError for images that the model does not take, UnreadableImage for a file that can't be read.
+        `threshold` is the score from which a detection counts, and the probability from which a label or a line does.
+        An image with a side longer than `tile` is looked at in squares of so many of its pixels, which overlap by the
+        share `overlap`. Raises ValueError for images that the model does not take, UnreadableImage for a file that
+        can't be read.
         """
         if not self.preprocessing.framing:
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
@@ -146,8 +147,8 @@ class TrainedModel:
                     yield next(whole)
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
-        """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of pixels or
-        objects."""
+        """What the model predicts for a large image, looked at in tiles. Raises ValueError where its task is not of
+        pixels or objects."""
         task = self.task.entry.id
         if task not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
@@ -157,8 +158,8 @@ class TrainedModel:
         return of_bands(parts, lines=task in OF_LINES, classes=self.classes, threshold=threshold)
 
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
-        """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from which its
-        input `given` was made. Raises TypeError for what is not of an image."""
+        """What the model's output for one sample, on the CPU, says of an image of `sides`, its height and width, from
+        which its input `given` was made. Raises TypeError for what is not of an image."""
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
             drawn = self.objective.show_prediction(self.seen(given), output)
@@ -166,8 +167,8 @@ class TrainedModel:
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
     def seen(self, given: Tensor) -> npt.NDArray[Any]:
-        """An input as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first three; of what
-        is no image the input itself."""
+        """An input as people see it, uint8 [h, w, 3]: grey ones in three equal channels, of many channels the first
+        three; of what is no image the input itself."""
         if not self.preprocessing.framing:
             return given.cpu().numpy()
         mean, std = (
@@ -204,8 +205,8 @@ class TrainedModel:
         return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
-        """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n, channels, size,
-        size] on its device. Raises ValueError for images of other channels or another type."""
+        """What the model is given for images, each uint8 [h, w, channels] or, of one channel, [h, w]: float32 [n,
+        channels, size, size] on its device. Raises ValueError for images of other channels or another type."""
         return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
@@ -214,8 +215,9 @@ class TrainedModel:
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:
-        """The model's outputs for a batch of inputs, float32 on its device, in the precision of the training. Where memory runs
-        out, the batch goes through it in smaller parts. Raises DoesNotFit where a single sample does not fit."""
+        """The model's outputs for a batch of inputs, float32 on its device, in the precision of the training. Where
+        memory runs out, the batch goes through it in smaller parts. Raises DoesNotFit where a single sample does not
+        fit."""
         made, _ = in_parts_that_fit(
             lambda parts: torch.cat([self._forward(part) for part in inputs.tensor_split(parts)]), 1, len(inputs)
         )
@@ -228,8 +230,8 @@ class TrainedModel:
         return outputs.float()
 
     def framed(self, image: Bytes) -> Bytes:
-        """An image uint8 [h, w, channels] or, of one channel, [h, w] as the square that the model sees, uint8 [channels, size, size].
-        Raises ValueError for images of other channels or another type."""
+        """An image uint8 [h, w, channels] or, of one channel, [h, w] as the square that the model sees, uint8
+        [channels, size, size]. Raises ValueError for images of other channels or another type."""
         image = image[:, :, None] if image.ndim == 2 else image
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
             shape = " x ".join(map(str, image.shape))
@@ -240,8 +242,9 @@ class TrainedModel:
 
 
 def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> TrainedModel:
-    """The model of `run` with the weights of its `checkpoint`: "best", "last", the number of an epoch whose checkpoint was kept, or
-    a file's name in the run's folder of checkpoints. `device` is "cpu" or one that torch.device knows.
+    """The model of `run` with the weights of its `checkpoint`: "best", "last", the number of an epoch whose
+    checkpoint was kept, or a file's name in the run's folder of checkpoints. `device` is "cpu" or one that
+    torch.device knows.
 
     Nothing is unpickled, and a model file of the user's runs only where its content was agreed to. Raises CannotLoad.
     """

@@ -1,7 +1,8 @@
 """Average precision as COCO measures it, of boxes and of masks.
 
-The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten thresholds of
-the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects of all sizes.
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten
+thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects
+of all sizes.
 """
 
 from __future__ import annotations
@@ -72,10 +73,9 @@ def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
 
 
 def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
-    """Which object each detection of one class in one image takes at each threshold, [d, 10], -1 for none, by `overlaps`
-    [d, g] in the order of falling scores.
-    It is the one with which it overlaps most among those that are free: of `shared` objects any number may be had by several;
-    `ignored` ones are taken where there is no other.
+    """Which object each detection of one class in one image takes at each threshold, [d, 10], -1 for none, by
+    `overlaps` [d, g] in the order of falling scores. It is the one with which it overlaps most among those that are
+    free: of `shared` objects any number may be had by several; `ignored` ones are taken where there is no other.
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
@@ -112,8 +112,8 @@ def judge(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, ove
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
     """The average precision of each class at each of t thresholds, [classes, t]; NaN for a class that does not occur.
 
-    `rows` [k, 2 + t] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects of each
-    class that are not ignored.
+    `rows` [k, 2 + t] are those of `judge` for one kind of overlap, of all images; `counts` [classes] are the objects
+    of each class that are not ignored.
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
     rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]

@@ -38,9 +38,9 @@ class Scores(NamedTuple):
 
 
 def thin_maxima(likely: Floats) -> Floats:
-    """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression of
-    Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either side.
-    An image less than two pixels wide has none."""
+    """Edges [h, w] of 0 to 1 that are strongest across their direction, and 0 elsewhere: the non-maximum suppression
+    of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear interpolation at one pixel to either
+    side. An image less than two pixels wide has none."""
     height, width = likely.shape
     if min(height, width) < 2:
         return np.zeros_like(likely)
@@ -83,8 +83,8 @@ def _fading(length: int, border: int) -> Floats:
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     """What of thin edges [h, w] and of what each annotator drew, [h, w], agrees: int64 [thresholds, 4].
 
-    A pixel of the one is matched with at most one of the other, within the tolerance, and as many as possible are; of the
-    found it is enough that one annotator drew them, while each annotator's are to be found.
+    A pixel of the one is matched with at most one of the other, within the tolerance, and as many as possible are; of
+    the found it is enough that one annotator drew them, while each annotator's are to be found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
@@ -110,10 +110,9 @@ def _first_sums(values: npt.ArrayLike) -> Counts:
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     """Which of the pixels (rows, columns) are matched with one that was drawn: of the first so many always as many as
-    can be.
-    Each in its turn looks for a partner, and where others have taken all in its reach, for a chain of them that can be moved
-    on to make room (an augmenting path; Kuhn 1955). One that finds none never will, nor can the pixels that it came across
-    help any other, so that the later are never matched at the cost of the earlier.
+    can be. Each in its turn looks for a partner, and where others have taken all in its reach, for a chain of them
+    that can be moved on to make room (an augmenting path; Kuhn 1955). One that finds none never will, nor can the
+    pixels that it came across help any other, so that the later are never matched at the cost of the earlier.
     """
     near = _near(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())

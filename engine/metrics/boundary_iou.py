@@ -1,5 +1,5 @@
-"""Boundary IoU (Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation 1): the
-intersection over union of those pixels of a class, in truth and as predicted, that are near its outline."""
+"""Boundary IoU (Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation
+1): the intersection over union of those pixels of a class, in truth and as predicted, that are near its outline."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def width_of(height: int, width: int) -> int:
 
 
 def strips(masks: Tensor, wide: int) -> Tensor:
-    """The pixels of bool [n, h, w] that are at most `wide` steps, also diagonal ones, from one that is none of it; what is outside of
-    the image is none of it."""
+    """The pixels of bool [n, h, w] that are at most `wide` steps, also diagonal ones, from one that is none of it;
+    what is outside of the image is none of it."""
     others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
     side = 2 * wide + 1
     near = functional.max_pool2d(functional.max_pool2d(others, (side, 1), 1), (1, side), 1)[:, 0]
@@ -32,7 +32,8 @@ def strips(masks: Tensor, wide: int) -> Tensor:
 
 
 class BoundaryMetric(Metric):
-    """`counters`: of each class the pixels that are in both strips, then those that are in either; pixels of `NO_CLASS` are in none.
+    """`counters`: of each class the pixels that are in both strips, then those that are in either; pixels of
+    `NO_CLASS` are in none.
 
     Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
     """

@@ -1,4 +1,5 @@
-"""How far the confidences of a classifier can be believed (Guo et al. 2017, "On Calibration of Modern Neural Networks")."""
+"""How far the confidences of a classifier can be believed (Guo et al. 2017, "On Calibration of Modern Neural
+Networks")."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ def expected_error(found: Bins) -> float:
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """By which to divide the logits of probabilities [n, C] of which one is `true` [n]: that of the lowest negative log-likelihood on
-    every second sample (section 4.2). None where there are too few."""
+    """By which to divide the logits of probabilities [n, C] of which one is `true` [n]: that of the lowest negative
+    log-likelihood on every second sample (section 4.2). None where there are too few."""
     return _fitted(np.log(np.maximum(probabilities.astype(np.float64), _TINY)), true, _softmax, _class_of)
 
 

@@ -76,7 +76,8 @@ def of_classes(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
 
 def balanced_weights(counts: Sequence[float]) -> Tensor:
     """What each class counts in the loss so that all count alike together: inverse to how often it occurs, 1 in the
-    mean over the samples (King and Zeng 2001, scikit-learn's "balanced"); a class that does not occur counts 1. float32 [C]."""
+    mean over the samples (King and Zeng 2001, scikit-learn's "balanced"); a class that does not occur counts 1.
+    float32 [C]."""
     there = torch.tensor(counts, dtype=torch.float64)
     occurring = there > 0
     weights = torch.ones_like(there)

@@ -1,10 +1,11 @@
-"""What kinds of errors a detector makes, and what each of them costs: TIDE (Bolya et al. 2020, "TIDE: A General Toolbox for
-Identifying Object Detection Errors", section 2), over COCO's matching at an IoU of 0.5.
+"""What kinds of errors a detector makes, and what each of them costs: TIDE (Bolya et al. 2020, "TIDE: A General
+Toolbox for Identifying Object Detection Errors", section 2), over COCO's matching at an IoU of 0.5.
 
-A detection that is wrong is, in this order: of bad *localisation*, where it overlaps an object of its class by 0.1 to 0.5; of a wrong
+A detection that is wrong is, in this order: of bad *localisation*, where it overlaps an object of its class by 0.1 to
+0.5; of a wrong
 *class*, where it overlaps one of another class by 0.5 or more; a *duplicate* of one that was right; *background*, where it overlaps
-nothing by more than 0.1; and else of *both*, a wrong class and bad localisation. An object is *missed* that no detection found or is
-nearly right about.
+nothing by more than 0.1; and else of *both*, a wrong class and bad localisation. An object is *missed* that no
+detection found or is nearly right about.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ COLUMNS = 5
 
 
 class Judged(NamedTuple):
-    """One image's errors. `rows` [k, 5] of detections: class, score, outcome (see `average_precision`), the error's kind,
-    and the class in which it would be right if it were mended, -1 where it would be gone. `missed` [m] are the classes of
-    objects."""
+    """One image's errors. `rows` [k, 5] of detections: class, score, outcome (see `average_precision`), the error's
+    kind, and the class in which it would be right if it were mended, -1 where it would be gone. `missed` [m] are the
+    classes of objects."""
 
     rows: Floats
     missed: Ints
@@ -105,8 +106,9 @@ def _mended(objects: Ints, scores: Floats, used: Bools) -> Bools:
 
 
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
-    """Of each kind how many errors there are, and by how much AP50 would rise without them. `rows` [k, 5] are those of
-    `judge_errors` of all images; `counts` and `missed` [classes] are the objects of each class, and those that were missed."""
+    """Of each kind how many errors there are, and by how much AP50 would rise without them. `rows` [k, 5] are those
+    of `judge_errors` of all images; `counts` and `missed` [classes] are the objects of each class, and those that
+    were missed."""
     base = _ap50(rows, counts)
     found: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):

@@ -16,8 +16,9 @@ from engine.system.plugins import Registry, Unusable
 class AddedMetric(NamedTuple):
     """A measure that a plug-in adds to the validations of `tasks`, which are named by their ids.
 
-    `sums(outputs, targets)` gives `length` numbers of a batch, [length], which are added up over all batches and ranks;
-    `value(sums)` makes the measure of them. Outputs are float32 [n, ...] and, with the targets, as the task's loss takes them.
+    `sums(outputs, targets)` gives `length` numbers of a batch, [length], which are added up over all batches and
+    ranks; `value(sums)` makes the measure of them. Outputs are float32 [n, ...] and, with the targets, as the task's
+    loss takes them.
     """
 
     title: str

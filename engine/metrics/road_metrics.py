@@ -25,9 +25,9 @@ _DIRECTED = slice(10, 12)
 
 class RoadMetric(Metric):
     """`counters`: the sum of the losses and the number of images; a row for each true class of how many of its pixels
-    were taken for each class; the pixels of middle lines that were found and, of those, that are near a true one, then the true
-    ones and, of those, that are near a found one; the pixels of true lines with a direction and, of those, where the
-    likeliest of all directions is right, whether a line was found there or not.
+    were taken for each class; the pixels of middle lines that were found and, of those, that are near a true one,
+    then the true ones and, of those, that are near a found one; the pixels of true lines with a direction and, of
+    those, where the likeliest of all directions is right, whether a line was found there or not.
 
     `losses(outputs, targets)` is the loss of each image, [n]; `scores(outputs, targets)` the scores at the whole side,
     [n, 2, h, w] of the classes and [n, 37, h, w] of directions.

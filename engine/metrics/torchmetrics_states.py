@@ -1,8 +1,8 @@
 """What torchmetrics' metrics have counted, put together over the ranks.
 
-torchmetrics does that itself in `compute` if every rank holds as many tensors, of as many dimensions (torchmetrics/metric.py,
-`_sync_dist`); a rank that saw fewer batches does not, nor do the first stages of a pipeline, which saw none. So it is kept
-from doing it, and the states are reduced here as they say, over the ranks that saw any.
+torchmetrics does that itself in `compute` if every rank holds as many tensors, of as many dimensions
+(torchmetrics/metric.py, `_sync_dist`); a rank that saw fewer batches does not, nor do the first stages of a pipeline,
+which saw none. So it is kept from doing it, and the states are reduced here as they say, over the ranks that saw any.
 """
 
 from __future__ import annotations

@@ -64,11 +64,11 @@ GROUPS = 8
 def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
     """torchvision's Faster or Mask R-CNN of narrower parts, which learns from nothing on a CPU.
 
-    MobileNetV3's pyramid has ResNet's four levels, of strides 4 to 32, and 128 channels in place of 256; the heads are as
-    much narrower. It normalises by groups of channels (Wu & He 2018), as detectors that learn from nothing with few images in a
-    batch should (He et al. 2019, Rethinking ImageNet pre-training, section 3.1): with BatchNorm its average precision fell back
-    to 0 after some epochs. Boxes begin with sides from a thirty-second to half of the image's, so that small objects are found in
-    small images, too.
+    MobileNetV3's pyramid has ResNet's four levels, of strides 4 to 32, and 128 channels in place of 256; the heads
+    are as much narrower. It normalises by groups of channels (Wu & He 2018), as detectors that learn from nothing
+    with few images in a batch should (He et al. 2019, Rethinking ImageNet pre-training, section 3.1): with BatchNorm
+    its average precision fell back to 0 after some epochs. Boxes begin with sides from a thirty-second to half of the
+    image's, so that small objects are found in small images, too.
     """
     levels = {"2": 24, "4": 40, "7": 80, "16": 960}
     names = {name: str(index) for index, name in enumerate(levels)}

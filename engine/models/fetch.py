@@ -1,8 +1,7 @@
 """Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m
-engine.models.fetch`.
-A process of its own, without torch, that is given the weights as JSON and says what it does as events, one a line: how far it
-is, and why it cannot, in which case it ends with 1. What has arrived is compared with its hash before anybody finds it, and so
-is what lies in the cache already.
+engine.models.fetch`. A process of its own, without torch, that is given the weights as JSON and says what it does as
+events, one a line: how far it is, and why it cannot, in which case it ends with 1. What has arrived is compared with
+its hash before anybody finds it, and so is what lies in the cache already.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ _MAKERS = (torch.empty, torch.zeros, torch.ones)
 
 
 class _NoMemory(TorchFunctionMode):
-    """Sends what `torch.empty`, `torch.zeros` and `torch.ones` make, which is every parameter and the statistics of BatchNorm,
-    to the meta device: SSDlite computes an image while it is built.
+    """Sends what `torch.empty`, `torch.zeros` and `torch.ones` make, which is every parameter and the statistics of
+    BatchNorm, to the meta device: SSDlite computes an image while it is built.
 
     Not `torch.device("meta")`: RegNet computes its widths with tensors while it is built.
     """

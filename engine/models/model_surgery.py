@@ -28,8 +28,8 @@ def find_head(model: nn.Module, classes: int) -> str | None:
 def begin_small(model: nn.Module, head: str) -> None:
     """Draws the weights of the layer `head` anew, as torch draws those of any layer, where they were drawn much larger.
 
-    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)). With few
-    classes the first loss is then far above chance: up to 7 for two classes, where chance has ln 2.
+    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)).
+    With few classes the first loss is then far above chance: up to 7 for two classes, where chance has ln 2.
     """
     layer: Any = model.get_submodule(head)
     usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the deviation of torch.nn.Linear's uniform draw
@@ -45,8 +45,8 @@ def find_first_conv(model: nn.Module) -> str | None:
 def match_channels(weight: Tensor, channels: int) -> Tensor:
     """First-layer weights [out, 1 or 3, h, w] for images of `channels`, so that a grey image gives the same either way.
 
-    Of more channels than 3 the first three are taken for red, green and blue, the next for the same again; those that share
-    a colour share its weights.
+    Of more channels than 3 the first three are taken for red, green and blue, the next for the same again; those that
+    share a colour share its weights.
     """
     given = weight.shape[1]
     if given == channels:
@@ -60,7 +60,8 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     """Makes the first convolution take `channels`; False where it isn't one of 1 or 3 channels.
 
-    Fresh weights are those of the model's own channels in turn, which keeps the spread that its initialisation gave them.
+    Fresh weights are those of the model's own channels in turn, which keeps the spread that its initialisation gave
+    them.
     """
     name = find_first_conv(model)
     if name is None:

@@ -22,13 +22,13 @@ from engine.system.plugins import Registry, Unusable
 class Model(NamedTuple):
     """A model that a plug-in adds for one of the tasks.
 
-    `build(classes, channels)` gives the plain model with fresh weights; with `options`, a Struct of what may be chosen
-    (`engine.contract.options`), it is `build(classes, channels, options)`. What `classes` means and what the model gives
-    depends on the task, as for a Python file (resources/docs/extending.md).
+    `build(classes, channels)` gives the plain model with fresh weights; with `options`, a Struct of what may be
+    chosen (`engine.contract.options`), it is `build(classes, channels, options)`. What `classes` means and what the
+    model gives depends on the task, as for a Python file (resources/docs/extending.md).
 
-    `image_size` is the side of the images in pixels where the job leaves it open, and `min_image_size` the least. `statistics`
-    are the mean and the standard deviation per channel of the images that `weights`, its pretrained ones, were trained with;
-    None for the task's usual ones. `family` is what it is listed under.
+    `image_size` is the side of the images in pixels where the job leaves it open, and `min_image_size` the least.
+    `statistics` are the mean and the standard deviation per channel of the images that `weights`, its pretrained
+    ones, were trained with; None for the task's usual ones. `family` is what it is listed under.
     """
 
     title: str

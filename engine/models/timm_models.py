@@ -150,7 +150,8 @@ def _source(config: Any) -> Weights:
 
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
     """Pretrained weights of a model of timm's as `timm.create_model(name, **given)` has them: by today's names, and
-    with positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole model."""
+    with positions resampled where `img_size` is given. Raises what timm does where they are not those of the whole
+    model."""
     import timm
 
     with _quietly():

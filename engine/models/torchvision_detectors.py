@@ -92,8 +92,8 @@ class _OneTensor(nn.Module):
         return _joined(self.detections(inputs), self.most, inputs)
 
     def detections(self, inputs: Tensor) -> Wanted:
-        """In evaluation, those of each image as torchvision gives them, with "scores" [k]: these have gradients where those are
-        enabled."""
+        """In evaluation, those of each image as torchvision gives them, with "scores" [k]: these have gradients where
+        those are enabled."""
         found: Wanted = super().forward(inputs)
         return found
 
@@ -128,8 +128,8 @@ class _AsGiven(GeneralizedRCNNTransform):
 def tensors_alone(plain: nn.Module, most: int) -> nn.Module:
     """Makes one of torchvision's detectors, in place, one that knows tensors alone; its state keeps its names.
 
-    Under autocast its layers compute in fewer bits, but what leaves them is taken to fp32: torchvision gives boxes the type
-    of the layers' outputs, and bf16 knows no pixel beyond the 256th.
+    Under autocast its layers compute in fewer bits, but what leaves them is taken to fp32: torchvision gives boxes
+    the type of the layers' outputs, and bf16 knows no pixel beyond the 256th.
     """
     kind = type(plain)
     plain.__class__ = type(kind.__name__, (_OneTensor, kind), {"most": most})

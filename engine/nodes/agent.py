@@ -1,7 +1,7 @@
 """torch's own elastic agent, which starts the workers of one machine and ends all when one fails.
 
-The node itself imports no torch. A process that does so once is forked into the agent, and the agent into the workers, so that
-each has it at once.
+The node itself imports no torch. A process that does so once is forked into the agent, and the agent into the
+workers, so that each has it at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def preload() -> None:
 
 
 class Agent:
-    """An agent, in a process of its own, that runs the order's workers to their end. `kill` may be called by any thread."""
+    """An agent, in a process of its own, that runs the order's workers to their end. `kill` may be called by any
+    thread."""
 
     def __init__(self, order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> None:
         self._ranks = [spec.rank for spec in order.specs]
@@ -69,7 +70,8 @@ class Agent:
             os.kill(self._process.pid or 0, signal.SIGKILL)
 
     def codes(self) -> dict[int, int | None]:
-        """The exit codes by rank, once all have ended, None for workers that were ended because of another. Raises AgentFailed."""
+        """The exit codes by rank, once all have ended, None for workers that were ended because of another. Raises
+        AgentFailed."""
         with self._connection:
             try:
                 end = msgspec.json.decode(self._connection.recv_bytes(), type=_End)

@@ -1,7 +1,9 @@
-"""Files of a run on another machine, fetched when they are asked for: ``footplate node --send RUN FILE`` there, ssh between.
+"""Files of a run on another machine, fetched when they are asked for: ``footplate node --send RUN FILE`` there, ssh
+between.
 
-What has come of a file before the connection broke stays, and only the rest is asked for the next time; its SHA-256 says at the end
-whether it has come as it was. ``python -m engine.nodes.fetch HOST RUN FILE`` does so for the window, and tells of it in lines.
+What has come of a file before the connection broke stays, and only the rest is asked for the next time; its SHA-256
+says at the end whether it has come as it was. ``python -m engine.nodes.fetch HOST RUN FILE`` does so for the window,
+and tells of it in lines.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def list_files(name: str) -> int:
 
 
 def send_file(name: str, path: str) -> int:
-    """Tells of a file of a run of this machine, and writes it to the standard output from where the standard input says."""
+    """Tells of a file of a run of this machine, and writes it to the standard output from where the standard input
+    says."""
     run = find_run(name)
     try:
         if run is None or not is_inside(path):
@@ -69,8 +72,8 @@ def send_file(name: str, path: str) -> int:
 
 
 def fetch(where: Host, name: str, path: str, progress: Callable[[int, int], object]) -> Path:
-    """Fetches a file of what `where` calls `name` into the folder in which that is followed, and returns where it is. `progress` is told of the
-    bytes that are here, of how many. Raises NotFetched, OSError."""
+    """Fetches a file of what `where` calls `name` into the folder in which that is followed, and returns where it is.
+    `progress` is told of the bytes that are here, of how many. Raises NotFetched, OSError."""
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
     child = subprocess.Popen(

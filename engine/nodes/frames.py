@@ -16,7 +16,8 @@ _CHUNK = 1 << 18
 class Frontend:
     """Reads and writes frames. The standard output is kept for them: what is printed goes to standard error.
 
-    `say` may be called by any thread; it raises nothing, as whoever does not read any more has ended, which `messages` tells.
+    `say` may be called by any thread; it raises nothing, as whoever does not read any more has ended, which
+    `messages` tells.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """``footplate node``: one machine's part in a run, at the orders of the run's supervisor, which started it through ssh.
 
-It ends with its supervisor: at the end of standard input, or when nothing has come for `SILENCE_S`, all that it has started is
-killed. It never decides for itself to start anything again.
+It ends with its supervisor: at the end of standard input, or when nothing has come for `SILENCE_S`, all that it has
+started is killed. It never decides for itself to start anything again.
 """
 
 from __future__ import annotations

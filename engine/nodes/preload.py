@@ -1,4 +1,5 @@
-"""Imported by the process that the agent is forked from, and by that the workers: what each needs, so that they have it at once."""
+"""Imported by the process that the agent is forked from, and by that the workers: what each needs, so that they have
+it at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """``footplate node --relay RUN``: tells another machine of a run of this one, and hands its commands on.
 
-The log's file is what is read, since it holds all that a run has to say. It ends with whoever follows the run, which goes on.
+The log's file is what is read, since it holds all that a run has to say. It ends with whoever follows the run, which
+goes on.
 """
 
 from __future__ import annotations

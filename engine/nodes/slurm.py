@@ -1,8 +1,9 @@
-"""``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the first of the job's nodes.
+"""``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the first of the job's
+nodes.
 
-The run's own devices are those of that node; the other nodes are reached by srun (see `supervisor.nodes`). Where SLURM warns by SIGUSR1
-that the job is about to end, the run is paused, which saves a checkpoint, and the job requeued: it comes back here, and the
-run continues.
+The run's own devices are those of that node; the other nodes are reached by srun (see `supervisor.nodes`). Where
+SLURM warns by SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job
+requeued: it comes back here, and the run continues.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _note(run: RunFolder, number: str, state: str, reason: str = "") -> None:
 
 
 def _job_here(run: RunFolder, first: str) -> Job:
-    """The run's job on the devices that it was given. Raises _CannotStart, SlurmFailed, OSError, subprocess.SubprocessError."""
+    """The run's job on the devices that it was given. Raises _CannotStart, SlurmFailed, OSError,
+    subprocess.SubprocessError."""
     job, wrong = load_job(run.job_file)
     if job is None:
         raise _CannotStart(" ".join(map(str, wrong)))
@@ -107,7 +109,8 @@ def _job_here(run: RunFolder, first: str) -> Job:
 
 
 def _gpus(first: str, name: str) -> tuple[str, ...]:
-    """The GPUs that the job has on a node, by CUDA's numbers. Raises _CannotStart, OSError, subprocess.SubprocessError."""
+    """The GPUs that the job has on a node, by CUDA's numbers. Raises _CannotStart, OSError,
+    subprocess.SubprocessError."""
     if name == first:
         seen = snapshot()
     else:

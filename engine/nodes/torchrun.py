@@ -1,9 +1,10 @@
-"""``torchrun … -m engine.nodes.torchrun JOB``: one worker of a run whose processes torchrun starts, without Footplate's ssh.
+"""``torchrun … -m engine.nodes.torchrun JOB``: one worker of a run whose processes torchrun starts, without
+Footplate's ssh.
 
-JOB is a job file, or a job as JSON (see `footplate torchrun`). Rank 0's process is the run's supervisor: it makes the run's
-folder, writes the event log, serves the window, and has a worker of its own. The first process of each other machine makes a
-folder there. It hands the orders of its machine's other ranks to them by files in the user's runtime folder, named after
-torchrun's agent, which is the parent of all.
+JOB is a job file, or a job as JSON (see `footplate torchrun`). Rank 0's process is the run's supervisor: it makes the
+run's folder, writes the event log, serves the window, and has a worker of its own. The first process of each other
+machine makes a folder there. It hands the orders of its machine's other ranks to them by files in the user's runtime
+folder, named after torchrun's agent, which is the parent of all.
 """
 
 from __future__ import annotations

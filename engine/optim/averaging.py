@@ -16,8 +16,9 @@ class Averages:
     """`average = decay * average + (1 - decay) * weight` after every step, for the `weights` that this rank holds, the
     statistics of BatchNorm among them.
 
-    It begins at the weights as they are when it is made, which a short run would hardly get away from: the decay rises as
-    `decay * (1 - exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is the same from the start.
+    It begins at the weights as they are when it is made, which a short run would hardly get away from: the decay
+    rises as `decay * (1 - exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is the same from the
+    start.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:

@@ -17,8 +17,9 @@ class AgreedScaler(GradScaler):
     """A GradScaler for gradients that several ranks hold together.
 
     Where any rank's gradients overflow, all leave the step out and lower the scale: whether they do is added up by
-    `sum_over_shards` (`Strategy.sum_over_shards`). A rank takes part even if it has no gradients or never scales a loss, as
-    the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process group.
+    `sum_over_shards` (`Strategy.sum_over_shards`). A rank takes part even if it has no gradients or never scales a
+    loss, as the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process
+    group.
     """
 
     def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:

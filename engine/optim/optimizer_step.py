@@ -42,22 +42,23 @@ class OptimizerStep:
     """Turns losses into an update of the parameters that this rank holds.
 
     A step is `zero_grad`, then `backward` for each part of the batch (a pipeline's schedule calls `scale` and goes
-    backward itself), then `step`. The same job gives the same updates whatever the strategy: parameters are grouped by
-    their names (`groups`, see `parameter_groups`), gradients are clipped by the norm of all of them whichever ranks hold
-    them, and the schedule counts steps alone. fp16 scales the loss and leaves a step out where gradients overflow on any
-    rank.
+    backward itself), then `step`. The same job gives the same updates whatever the strategy: parameters are grouped
+    by their names (`groups`, see `parameter_groups`), gradients are clipped by the norm of all of them whichever
+    ranks hold them, and the schedule counts steps alone. fp16 scales the loss and leaves a step out where gradients
+    overflow on any rank.
 
-    Parameters named in `repeated` (`Strategy.repeated`) are left to another rank where values are added up over the ranks.
+    Parameters named in `repeated` (`Strategy.repeated`) are left to another rank where values are added up over the
+    ranks.
 
     `buffers` are those that are averaged with the parameters, by name.
 
     Where the job skips steps that are not finite, each is looked at before it is made: whether the loss and, but for
     fp16's scaler, which sees to that itself, the norm of the gradients is finite on all ranks, which learn it by
-    `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which only the
-    schedule moved. `updates` counts those that were made.
+    `all_reduce_max` (`Collectives.all_reduce_max`). `skipped` says whether the last step was left out so, with which
+    only the schedule moved. `updates` counts those that were made.
 
-    The parameters named in `held` stay as they are, whatever their gradients, until `release`. Whenever parameters have been
-    changed, `share_updates` (`Strategy.share_updates`) is called.
+    The parameters named in `held` stay as they are, whatever their gradients, until `release`. Whenever parameters
+    have been changed, `share_updates` (`Strategy.share_updates`) is called.
 
     Of a DTensor, as FSDP makes them, the optimizer is given this rank's shard as a plain tensor: that spares it
     DTensor's dispatch, and its fused form serves all strategies alike.

@@ -1,5 +1,5 @@
-"""The part of a sharded parameter (a DTensor, as FSDP and tensor parallelism make them) that this rank holds, as a plain
-tensor, and back.
+"""The part of a sharded parameter (a DTensor, as FSDP and tensor parallelism make them) that this rank holds, as a
+plain tensor, and back.
 
 Plain tensors pass through all of these. DTensor itself is imported only where there is one: its import costs over a
 second, which strategies without shards do without.
@@ -67,7 +67,8 @@ def whole(part: Tensor, like: Any) -> Tensor:
 
 @torch.no_grad()
 def part_of(tensor: Tensor, like: Any) -> Tensor:
-    """The inverse of `whole`: this rank's part of `tensor`, where the parameter `like` has its own; all ranks call it."""
+    """The inverse of `whole`: this rank's part of `tensor`, where the parameter `like` has its own; all ranks call
+    it."""
     if not is_sharded(like) or tensor.shape != like.shape:
         return tensor
     ranks = getattr(like, PACKED_FOR, None)

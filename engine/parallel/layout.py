@@ -19,8 +19,8 @@ ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 class Layout(NamedTuple):
     """The ranks of one job.
 
-    Rank `replica * group + group_rank` is `group_rank` in its replica. `stage_ranks[s]` is the group rank that holds stage
-    s; it is empty for a strategy that does not cut the model. `microbatches` is None where the batch cannot be
+    Rank `replica * group + group_rank` is `group_rank` in its replica. `stage_ranks[s]` is the group rank that holds
+    stage s; it is empty for a strategy that does not cut the model. `microbatches` is None where the batch cannot be
     divided so.
     """
 

@@ -45,10 +45,10 @@ class NotAnswering(ConnectionError):  # noqa: N818
 class RunConnection:
     """A non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
 
-    `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has
-    ended, `reason` then says why where it did say, in its `Goodbye`. A gap in the numbers means that this reader was too slow
-    and was spared step metrics or device samples; they are in the run's file. Making one takes `patience_s` at most. Raises
-    NotRunning, NotAnswering.
+    `fileno` is readable whenever `receive` has something to give. `closed` is true once the other end has ended,
+    `reason` then says why where it did say, in its `Goodbye`. A gap in the numbers means that this reader was too
+    slow and was spared step metrics or device samples; they are in the run's file. Making one takes `patience_s` at
+    most. Raises NotRunning, NotAnswering.
     """
 
     def __init__(self, run: RunFolder, from_n: int = 1, *, patience_s: float = CONNECT_S) -> None:
@@ -128,8 +128,9 @@ class RunConnection:
 
 
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
-    """Sends commands to the supervisor of `run`, on a connection that has its place whoever else reads, and waits for its
-    answer; None where there is none for ANSWER_S, so that it may hear them later. Raises NotRunning, NotAnswering."""
+    """Sends commands to the supervisor of `run`, on a connection that has its place whoever else reads, and waits for
+    its answer; None where there is none for ANSWER_S, so that it may hear them later. Raises NotRunning,
+    NotAnswering."""
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:
             for command in commands:

@@ -1,4 +1,5 @@
-"""The evaluations that are kept with a run, in its folder `evaluations` (see `engine.contract.inference.evaluation`)."""
+"""The evaluations that are kept with a run, in its folder `evaluations` (see
+`engine.contract.inference.evaluation`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A run as others may see it: its job, its log, its notes, its evaluations and what its processes printed, without what is
-private.
+"""A run as others may see it: its job, its log, its notes, its evaluations and what its processes printed, without
+what is private.
 
-Paths in the user's home are written as ~. Left out are images, converted models, reviews, which name the dataset's files,
-the checkpoints unless they are asked for, and supervisor.json, which may hold the key to the run's supervisor.
+Paths in the user's home are written as ~. Left out are images, converted models, reviews, which name the dataset's
+files, the checkpoints unless they are asked for, and supervisor.json, which may hold the key to the run's supervisor.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used
-    again is not taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
+    """Who runs a run. `start_time` is the process's own as `process_start` gives it, so that a pid used again is not
+    taken for it. `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`."""
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
     start_time: float
@@ -83,8 +83,8 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the list of runs. `phase`, `epoch` and `step` are where a run stands that has not finished, as far as
-    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest. `slurm` is
-    how its job in SLURM stands, in words, "" for a run that has none."""
+    the end of its log tells. `set_aside` is whether its user has seen that it was interrupted and lets it rest.
+    `slurm` is how its job in SLURM stands, in words, "" for a run that has none."""
 
     run_id: str
     folder: str
@@ -111,11 +111,12 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """When a process was started, by a clock that nobody sets: of use for nothing but to tell it from others of its pid.
+    """When a process was started, by a clock that nobody sets: of use for nothing but to tell it from others of its
+    pid.
 
-    On Linux what other programs show follows from the clock on the wall, and changes whenever that is put right (proc(5):
-    `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a number that is
-    far larger. Raises psutil.Error where there is no such process.
+    On Linux what other programs show follows from the clock on the wall, and changes whenever that is put right
+    (proc(5): `starttime`, and `btime` of /proc/stat). Seconds since the boot do not; which boot it was is added as a
+    number that is far larger. Raises psutil.Error where there is no such process.
     """
     import psutil  # which takes a while to import
 
@@ -143,7 +144,8 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Whether a process with that `process_start` ran before the machine was started last; False where that can't be told."""
+    """Whether a process with that `process_start` ran before the machine was started last; False where that can't be
+    told."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
@@ -211,7 +213,8 @@ class RunFolder:
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
-        """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed over."""
+        """The events on disk, in order. A torn last line, damaged ones and those of a newer Footplate are passed
+        over."""
         try:
             stream = self.events_file.open("rb")
         except OSError:
@@ -226,7 +229,8 @@ class RunFolder:
                     continue
 
     def planned(self) -> Planned | None:
-        """What lay ahead of the run's last execution that began to train; None where none did, or the log can't be read."""
+        """What lay ahead of the run's last execution that began to train; None where none did, or the log can't be
+        read."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), self.events_file.open("rb") as stream:
             for line in stream:

@@ -1,10 +1,10 @@
 """The list of all runs, read once: what has been read of a run is kept while its files stay as they were.
 
-The index is a file in Footplate's home, and a convenience alone: what it holds of a run bears the stamps of what it was
-read from, and is read anew where one of them differs. The log grows, and has a stamp of its own; all other files of a run
-that a summary is read from are replaced as a whole (supervisor.json, notes.json, job.toml), which the folder's own time of
-change tells: two looks at a run instead of four. A damaged index, one of another version and one of another place count as
-none.
+The index is a file in Footplate's home, and a convenience alone: what it holds of a run bears the stamps of what it
+was read from, and is read anew where one of them differs. The log grows, and has a stamp of its own; all other files
+of a run that a summary is read from are replaced as a whole (supervisor.json, notes.json, job.toml), which the
+folder's own time of change tells: two looks at a run instead of four. A damaged index, one of another version and one
+of another place count as none.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class RunIndex:
     def summaries(
         self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
     ) -> Iterator[RunSummary]:
-        """Each run there is, newest first. Folders that hold no job, or are not ours to read, are passed over; so is one
-        that anything else is wrong with, of which `unreadable` is told.
+        """Each run there is, newest first. Folders that hold no job, or are not ours to read, are passed over; so is
+        one that anything else is wrong with, of which `unreadable` is told.
 
         Once all have been gone through, what can be kept is written to the index, where that can be done.
         """

@@ -1,7 +1,8 @@
 """Why a run was interrupted: how its supervisor ended, as far as its folder tells.
 
-A supervisor that a signal ends cannot tell of it in the run's log. Of one that comes from a fault of its own (SIGSEGV, SIGABRT,
-…) Python's faulthandler leaves word in supervisor.log; of any other, who started the supervisor does, while it lives.
+A supervisor that a signal ends cannot tell of it in the run's log. Of one that comes from a fault of its own
+(SIGSEGV, SIGABRT, …) Python's faulthandler leaves word in supervisor.log; of any other, who started the supervisor
+does, while it lives.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def why_interrupted(run: RunFolder) -> str:
 
 
 def note_end(folder: Path, exit_code: int) -> None:
-    """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has that it
-    cannot have told of."""
+    """Leaves word in supervisor.log of the signal that has ended the supervisor of the run in `folder`, if one has
+    that it cannot have told of."""
     if exit_code < 0 and -exit_code not in TOLD_BY_ITSELF:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:

@@ -24,8 +24,9 @@ def start_supervisor(run: RunFolder) -> int:
 def start_detached(
     module: str, folder: Path, log_name: str, ended: Callable[[int], object] = lambda _code: None
 ) -> int:
-    """Starts `python -m module FOLDER` in a session of its own, so that it outlives whoever started it, and returns its pid. What it
-    prints is added to the log in the folder; while the starter lives, `ended` is given its exit code. Raises OSError."""
+    """Starts `python -m module FOLDER` in a session of its own, so that it outlives whoever started it, and returns
+    its pid. What it prints is added to the log in the folder; while the starter lives, `ended` is given its exit
+    code. Raises OSError."""
     windows = sys.platform == "win32"
     flags = 0
     if sys.platform == "win32":

@@ -36,8 +36,8 @@ from engine.system import paths
 
 FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
-"""The module that sends one notice, in a process of its own: it reads a `Notice` from its standard input, and writes the
-`NoticeSent` to its standard output."""
+"""The module that sends one notice, in a process of its own: it reads a `Notice` from its standard input, and writes
+the `NoticeSent` to its standard output."""
 COMMAND_S = 60.0
 """How long the user's command may take."""
 

@@ -1,12 +1,12 @@
 """Workers that are left without their supervisor, and hold their devices for nobody.
 
-On Linux the kernel ends a worker with the process that forked it, so that there should be none; where one is found all the
-same (its parent was another by then, or the system has no such signal), it is known by what it is: on Linux by its name,
-`footplate-w<rank>`, elsewhere by its command line, and everywhere by its standard output, which goes to the log of a rank
-of a run. It is left alone where no process above it is a supervisor that lives.
+On Linux the kernel ends a worker with the process that forked it, so that there should be none; where one is found
+all the same (its parent was another by then, or the system has no such signal), it is known by what it is: on Linux
+by its name, `footplate-w<rank>`, elsewhere by its command line, and everywhere by its standard output, which goes to
+the log of a rank of a run. It is left alone where no process above it is a supervisor that lives.
 
-Only this user's own processes, of runs of this home, are ever looked at. The ways of other systems than Linux have not been
-run there.
+Only this user's own processes, of runs of this home, are ever looked at. The ways of other systems than Linux have
+not been run there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 def find_orphans(settle_s: float = SETTLE_S, *, by_name: bool = sys.platform == "linux") -> list[Orphan]:
     """The workers that are left alone, by pid; those that such a worker has started are counted with it.
 
-    Takes some 20 ms, and `settle_s` where there are any. `by_name` is how workers are known: else by their command lines.
+    Takes some 20 ms, and `settle_s` where there are any. `by_name` is how workers are known: else by their command
+    lines.
     """
     found = list(_look(by_name))
     if found:

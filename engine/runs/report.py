@@ -1,7 +1,8 @@
 """A report of a problem: what doctor finds, and the ends of the logs, without names and paths, in one zip file.
 
-It holds `doctor.txt`, the window's log, and of the newest runs what their supervisors and workers printed and the warnings
-and errors of their logs. Runs are called run-1, run-2 … in it. Neither images nor jobs, models or settings are in it.
+It holds `doctor.txt`, the window's log, and of the newest runs what their supervisors and workers printed and the
+warnings and errors of their logs. Runs are called run-1, run-2 … in it. Neither images nor jobs, models or settings
+are in it.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 def changed_job(run: Standing, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """The job of `run` with `changes`, which are plain values by field, and every problem that keeps it from resuming.
 
-    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of the job
-    with `checkpoint_of` as its `resume_from`.
+    The job is None if there is such a problem. Whether the job can run here is for `job_checks.problems` to tell, of
+    the job with `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:

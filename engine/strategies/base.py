@@ -48,8 +48,9 @@ class StrategyError(ValueError):
 class ResolvedJob:
     """A `job` in which nothing is left open but what can only be tried on the wrapped model: whether that is compiled.
 
-    `shares` and `cut` are those of the run that this one goes on from, where it divides batches and the model alike; None
-    where the strategy finds them. In an evaluation, a worker that is alone begins with `evaluation_parts` parts of a batch.
+    `shares` and `cut` are those of the run that this one goes on from, where it divides batches and the model alike;
+    None where the strategy finds them. In an evaluation, a worker that is alone begins with `evaluation_parts` parts
+    of a batch.
     """
 
     job: Job

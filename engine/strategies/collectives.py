@@ -27,7 +27,8 @@ class Collectives:
         return values.cpu()
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """The float64 `rows` [k, w] of all ranks, one rank's after another's, on the CPU; narrower ones are padded with 0."""
+        """The float64 `rows` [k, w] of all ranks, one rank's after another's, on the CPU; narrower ones are padded
+        with 0."""
         return rows.cpu()
 
     def gather_objects(self, value: Any) -> list[Any] | None:
@@ -35,8 +36,9 @@ class Collectives:
         return [value]
 
     def gather_states(self, state: Any) -> list[Any] | None:
-        """Every rank's `state`, by rank, on rank 0; None elsewhere. It may be nested dicts, with tensors on the CPU among
-        their values; these are sent one after another, so that no further copy of the whole is held meanwhile."""
+        """Every rank's `state`, by rank, on rank 0; None elsewhere. It may be nested dicts, with tensors on the CPU
+        among their values; these are sent one after another, so that no further copy of the whole is held
+        meanwhile."""
         return [state]
 
     def all_gather_objects(self, value: Any) -> list[Any]:

@@ -58,8 +58,8 @@ class DataParallel(SingleDevice):
 class _Autocasting(nn.Module):
     """A model under the job's precision in whatever thread it is called.
 
-    DataParallel's threads enter autocast anew without its dtype (torch/nn/parallel/parallel_apply.py), so that they would
-    compute in fp16, unscaled, where the job says bf16.
+    DataParallel's threads enter autocast anew without its dtype (torch/nn/parallel/parallel_apply.py), so that they
+    would compute in fp16, unscaled, where the job says bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

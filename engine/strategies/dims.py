@@ -11,9 +11,9 @@ from engine.parallel.layout import Layout
 class ParallelDims(NamedTuple):
     """How many ranks each dimension has, or, of one rank, where it is along each of them.
 
-    Along `replicate` are copies of the model, along `shard` are parts of each parameter, along `pipeline` are stages, and
-    along `tensor` parts of each layer. Ranks along the first two take shares of every batch; those along the others work on
-    the same share.
+    Along `replicate` are copies of the model, along `shard` are parts of each parameter, along `pipeline` are stages,
+    and along `tensor` parts of each layer. Ranks along the first two take shares of every batch; those along the
+    others work on the same share.
     """
 
     replicate: int

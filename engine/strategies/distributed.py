@@ -19,9 +19,9 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 class Distributed(Strategy):
     """A strategy of one process per device.
 
-    The ranks of one machine meet through a file, and their sockets are bound to the loopback interface, so that nothing
-    listens on a network address. Those of several meet, and talk, as their environment says (see `engine.nodes`). `control` is a
-    gloo group, apart from the traffic of the training, that `collectives` go through.
+    The ranks of one machine meet through a file, and their sockets are bound to the loopback interface, so that
+    nothing listens on a network address. Those of several meet, and talk, as their environment says (see
+    `engine.nodes`). `control` is a gloo group, apart from the traffic of the training, that `collectives` go through.
     """
 
     control: dist.ProcessGroup
@@ -46,7 +46,8 @@ class Distributed(Strategy):
         self.collectives = GroupCollectives(group)
 
     def mesh(self) -> DeviceMesh:
-        """All ranks, by those of the dimensions "replicate", "shard", "pipeline" and "tensor" along which there are several.
+        """All ranks, by those of the dimensions "replicate", "shard", "pipeline" and "tensor" along which there are
+        several.
 
         A strategy that shards or splits layers has "shard" even if there is but one rank.
 

@@ -1,8 +1,8 @@
 """Which layers of a model tensor parallelism divides, and how (Shoeybi et al. 2019, Megatron-LM).
 
-Of two linear layers with only elementwise ones between them, the first is divided by columns and the second by rows: each rank
-computes its share of the hidden units, and one sum over the ranks makes the second's output whole. Of attention whose queries,
-keys and values are made by one weight, each rank computes its share of the heads.
+Of two linear layers with only elementwise ones between them, the first is divided by columns and the second by rows:
+each rank computes its share of the hidden units, and one sum over the ranks makes the second's output whole. Of
+attention whose queries, keys and values are made by one weight, each rank computes its share of the heads.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _ELEMENTWISE = (
     nn.Hardswish, nn.Hardsigmoid,
 )  # fmt: skip
 _LEAST_INPUTS = 8
-"""Layers with fewer input features, as the one that makes Swin V2's position biases, are not worth a sum over the ranks."""
+"""Layers with fewer input features, as the one that makes Swin V2's position biases, are not worth a sum over the
+ranks."""
 
 
 class LayerPair(NamedTuple):
-    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks, with the `dropouts` between them and all `elementwise`
-    layers of their row. What is divided of each are its own parameters.
+    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks, with the
+    `dropouts` between them and all `elementwise` layers of their row. What is divided of each are its own parameters.
 
-    `units` is what must be divisible by the number of ranks: hidden units, or heads. `attention` is the module whose heads
-    they are, None for an MLP.
+    `units` is what must be divisible by the number of ranks: hidden units, or heads. `attention` is the module whose
+    heads they are, None for an MLP.
     """
 
     first: nn.Linear | nn.MultiheadAttention
@@ -43,8 +44,9 @@ class LayerPair(NamedTuple):
 
 
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
-    """All that can be divided in `model`: MLPs that are rows of a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG),
-    the attention of torchvision's ViT, timm's `Mlp` and `Attention`. What shares a weight with another layer is left out."""
+    """All that can be divided in `model`: MLPs that are rows of a Sequential (torchvision's ViT, Swin, MaxViT,
+    ConvNeXt, VGG), the attention of torchvision's ViT, timm's `Mlp` and `Attention`. What shares a weight with
+    another layer is left out."""
     users = Counter(own for module in model.modules() for own in module.parameters(recurse=False))
     found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
     return [pair for pair in found.values() if all(users[own] == 1 for own in divided_parameters([pair]))]
@@ -122,8 +124,8 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
 
 
 class _SharedAttention(nn.MultiheadAttention):
-    """Self-attention of this rank's share of the heads, as torchvision's ViT calls it: [batch, tokens, channels], without
-    masks, dropout or the weights of the attention."""
+    """Self-attention of this rank's share of the heads, as torchvision's ViT calls it: [batch, tokens, channels],
+    without masks, dropout or the weights of the attention."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
         from torch.distributed.tensor import DTensor, Replicate
@@ -137,8 +139,8 @@ class _SharedAttention(nn.MultiheadAttention):
 
 
 class _SharedDropout(nn.Dropout):
-    """Dropout of this rank's share of the last dimension. All ranks draw the mask of the whole from the same random numbers,
-    so that it is a single device's."""
+    """Dropout of this rank's share of the last dimension. All ranks draw the mask of the whole from the same random
+    numbers, so that it is a single device's."""
 
     ranks: int
     rank: int

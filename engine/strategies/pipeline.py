@@ -37,18 +37,19 @@ if TYPE_CHECKING:
 
 class Pipeline(Distributed):
     """Each rank along the pipeline holds one stage, or several, as its schedule wants. The rank of the first stage
-    reads the images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV they are the same.
+    reads the images and sends their targets to the rank of the last, which alone sees the model's output; under ZBV
+    they are the same.
 
     Shapes are static, so every batch is filled up to whole microbatches; what fills it is left out of loss
     and measures. BatchNorm sees microbatches, so that its results equal those of a single device fed with the
     same microbatches. Dropout draws from one stream per rank, which its stages draw from in the order of the
     schedule's forward passes: with one stage per rank, in the order of the microbatches.
 
-    Where the mesh also replicates, each pipeline takes its share of every batch, divides its losses by the size of the global
-    batch, and is cut as the others are. When its schedule is through, the gradients of every stage are added up over the
-    replicas. That is right for every schedule, while stages wrapped in DistributedDataParallel get wrong gradients from
-    those that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the first replica's, which are
-    given to all before an evaluation and are what is saved.
+    Where the mesh also replicates, each pipeline takes its share of every batch, divides its losses by the size of
+    the global batch, and is cut as the others are. When its schedule is through, the gradients of every stage are
+    added up over the replicas. That is right for every schedule, while stages wrapped in DistributedDataParallel get
+    wrong gradients from those that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the
+    first replica's, which are given to all before an evaluation and are what is saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

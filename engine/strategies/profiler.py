@@ -22,8 +22,8 @@ RECORD_SHARE = 0.02
 class StepProfiler:
     """That of a rank that is alone, in whose steps there is nothing to record.
 
-    What makes a step calls `begin`, has the strategy `mark` the parts of it, and calls `end`. While `recording`, the strategy
-    also notes what its kind of profiler tells of. The `watch` measures while it runs.
+    What makes a step calls `begin`, has the strategy `mark` the parts of it, and calls `end`. While `recording`, the
+    strategy also notes what its kind of profiler tells of. The `watch` measures while it runs.
     """
 
     records: ClassVar[bool] = False

@@ -1,4 +1,5 @@
-"""What sharding a model by FSDP2 goes by: which blocks can be apart, what is tied, what was used, what took its time."""
+"""What sharding a model by FSDP2 goes by: which blocks can be apart, what is tied, what was used, what took its
+time."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ STRAGGLES = 1.1
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
     """Sets the `shares` of `strategy` by how fast every data rank trains `model`, and its `remarks` on a straggler.
 
-    To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this
-    rank's device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are. Shares of
+    To be called by all ranks in `wrap`, where the job asks for shares by speed, with the plain model on this rank's
+    device and in training mode. Its weights, gradients, buffers and the random numbers stay as they are. Shares of
     the run that this one goes on from are taken over instead.
     """
     if strategy.resolved.shares is not None:

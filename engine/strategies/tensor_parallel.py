@@ -33,11 +33,12 @@ class _UnrecordedProfiler(ShardProfiler):
 class TensorParallel(FullySharded):
     """The ranks of a group see the same images, and each computes its share of every layer of `layer_pairs`.
 
-    What is not divided is the same on all ranks of a group, which compute it alike and draw the same random numbers. Its
-    gradients are the group's first rank's, since kernels of GPUs that add in any order would let the copies drift apart.
+    What is not divided is the same on all ranks of a group, which compute it alike and draw the same random numbers.
+    Its gradients are the group's first rank's, since kernels of GPUs that add in any order would let the copies drift
+    apart.
 
-    Along the other dimensions of the mesh it is FullySharded: with one rank to shard over, that leaves the parameters whole.
-    BatchNorm's statistics are of what a group sees.
+    Along the other dimensions of the mesh it is FullySharded: with one rank to shard over, that leaves the parameters
+    whole. BatchNorm's statistics are of what a group sees.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """DDP in which each parameter has one rank that updates it and gives it to the others (Rajbhandari et al. 2020, ZeRO).
+    """DDP in which each parameter has one rank that updates it and gives it to the others (Rajbhandari et al. 2020,
+    ZeRO).
 
-    Only that rank keeps the parameter's optimizer state and its moving average, so that both take a share of the memory
-    that they take under DDP. Parameters are not cut: an optimizer that looks at whole ones, as LAMB, is the same, and the
-    memory of a rank is at least what the largest parameter needs. Gradients are joined as DDP does, whole on every rank.
+    Only that rank keeps the parameter's optimizer state and its moving average, so that both take a share of the
+    memory that they take under DDP. Parameters are not cut: an optimizer that looks at whole ones, as LAMB, is the
+    same, and the memory of a rank is at least what the largest parameter needs. Gradients are joined as DDP does,
+    whole on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -81,7 +83,8 @@ class ShardedOptimizer(DataParallelProcesses):
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """The rank of each parameter of these `sizes`: from the largest on, each goes to the rank that has the least so far."""
+    """The rank of each parameter of these `sizes`: from the largest on, each goes to the rank that has the least so
+    far."""
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

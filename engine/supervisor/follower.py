@@ -1,8 +1,9 @@
 """``python -m engine.supervisor.follower HOST RUN``: follows a run of another machine through ssh.
 
-What the run says there is written to a folder here (see `engine.runs.mirror`), in which this process takes the place of the run's
-supervisor: windows and commands read the log and connect as they do to any run, and their commands are handed on. While the other
-machine is away they are told so, and it is tried again. It ends with its standard input, and the run goes on.
+What the run says there is written to a folder here (see `engine.runs.mirror`), in which this process takes the place
+of the run's supervisor: windows and commands read the log and connect as they do to any run, and their commands are
+handed on. While the other machine is away they are told so, and it is tried again. It ends with its standard input,
+and the run goes on.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ _KEPT = ("checkpoints/best.pt", "checkpoints/last.pt")
 
 
 class Results:
-    """The checkpoints of `run` and the measures of its best epoch: those of executions before, and what is told in this."""
+    """The checkpoints of `run` and the measures of its best epoch: those of executions before, and what is told in
+    this."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run

@@ -68,11 +68,11 @@ _SHORT_TICK_S = 0.02
 class Supervisor:
     """Supervises one execution of `job` in the folder of `run`; `run_to_end` is all there is to call.
 
-    `worker` names the function that each rank runs; `modules` are imported before the workers are started
-    (none where they are there already); `fork` decides how workers are started, by default by what the
-    system offers; `tcp` asks for a loopback endpoint; `limits` say when a rank is held to hang. Where somebody else starts
-    workers too, `share` is given the orders of all, hands those of the others out, and returns those that are to be started
-    here; such a run is not restarted.
+    `worker` names the function that each rank runs; `modules` are imported before the workers are started (none where
+    they are there already); `fork` decides how workers are started, by default by what the system offers; `tcp` asks
+    for a loopback endpoint; `limits` say when a rank is held to hang. Where somebody else starts workers too, `share`
+    is given the orders of all, hands those of the others out, and returns those that are to be started here; such a
+    run is not restarted.
     """
 
     def __init__(

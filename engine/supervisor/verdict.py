@@ -98,8 +98,8 @@ class _Curve:
 
     def noise(self, begin: int = 0) -> float:
         """The standard deviation of its last values around their trend, of those from the index `begin` on, by second
-        differences, in which a straight trend cancels out (Gasser, Sroka and Jennen-Steinmetz 1986); the larger the fewer
-        they are, since few may look alike by chance."""
+        differences, in which a straight trend cancels out (Gasser, Sroka and Jennen-Steinmetz 1986); the larger the
+        fewer they are, since few may look alike by chance."""
         last = self.costs[begin:][-WINDOW:]
         seconds = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
         if not seconds:

@@ -21,8 +21,9 @@ from engine.system.format import exit_words
 class WeightsFetch:
     """Has the weights of `job` fetched, or looked at where they are on this machine already.
 
-    It is `done` once the workers find them, which it is from the beginning where the run needs none; `fault` says why it
-    cannot start, "" where it can. `news` holds what is to be told, for the caller to take. `close` ends it at once.
+    It is `done` once the workers find them, which it is from the beginning where the run needs none; `fault` says why
+    it cannot start, "" where it can. `news` holds what is to be told, for the caller to take. `close` ends it at
+    once.
     """
 
     def __init__(self, run: RunFolder, job: Job, selector: selectors.BaseSelector) -> None:

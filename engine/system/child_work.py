@@ -17,11 +17,11 @@ INTERRUPTED = 130
 
 
 def serve_order(name: str, answer: Callable[[bytes, Callable[[Any], None]], Any]) -> int:
-    """Reads the order to its end, calls `answer(order, say)`, prints what it returns as the last line, and returns the exit
-    code. `say` prints a message before that; `name` is the process's.
+    """Reads the order to its end, calls `answer(order, say)`, prints what it returns as the last line, and returns
+    the exit code. `say` prints a message before that; `name` is the process's.
 
-    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `answer`, once, so that what is cleaned up then is not
-    broken off. After that, and when nobody reads any more, the process ends at once.
+    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `answer`, once, so that what is cleaned up
+    then is not broken off. After that, and when nobody reads any more, the process ends at once.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)

@@ -19,8 +19,8 @@ def keep_private() -> str:
     """Sets this process's caches of compiled code, and its children's, to folders in Footplate's own cache. To be
     called before torch is imported, which chooses one then, and is to be told of it (`torch_compat.keep_compiled_in`).
 
-    Where other users can write to that cache, a folder beside the runs' sockets is used, which is the user's alone; why,
-    with the remedy, is then returned. Raises OSError where there is no private folder at all.
+    Where other users can write to that cache, a folder beside the runs' sockets is used, which is the user's alone;
+    why, with the remedy, is then returned. Raises OSError where there is no private folder at all.
     """
     why = ""
     try:

@@ -1,4 +1,5 @@
-"""The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and messages."""
+"""The one way in which bytes, durations, counts and ends of processes are written, in the window, the terminal and
+messages."""
 
 from __future__ import annotations
 

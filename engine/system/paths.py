@@ -30,8 +30,8 @@ def home() -> Path:
 
 
 def chosen_folders() -> dict[str, str]:
-    """The folders that the user has chosen in `folders.toml` of the home, by what they are for: "runs" and "cache". What
-    cannot be read, or could be written by others, counts as not chosen."""
+    """The folders that the user has chosen in `folders.toml` of the home, by what they are for: "runs" and "cache".
+    What cannot be read, or could be written by others, counts as not chosen."""
     file = home() / FOLDERS
     try:
         text = file.read_text(encoding="utf-8") if is_own_word(file) else ""
@@ -103,9 +103,9 @@ def make_folder(folder: Path) -> None:
 
 
 def trusted_folder(folder: Path) -> Path:
-    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody else
-    may be able to change what is in it or to put another folder in its place. A group that may write to a folder above it is
-    trusted as its members are.
+    """`folder`, resolved, and made if missing: one from which code or the user's consent is taken, so that nobody
+    else may be able to change what is in it or to put another folder in its place. A group that may write to a folder
+    above it is trusted as its members are.
 
     Raises OSError; PermissionError, which names the folder that is open to others, where it can't be trusted.
     """

@@ -13,8 +13,9 @@ MOST_SHOWN = 1000
 hundredth."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What a terminal obeys, and would not show: control characters but the tab (C0 and C1 of ECMA-48), line and paragraph
-separators, what turns the direction of the text after it (UAX #9: embeddings, overrides, isolates); and lone surrogates."""
+"""What a terminal obeys, and would not show: control characters but the tab (C0 and C1 of ECMA-48), line and
+paragraph separators, what turns the direction of the text after it (UAX #9: embeddings, overrides, isolates); and
+lone surrogates."""
 MOST_LINES = 10
 """The most lines that are shown as lines: a page with a label of several hundred takes as long to draw."""
 

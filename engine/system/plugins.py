@@ -62,8 +62,9 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 class Registry(Mapping[str, T], Generic[T]):
     """What there is of a kind, by id: `own`, which are Footplate's, and what the entry points of `group` add, whose
-    names are the ids. These are loaded one by one when they are first asked for. `accept(name, loaded)` gives what is registered;
-    it raises Unusable. Names that Footplate has elsewhere are `taken`, too, which is asked where there are plug-ins.
+    names are the ids. These are loaded one by one when they are first asked for. `accept(name, loaded)` gives what is
+    registered; it raises Unusable. Names that Footplate has elsewhere are `taken`, too, which is asked where there
+    are plug-ins.
 
     Attributes: own - Footplate's own; left_out - the plug-ins that cannot be used, of those asked for so far.
     """

@@ -54,7 +54,8 @@ def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
 def problem_with(name: str) -> str:
     """Why a host cannot be added by this name; "" where it can.
 
-    A name is handed to ssh as it stands: a host or an address, or one from ~/.ssh/config, with "user@" before it or not.
+    A name is handed to ssh as it stands: a host or an address, or one from ~/.ssh/config, with "user@" before it or
+    not.
     """
     user, _, host = name.rpartition("@")
     if _is_ipv6(host) and (not user or _NAME.fullmatch(user)):

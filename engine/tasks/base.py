@@ -27,8 +27,9 @@ from engine.tasks.predictions import RawScores, Scores
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the training
-    split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look at the labels."""
+    """What an objective needs to know of a job's data. `class_counts` gives how often each class occurs in the
+    training split, which has so many `samples`, in these or in pixels, points or boxes of them; asking costs a look
+    at the labels."""
 
     classes: tuple[str, ...]
     channels: int = 3
@@ -37,8 +38,8 @@ class DatasetInfo:
 
 
 class Visualization(NamedTuple):
-    """How a truth or a prediction is shown: an image, uint8 [h, w, 3], what is to be said of it, and which entries of the
-    objective's legend are in it, by their places there."""
+    """How a truth or a prediction is shown: an image, uint8 [h, w, 3], what is to be said of it, and which entries of
+    the objective's legend are in it, by their places there."""
 
     image: Bytes
     words: str = ""
@@ -48,9 +49,9 @@ class Visualization(NamedTuple):
 class Objective(ABC):
     """What one job learns: its loss and its measures, with the classes of its data known.
 
-    `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of which it
-    gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `legend` says what the colours in its
-    images stand for, where they have a meaning.
+    `loss_in_model`: the model computes the loss by itself, and is called with inputs and targets in training, of
+    which it gives what `loss` takes for its outputs. `compiles`: a trial of torch.compile may pay. `legend` says what
+    the colours in its images stand for, where they have a meaning.
     """
 
     entry: TaskEntry
@@ -81,16 +82,16 @@ class Objective(ABC):
 
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        """What one sample's target says of it. `image` is what the model was given, uint8 [h, w, 3]; of a sample that is
-        no image its input, as an array."""
+        """What one sample's target says of it. `image` is what the model was given, uint8 [h, w, 3]; of a sample that
+        is no image its input, as an array."""
 
     @abstractmethod
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """What the model's output for one sample says of it, on the CPU; as `show_truth`."""
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """What the model's output for one sample, on the CPU, says of it in numbers; here nothing but the output itself. `size` is
-        the side of the image that the model was given, 0 of a sample that is none."""
+        """What the model's output for one sample, on the CPU, says of it in numbers; here nothing but the output
+        itself. `size` is the side of the image that the model was given, 0 of a sample that is none."""
         return RawScores(output)
 
 

@@ -133,8 +133,8 @@ class ClassOfImage(Objective):
     """The right one of the classes, by cross entropy, with `smoothing` (Szegedy et al. 2016, section 7) and with what
     each class counts, `weights` [C]. Where images are `mixed`, targets are shares of the classes [n, C].
 
-    `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2; timm's
-    BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""
+    `binary`: each class by itself, by the mean of their binary cross entropies (Wightman et al. 2021, section 2.2;
+    timm's BinaryCrossEntropy after its Mixup, which smooths mixed targets as others are smoothed)."""
 
     entry = Classification.entry
 

@@ -29,8 +29,8 @@ NUMBERS_TOLD = 6
 class OwnTask(ABC):
     """A task of one's own. An object of it is made for each job, without arguments; `job` is set then.
 
-    Its data are either a folder of one of `formats`, read as Footplate reads it (`resources/catalogue.json` lists them with
-    the tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
+    Its data are either a folder of one of `formats`, read as Footplate reads it (`resources/catalogue.json` lists
+    them with the tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
     """
 
     job: Job
@@ -66,8 +66,8 @@ class OwnTask(ABC):
 
     def metrics(self) -> dict[str, Any]:
         """New metrics of torchmetrics, or of classes derived from `torchmetrics.Metric`, by the ids of those of
-        `measures` that they compute, each a single number. They are given the outputs and targets of each batch of a validation, on the
-        device, and joined over all processes; a value that is not finite is left out."""
+        `measures` that they compute, each a single number. They are given the outputs and targets of each batch of a
+        validation, on the device, and joined over all processes; a value that is not finite is left out."""
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ def true_in(target: Tensor) -> Objects:
 class InstanceMetric(Metric):
     """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `judge`.
 
-    `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and overlaps
-    are its subclass's to find.
+    `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and
+    overlaps are its subclass's to find.
     """
 
     KINDS: ClassVar[tuple[str, ...]]

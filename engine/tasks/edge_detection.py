@@ -146,14 +146,15 @@ class EdgeDetection(Task):
 
 
 class EdgesOfImage(Objective):
-    """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets are int64
-    [n, 2, h, w], as `decoding.edges.lay_edges` makes them.
+    """The logits of one or more maps of edges [n, maps, h, w], of which the last counts and all are learnt. Targets
+    are int64 [n, 2, h, w], as `decoding.edges.lay_edges` makes them.
 
-    A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of pixels that are
-    none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that some
-    annotators drew but not enough of them are left out. Both papers sum over pixels; here the sum is divided by that of the
-    weights, so that the loss, and the learning rate that suits it, do not depend on the size of the images. `side` and `fused`
-    are the weights of the maps in the sum over them: 1 in HED, and 0.5 and 1.1 in BDCN (He et al., section 4.2).
+    A map's loss is the class-balanced cross entropy of Xie and Tu 2015, equation 2: edges count by the share of
+    pixels that are none, and the others by the share of edges times `balance` (lambda in He et al. 2019, section
+    3.3). Pixels that some annotators drew but not enough of them are left out. Both papers sum over pixels; here the
+    sum is divided by that of the weights, so that the loss, and the learning rate that suits it, do not depend on the
+    size of the images. `side` and `fused` are the weights of the maps in the sum over them: 1 in HED, and 0.5 and 1.1
+    in BDCN (He et al., section 4.2).
     """
 
     entry = EdgeDetection.entry

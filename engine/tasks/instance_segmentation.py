@@ -45,7 +45,8 @@ class Outlined(NamedTuple):
 
 
 def outlined_in(target: Tensor, classes: int) -> Outlined:
-    """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one of each."""
+    """The objects in one image's planes. One that is to be ignored may be of any of the `classes`, and stands for one
+    of each."""
     true = instances(target)
     learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
     every = np.arange(classes)

@@ -30,8 +30,8 @@ def mixes(job: Job) -> bool:
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """What a job whose task mixes images does to its batches; None where that is nothing. Those of the validation are not
-    mixed, but their targets take the same form."""
+    """What a job whose task mixes images does to its batches; None where that is nothing. Those of the validation are
+    not mixed, but their targets take the same form."""
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
     return Mixing(classes, job.mixup, job.cutmix, streams) if training else OneHot(classes)
@@ -53,11 +53,11 @@ class OneHot:
 class Mixing(OneHot):
     """Mixes each image of a batch [n, C, H, W] with the one before it.
 
-    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
-    window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a), once for a
-    batch as in the authors' programs, from (seed, epoch, index of the batch) alone: all ranks draw the same, and a run that
-    goes on draws what it would have. Each rank mixes its own share of a batch. Where both are asked for, each batch has
-    one of them, by chance.
+    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes
+    a window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a),
+    once for a batch as in the authors' programs, from (seed, epoch, index of the batch) alone: all ranks draw the
+    same, and a run that goes on draws what it would have. Each rank mixes its own share of a batch. Where both are
+    asked for, each batch has one of them, by chance.
     """
 
     def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:
@@ -86,8 +86,8 @@ class Mixing(OneHot):
 
 
 def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
-    """A window of 1 - `kept` of an image's area and of its form, about a centre anywhere in it; what lies outside of the
-    image is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
+    """A window of 1 - `kept` of an image's area and of its form, about a centre anywhere in it; what lies outside of
+    the image is cut off (Yun et al. 2019, equation 2 and algorithm A1)."""
     share = np.sqrt(1 - kept)
     tall, wide = int(height * share), int(width * share)
     row, column = int(random.integers(height)), int(random.integers(width))

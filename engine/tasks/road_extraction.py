@@ -1,4 +1,5 @@
-"""Road extraction, and that of anything else that is long and thin: which pixels are of lines, and where the lines lead."""
+"""Road extraction, and that of anything else that is long and thin: which pixels are of lines, and where the lines
+lead."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ class RoadExtraction(Task):
         return LinesAndDirections()
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """With the direction of the lines beside the classes, and without the class of the value that the job has ignored.
-        Raises DatasetError where there is more than one kind of lines, TaskError where there is none."""
+        """With the direction of the lines beside the classes, and without the class of the value that the job has
+        ignored. Raises DatasetError where there is more than one kind of lines, TaskError where there is none."""
         splits = Segmentation().prepared(job, splits)
         wrong = class_count_problems(self.entry, len(splits.classes))
         if wrong:
@@ -81,12 +82,13 @@ class RoadExtraction(Task):
 
 
 class LinesAndDirections(Objective):
-    """What is a line, and its direction, in Batra et al. 2019's way: an image's loss is the sum over the maps that the model
-    gives, at the whole, the half and the quarter of the side, of a soft IoU loss of the lines and a cross entropy of the
-    directions, as in the authors' code (train_mtl.py), but with other means. Pixels of `NO_CLASS` are left out.
+    """What is a line, and its direction, in Batra et al. 2019's way: an image's loss is the sum over the maps that
+    the model gives, at the whole, the half and the quarter of the side, of a soft IoU loss of the lines and a cross
+    entropy of the directions, as in the authors' code (train_mtl.py), but with other means. Pixels of `NO_CLASS` are
+    left out.
 
-    Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.datasets.orientation`); smaller maps learn from every
-    second, and every fourth, of their pixels.
+    Targets are int64 [n, 2, h, w], of classes and of directions (`engine.data.datasets.orientation`); smaller maps
+    learn from every second, and every fourth, of their pixels.
     """
 
     entry = RoadExtraction.entry
@@ -146,11 +148,11 @@ def _at_whole_side(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
-    """1 less the IoU of each image's lines with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1), [n]; of
-    its background where it has no lines.
+    """1 less the IoU of each image's lines with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1),
+    [n]; of its background where it has no lines.
 
-    The authors' code takes the mean of both classes. Where lines are few, the background then has the larger gradient, and
-    nothing is called a line for so long that a short training never gets beyond that.
+    The authors' code takes the mean of both classes. Where lines are few, the background then has the larger
+    gradient, and nothing is called a line for so long that a short training never gets beyond that.
     """
     counted = targets != NO_CLASS
     likely = scores.softmax(1, dtype=torch.float32)
@@ -165,8 +167,8 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """The mean over each image's lines and that over its background, in equal parts, [n]; 0 where there is neither.
 
-    The authors' code takes the mean over all pixels. Where lines are few and thin, the background then has nearly all of the
-    gradient, and a short training learns no directions.
+    The authors' code takes the mean over all pixels. Where lines are few and thin, the background then has nearly all
+    of the gradient, and a short training learns no directions.
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     of_lines, of_background = (
@@ -177,8 +179,8 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
-    """`image` with its lines in the colours of their directions: once around the hues for half a turn, red where they lie
-    level; white without a direction."""
+    """`image` with its lines in the colours of their directions: once around the hues for half a turn, red where they
+    lie level; white without a direction."""
     colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
     laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
     return laid

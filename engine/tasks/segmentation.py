@@ -147,9 +147,10 @@ class Segmentation(Task):
 class ClassOfPixel(Objective):
     """The class of every pixel but those of `NO_CLASS`; an image's loss is the mean over its pixels.
 
-    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
-    (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights` [C] are
-    what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by itself.
+    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
+    loss (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights`
+    [C] are what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by
+    itself.
     """
 
     entry = Segmentation.entry

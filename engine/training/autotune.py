@@ -1,9 +1,8 @@
 """What a job leaves to Footplate of how it computes, decided at the start of its workers, where need be by short
-trials.
-A trial makes a few passes each way, in turns, on the device that trains, with the batch, the precision and the model of
-the run (`Rehearsal`), of which nothing stays behind. All ranks try at once and add up what they measured, so that all
-come to the same. What was decided is in the checkpoints, so that a run that goes on from one computes as the run before it
-did, to the bit.
+trials. A trial makes a few passes each way, in turns, on the device that trains, with the batch, the precision and
+the model of the run (`Rehearsal`), of which nothing stays behind. All ranks try at once and add up what they
+measured, so that all come to the same. What was decided is in the checkpoints, so that a run that goes on from one
+computes as the run before it did, to the bit.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ HOPED = 0.3
 """The share of a step's time that compiling may save: in training on an A100 its authors measured 43 % more speed as
 the mean of 163 models (Ansel et al. 2024, PyTorch 2)."""
 DEPTHWISE_S = 20.0
-"""The assumed cost of trying depthwise convolutions with channels last, which cuDNN compiles for every shape: 16 and 19 s
-were measured for MobileNetV3 in bf16 on an H100 (cuDNN 9.19)."""
+"""The assumed cost of trying depthwise convolutions with channels last, which cuDNN compiles for every shape: 16 and
+19 s were measured for MobileNetV3 in bf16 on an H100 (cuDNN 9.19)."""
 DEPTHWISE_SAVED = 0.6
 """The share of a step's time that this may save; measured there, at batch 256."""
 

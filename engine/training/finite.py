@@ -13,7 +13,8 @@ _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def not_finite(state: Mapping[str, Any], meant: Collection[str] = ()) -> str:
-    """The dotted name of the first tensor of `state`, which may be nested, that holds NaN or an infinity; "" where none does.
+    """The dotted name of the first tensor of `state`, which may be nested, that holds NaN or an infinity; "" where
+    none does.
 
     The tensors are on the CPU; names in `meant` are passed over. It computes in the calling thread alone.
     """

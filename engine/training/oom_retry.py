@@ -27,12 +27,12 @@ class Stepper:
     whether there is a checkpoint to go on from (`Checkpointer.saved`).
 
     A worker that is alone and whose device runs out of memory makes the same step again at once with each part of the
-    batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays, and
-    the random numbers, the buffers and the gradients are those of the step's beginning. So the training is the one that
-    would have had that accumulation from the start, but for what the parts of a batch change in it: BatchNorm normalises
-    by each part, as always under accumulation, dropout draws part by part, and sums are added up in another order. What a
-    model file counts in attributes of its own counts the broken-off passes, too. One of several workers cannot reach the
-    others in the middle of a step and fails.
+    batch halved, as often as needed, and goes on so: the strategy's accumulation is raised. The global batch stays,
+    and the random numbers, the buffers and the gradients are those of the step's beginning. So the training is the
+    one that would have had that accumulation from the start, but for what the parts of a batch change in it:
+    BatchNorm normalises by each part, as always under accumulation, dropout draws part by part, and sums are added up
+    in another order. What a model file counts in attributes of its own counts the broken-off passes, too. One of
+    several workers cannot reach the others in the middle of a step and fails.
 
     Where the job skips steps that are not finite, one is as if it had not been made but for the schedule and the random
     numbers, which go on. All ranks come to the same.

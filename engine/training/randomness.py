@@ -22,7 +22,8 @@ def seed(number: int) -> None:
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """Where this process's streams stand, as plain values and tensors on the CPU; those of GPUs where `device` is one."""
+    """Where this process's streams stand, as plain values and tensors on the CPU; those of GPUs where `device` is
+    one."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
@@ -55,8 +56,8 @@ def preserve_rng(device: torch.device) -> Iterator[None]:
 class KeptStreams:
     """Where the streams stood when `keep` was last called; to be kept before every step, it takes a few microseconds.
 
-    Python's and numpy's take ten times as long, and are kept only where the model is `untrusted_model`: torchvision's models draw
-    from torch alone.
+    Python's and numpy's take ten times as long, and are kept only where the model is `untrusted_model`: torchvision's
+    models draw from torch alone.
     """
 
     def __init__(self, device: torch.device, *, untrusted_model: bool) -> None:

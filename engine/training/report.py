@@ -42,10 +42,10 @@ def _vanish() -> None:
 class Reporter:
     """Sends events and heartbeats, and receives commands, on threads of its own.
 
-    `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and
-    counted (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested`, `loader_workers_requested` and
-    `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end; `step`
-    counts the steps done. The end of the channel is an order to end at once (`on_end`).
+    `send` never blocks. When the supervisor does not read, step metrics and device samples are dropped and counted
+    (`EventsLost`); all else waits. `stop_requested`, `checkpoint_requested`, `loader_workers_requested` and
+    `folders_requested` are set by the supervisor's commands, and `ending` is the phase in which the run is to end;
+    `step` counts the steps done. The end of the channel is an order to end at once (`on_end`).
 
     Heartbeats describe the thread that creates it, which alone calls `phase`, `at` and `progressed`.
     """
@@ -108,9 +108,9 @@ class Reporter:
         """Says what the main thread is about to do, from which the supervisor tells a rank that hangs from those
         that wait for it. It costs a clock's reading; every call counts as a sign of progress.
 
-        In training: "data" before the next batch is asked for, "step" before `Strategy.step`, "agree" before
-        `agree`, `total` and the reading of figures off the device. In validation: "evaluate" after every `stop()`,
-        "agree" before it. "save" before a checkpoint is gathered and written. `phase` calls it for what its phase begins
+        In training: "data" before the next batch is asked for, "step" before `Strategy.step`, "agree" before `agree`,
+        `total` and the reading of figures off the device. In validation: "evaluate" after every `stop()`, "agree"
+        before it. "save" before a checkpoint is gathered and written. `phase` calls it for what its phase begins
         with.
         """
         self._activity = (activity, time.monotonic())

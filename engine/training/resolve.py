@@ -13,8 +13,9 @@ from engine.training.checkpointing.resume import Checkpoint
 def resolve(
     job: Job, trials: Autotuner, model: nn.Module, checkpoint: Checkpoint | None, *, alone: bool
 ) -> ResolvedJob:
-    """Decides what `job` leaves open for the plain `model`, in training mode: as in the run of the `checkpoint` that it goes on
-    from, where it computes alike, else by `trials`. All ranks call it together; `alone` says that there is one."""
+    """Decides what `job` leaves open for the plain `model`, in training mode: as in the run of the `checkpoint` that
+    it goes on from, where it computes alike, else by `trials`. All ranks call it together; `alone` says that there is
+    one."""
     if checkpoint is None:
         return ResolvedJob(trials.decide(job, model, {}))
     job, evaluation_parts = checkpoint.divided(alone=alone)

@@ -1,1 +1,2 @@
-"""Which strategy, how many devices and which settings train a job fastest: chosen by estimates, measured by short trials."""
+"""Which strategy, how many devices and which settings train a job fastest: chosen by estimates, measured by short
+trials."""

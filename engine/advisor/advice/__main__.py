@@ -1,7 +1,7 @@
 """``python -m engine.advisor.advice``: reads an `AdviceOrder` as JSON, prints `AdviceMessage` lines, the answer last.
 
-Ctrl+C and SIGTERM end the trials, and the answer is what is known by then. With the end of its parent and of who reads its
-lines it ends, too, and its workers, and nothing stays.
+Ctrl+C and SIGTERM end the trials, and the answer is what is known by then. With the end of its parent and of who
+reads its lines it ends, too, and its workers, and nothing stays.
 """
 
 from __future__ import annotations

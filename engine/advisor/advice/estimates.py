@@ -1,5 +1,5 @@
-"""What a way to train would take of each device's memory, and how fast it can be at best: from what is known of its parts.
-Pure arithmetic."""
+"""What a way to train would take of each device's memory, and how fast it can be at best: from what is known of its
+parts. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ LEAST_PART = 0.1
 IMBALANCE = 1.15
 """How much more than an even share the fullest stage of a pipeline holds."""
 UNDIVIDED = 0.35
-"""The share of a transformer's activations that tensor parallelism leaves on every device (Korthikanti et al. 2022, Reducing
-Activation Recomputation in Large Transformer Models: 10 of 34 units, and the head's)."""
+"""The share of a transformer's activations that tensor parallelism leaves on every device (Korthikanti et al. 2022,
+Reducing Activation Recomputation in Large Transformer Models: 10 of 34 units, and the head's)."""
 
 
 class Correction(NamedTuple):
-    """What a trial says of estimates: the activations take `scale` times theirs, and anything else `extra_bytes` more."""
+    """What a trial says of estimates: the activations take `scale` times theirs, and anything else `extra_bytes`
+    more."""
 
     scale: float = 1.0
     extra_bytes: float = 0.0
@@ -39,8 +40,8 @@ UNMEASURED = Correction()
 
 
 def estimate(job: Job, strategy: StrategyEntry, known: Footprint, measured: Correction) -> int | None:
-    """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `measured` is what a
-    trial on one device says of the estimates."""
+    """The most that a device holds, a worker on the CPU, in bytes; None where fake tensors could not tell. `measured`
+    is what a trial on one device says of the estimates."""
     activations = known.checkpointed if job.activation_checkpointing else known.plain
     if activations is None:
         return None
@@ -99,9 +100,9 @@ def _kept(
 
 
 def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Footprint) -> Correction:
-    """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the activations
-    explain it by these, the rest by what any worker takes besides; all of it where the activations are too small a part
-    to tell."""
+    """How a measurement of `job` compares with its estimate: as far as `LEAST_SCALE` to `MOST_SCALE` times the
+    activations explain it by these, the rest by what any worker takes besides; all of it where the activations are
+    too small a part to tell."""
     none, whole = (estimate(job, strategy, known, Correction(scale)) for scale in (0.0, 1.0))
     if none is None or whole is None or whole <= none:
         return UNMEASURED
@@ -113,8 +114,8 @@ def correction(measured_bytes: int, job: Job, strategy: StrategyEntry, known: Fo
 
 @dataclass(frozen=True)
 class Costs:
-    """The measured parts of a step. `step_s` is a whole batch's on one device, `least_s` the shortest of them, `fixed_s` what of it
-    does not depend on the batch."""
+    """The measured parts of a step. `step_s` is a whole batch's on one device, `least_s` the shortest of them,
+    `fixed_s` what of it does not depend on the batch."""
 
     step_s: float
     least_s: float
@@ -144,9 +145,9 @@ def at_best_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
 
 
 def bubble(job: Job, strategy: StrategyEntry) -> float:
-    """The idle time of a pipeline's devices as a share of their work: (p - 1) / m for GPipe and 1F1B (Huang et al. 2019), that
-    divided by the stages per device where they are interleaved (Narayanan et al. 2021), none at best under the zero-bubble
-    schedules (Qi et al. 2023)."""
+    """The idle time of a pipeline's devices as a share of their work: (p - 1) / m for GPipe and 1F1B (Huang et al.
+    2019), that divided by the stages per device where they are interleaved (Narayanan et al. 2021), none at best
+    under the zero-bubble schedules (Qi et al. 2023)."""
     laid = layout(job, strategy)
     if not strategy.schedules or not laid.microbatches or job.pipeline_schedule in ZERO_BUBBLE:
         return 0.0

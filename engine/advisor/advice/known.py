@@ -21,9 +21,9 @@ _MAKE_READY_S = 0.2
 
 @dataclass
 class Known:
-    """All that is known of one order. `correction` is what one device says of the estimates; `rehearsed` was trained as
-    its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `started_s` what the rehearsal's workers
-    took to start, to build what is trained, and to end."""
+    """All that is known of one order. `correction` is what one device says of the estimates; `rehearsed` was trained
+    as its run would be, which is the `rehearsal`. `import_s` is what importing torch took, `started_s` what the
+    rehearsal's workers took to start, to build what is trained, and to end."""
 
     order: AdviceOrder
     catalogue: Catalogue
@@ -114,7 +114,8 @@ class Known:
         return tried.way.candidate(self.order.job, **known)
 
     def time(self, tried: Tried) -> JobTime | None:
-        """What the whole job would take: by the rehearsal, or as much longer than what was rehearsed as its steps are."""
+        """What the whole job would take: by the rehearsal, or as much longer than what was rehearsed as its steps
+        are."""
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or tried.measured is None:
             return None

@@ -1,4 +1,5 @@
-"""What workers of the advisor are ordered and what they measure; the files in which both lie in the folder of a trial."""
+"""What workers of the advisor are ordered and what they measure; the files in which both lie in the folder of a
+trial."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     """How a trial is to go: `least_steps` timed steps after the untimed ones, and more until they took `seconds`.
 
     It ends at once when a step takes longer than `give_up_s`. `smaller` also times steps of a quarter of the batch,
-    `link` what the ranks take to add up numbers. With `rehearse_s`, it also trains and validates as a run does, each for so
-    long at most.
+    `link` what the ranks take to add up numbers. With `rehearse_s`, it also trains and validates as a run does, each
+    for so long at most.
     """
 
     least_steps: int = 5
@@ -34,8 +35,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """Training and validation as in a run. `cold_step_s` is a step's whose images have yet to be decoded, `warm_step_s` one
-    of a later epoch, `begin_s` how much longer an epoch's first step takes; `validation_s` is the whole validation's, `validated` the share of it that was made."""
+    """Training and validation as in a run. `cold_step_s` is a step's whose images have yet to be decoded,
+    `warm_step_s` one of a later epoch, `begin_s` how much longer an epoch's first step takes; `validation_s` is the
+    whole validation's, `validated` the share of it that was made."""
 
     cold_step_s: float
     warm_step_s: float
@@ -46,10 +48,11 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank measured. `step_s` are seconds of steps, the slowest rank's; `memory` what was used at most and what
-    there is, in bytes, of each thing that may run out. `worked_s` is what all took from when it was prepared on. `load_rate` is how many images a second all ranks' loaders bring where
-    nothing else is done, once they are decoded, None where the data are no files. `joules_per_image` are those of all GPUs of
-    the job. `backward_share` is that of the backward pass in both passes."""
+    """What one rank measured. `step_s` are seconds of steps, the slowest rank's; `memory` what was used at most and
+    what there is, in bytes, of each thing that may run out. `worked_s` is what all took from when it was prepared on.
+    `load_rate` is how many images a second all ranks' loaders bring where nothing else is done, once they are
+    decoded, None where the data are no files. `joules_per_image` are those of all GPUs of the job. `backward_share`
+    is that of the backward pass in both passes."""
 
     step_s: tuple[float, ...]
     memory: dict[str, tuple[int, int]]
@@ -65,8 +68,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activations(msgspec.Struct, frozen=True):
-    """What the forward pass keeps for the backward pass, in bytes: `fixed` whatever the batch, `per_image` of each image, and
-    `largest`, the largest of it, per image, for what the backward pass works with."""
+    """What the forward pass keeps for the backward pass, in bytes: `fixed` whatever the batch, `per_image` of each
+    image, and `largest`, the largest of it, per image, for what the backward pass works with."""
 
     fixed: float
     per_image: float
@@ -74,9 +77,9 @@ class Activations(msgspec.Struct, frozen=True):
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the CPU
-    before there is a model, `block_bytes` the parameters of the largest block, `last_bytes` the last bucket of gradients, `ahead` how many batches wait ready, `halved` the
-    share of the activations that bf16 leaves."""
+    """What is known of the job's model and data before any step, in bytes. `base_bytes` is what a worker takes on the
+    CPU before there is a model, `block_bytes` the parameters of the largest block, `last_bytes` the last bucket of
+    gradients, `ahead` how many batches wait ready, `halved` the share of the activations that bf16 leaves."""
 
     parameter_bytes: int
     trained_bytes: int

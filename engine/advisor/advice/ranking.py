@@ -32,8 +32,9 @@ class Speed(NamedTuple):
 
 @dataclass
 class Tried:
-    """What is known of a way. `memory` is the most used and the limit, of the device that is nearest to its limit; `wall_s`
-    what its last trial took in all, `started_s` what of it its workers took to start, to prepare and to end."""
+    """What is known of a way. `memory` is the most used and the limit, of the device that is nearest to its limit;
+    `wall_s` what its last trial took in all, `started_s` what of it its workers took to start, to prepare and to
+    end."""
 
     way: Way
     state: State = "waiting"
@@ -48,8 +49,8 @@ class Tried:
 
     @property
     def wait_s(self) -> float:
-        """How much longer a step takes because of its data: on the CPU they are read by the cores that compute, elsewhere
-        beside the step."""
+        """How much longer a step takes because of its data: on the CPU they are read by the cores that compute,
+        elsewhere beside the step."""
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
         load = self.way.job.batch_size / self.measured.load_rate
@@ -91,8 +92,9 @@ def ranked(tried: Sequence[Tried]) -> list[Tried]:
 
 
 def drop_slow(running: Sequence[Tried]) -> list[Tried]:
-    """Those still in the running: the fastest, and those that are not slower. After a single trial slower means `DROPPED` times
-    slower and surely so, since a process may be held up; after several either will do. The slower ones say so."""
+    """Those still in the running: the fastest, and those that are not slower. After a single trial slower means
+    `DROPPED` times slower and surely so, since a process may be held up; after several either will do. The slower
+    ones say so."""
     best, kept = ranked(running)[0], []
     for each in running:
         surely = each is not best and each.speed.high < best.speed.low

@@ -1,8 +1,8 @@
-"""The process that drives a search: it starts trials as ordinary runs, stops the worse ones early, trains the best again with other
-seeds, and writes down how all stand.
+"""The process that drives a search: it starts trials as ordinary runs, stops the worse ones early, trains the best
+again with other seeds, and writes down how all stand.
 
-It holds nothing that is not in the folders of the runs. Killed, it leaves the trials in hand to themselves; started again, it reads all trials
-and takes those in hand up where they are, whoever is still running.
+It holds nothing that is not in the folders of the runs. Killed, it leaves the trials in hand to themselves; started
+again, it reads all trials and takes those in hand up where they are, whoever is still running.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class Driver:
         }
 
     def end(self) -> None:
-        """Pauses the trials in hand and ends; asked for again, leaves them to end by themselves. For a signal handler."""
+        """Pauses the trials in hand and ends; asked for again, leaves them to end by themselves. For a signal
+        handler."""
         self._asked_to_end += 1
 
     def run(self) -> None:
@@ -212,7 +213,8 @@ class Driver:
             self._create(*found)
 
     def _own_is_done(self) -> bool:
-        """Whether all of the search's own trials have ended and no other is to begin, so that the best can be confirmed."""
+        """Whether all of the search's own trials have ended and no other is to begin, so that the best can be
+        confirmed."""
         return all(hand.ended for hand in self._own) and not self._may_start() and not self._cause
 
     def _repeats_left(self) -> list[tuple[int, int]]:
@@ -241,8 +243,8 @@ class Driver:
         self._changed = True
 
     def _possible(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
-        """Settings that a job can have and no trial had, as a trial and its job; else why none was found, None where all had been
-        tried."""
+        """Settings that a job can have and no trial had, as a trial and its job; else why none was found, None where
+        all had been tried."""
         known = [hand.known for hand in self._own]
         tried = [each.trial.params for each in known]
         wrong: Problem | None = None
@@ -294,8 +296,8 @@ class Driver:
             self._changed = True
 
     def _cleared(self) -> bool:
-        """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor that is about to end
-        keeps some yet."""
+        """Deletes the checkpoints of ended trials that are not the best and can't become it; False where a supervisor
+        that is about to end keeps some yet."""
         if self._search.keep_checkpoints:
             return True
         others = [hand for hand in self._hands.values() if hand.ended and hand.row.number not in self._kept]

@@ -1,7 +1,8 @@
-"""What Optuna is asked: which settings to try next, whether a trial is worth going on with, what matters, and which are best.
+"""What Optuna is asked: which settings to try next, whether a trial is worth going on with, what matters, and which
+are best.
 
-Optuna stores nothing. Each question is put to a study in memory that is made from the trials as they are (20 ms for 500), so that the answer
-follows from them and a seed alone, before a restart and after it.
+Optuna stores nothing. Each question is put to a study in memory that is made from the trials as they are (20 ms for
+500), so that the answer follows from them and a seed alone, before a restart and after it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Study:
         self._distributions = {name: self._distribution(name, each) for name, each in search.space.items()}
 
     def ask(self, known: Sequence[Known], number: int, attempt: int = 0) -> Trial | None:
-        """The settings of the trial of that number, from those `known`; None where a grid has no more. Another `attempt` gives others.
+        """The settings of the trial of that number, from those `known`; None where a grid has no more. Another
+        `attempt` gives others.
 
         The first trial has the job's own settings where the space holds them, so that the others are seen beside it.
         """
@@ -85,7 +87,8 @@ class Study:
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
     def worse(self, known: Sequence[Known], number: int) -> tuple[bool, dict[str, Any]]:
-        """Whether the trial of that number is to be stopped early, by what it has reported last, and Optuna's notes on it from now on."""
+        """Whether the trial of that number is to be stopped early, by what it has reported last, and Optuna's notes
+        on it from now on."""
         pruner = self._pruner()
         study = self._made(known, None, pruner)
         at = next(index for index, trial in enumerate(study.trials) if trial.number == number)
@@ -105,7 +108,8 @@ class Study:
         return {name: round(float(share), 4) for name, share in found.items() if math.isfinite(share)}
 
     def front(self, known: Sequence[Known]) -> tuple[int, ...]:
-        """The completed trials than which no other is better by one goal and as good by all; of one goal the best one."""
+        """The completed trials than which no other is better by one goal and as good by all; of one goal the best
+        one."""
         study = self._made(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             return ()
@@ -191,7 +195,8 @@ class Study:
         return own if inside else None
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
-        """One of the combinations that have not been tried: in a random order, since the budget may not suffice for all."""
+        """One of the combinations that have not been tried: in a random order, since the budget may not suffice for
+        all."""
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)

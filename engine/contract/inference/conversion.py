@@ -17,13 +17,14 @@ MIN_OPSET, OPSET, MAX_OPSET = 18, 20, 23
 """Of ONNX: the lowest that torch's exporter writes, the usual one, and the highest."""
 QUALITY_SAMPLES = 200
 TOLERANCE = 1e-4
-"""The most that an output of a file in fp32 may differ from the model's, absolutely or as a share of the largest output."""
+"""The most that an output of a file in fp32 may differ from the model's, absolutely or as a share of the largest
+output."""
 
 
 class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`preprocessing`: the file takes images, uint8 [batch, height, width, channels], and normalises them itself; else it takes
-    what the model takes. `dynamic_size`: any height and width, where the model can. `int8`: a second file of 8 bits is written,
-    calibrated on training samples."""
+    """`preprocessing`: the file takes images, uint8 [batch, height, width, channels], and normalises them itself;
+    else it takes what the model takes. `dynamic_size`: any height and width, where the model can. `int8`: a second
+    file of 8 bits is written, calibrated on training samples."""
 
     preprocessing: bool = True
     dynamic_size: bool = False
@@ -32,8 +33,8 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
-    """Writes the model in the formats `to` into `out`, with its card, a script that uses it and an example: a new folder, or where
-    `packed` one zip file."""
+    """Writes the model in the formats `to` into `out`, with its card, a script that uses it and an example: a new
+    folder, or where `packed` one zip file."""
 
     to: tuple[Target, ...]
     out: str
@@ -51,9 +52,9 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far the file's outputs are at most from the model's, for a batch of so many samples; `largest_output` is what to
-    compare it with. Of a detector it is over detections that both found, with boxes as shares of the image's side, and `unmatched`
-    counts those of one alone."""
+    """How far the file's outputs are at most from the model's, for a batch of so many samples; `largest_output` is
+    what to compare it with. Of a detector it is over detections that both found, with boxes as shares of the image's
+    side, and `unmatched` counts those of one alone."""
 
     batch_size: int
     difference: float
@@ -64,9 +65,9 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was found when a file was opened again, in the program `runtime`, and compared with the model.
 
-    `compared_on` says on what samples. `measures` are the task's, of the file, `torch_measures` of the model, both of the same
-    `samples`; empty where the dataset is gone. `milliseconds` and `torch_milliseconds` are those of one sample, on this machine's
-    CPU with as many threads.
+    `compared_on` says on what samples. `measures` are the task's, of the file, `torch_measures` of the model, both of
+    the same `samples`; empty where the dataset is gone. `milliseconds` and `torch_milliseconds` are those of one
+    sample, on this machine's CPU with as many threads.
     """
 
     name: str
@@ -88,8 +89,8 @@ class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a conversion left in `out`, a folder or a zip file. `checkpoint_sha256` tells the weights from others. `problems` are
-    what could not be done beside the rest, and what the user should know."""
+    """What a conversion left in `out`, a folder or a zip file. `checkpoint_sha256` tells the weights from others.
+    `problems` are what could not be done beside the rest, and what the user should know."""
 
     run_id: str
     task: str

@@ -33,8 +33,9 @@ PROBABILITIES_FILE = "probabilities.npy"
 class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
     """Measures the model on a `split` of the folder `dataset`, "" for the run's own.
 
-    None leaves the split open: validation for the run's own dataset; for another folder test where it has one, else val where
-    it has one, else all of it. A folder that is not divided is "all". The path of an `Evaluation` is the answer.
+    None leaves the split open: validation for the run's own dataset; for another folder test where it has one, else
+    val where it has one, else all of it. A folder that is not divided is "all". The path of an `Evaluation` is the
+    answer.
     """
 
     dataset: str = ""
@@ -46,8 +47,9 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
-    """A value with the 95 % interval of a bootstrap over the samples: the 2.5th and 97.5th percentile of what resamples of the same
-    size, drawn with replacement, give (Efron 1979). `low` and `high` are None where there is no interval."""
+    """A value with the 95 % interval of a bootstrap over the samples: the 2.5th and 97.5th percentile of what
+    resamples of the same size, drawn with replacement, give (Efron 1979). `low` and `high` are None where there is no
+    interval."""
 
     value: float
     low: float | None = None
@@ -64,9 +66,9 @@ class Skipped(_Kept, frozen=True):
 class ClassMapping(_Kept, frozen=True):
     """How the classes of the folder, by name, are those of the model.
 
-    `missing` are classes of the model that the folder does not name, `unknown` those of the folder that the model does not know, and
-    `ignored` how many images, labels or boxes of these were left out of the measures; None of pixels, points and outlines, which
-    are left out uncounted.
+    `missing` are classes of the model that the folder does not name, `unknown` those of the folder that the model
+    does not know, and `ignored` how many images, labels or boxes of these were left out of the measures; None of
+    pixels, points and outlines, which are left out uncounted.
     """
 
     missing: tuple[str, ...] = ()
@@ -75,8 +77,8 @@ class ClassMapping(_Kept, frozen=True):
 
 
 class ReliabilityBin(_Kept, frozen=True):
-    """The predictions with a confidence above `low` and up to `high`: how many, their mean confidence, and the share of them that is
-    right. Both are None of an empty bin."""
+    """The predictions with a confidence above `low` and up to `high`: how many, their mean confidence, and the share
+    of them that is right. Both are None of an empty bin."""
 
     low: float
     high: float
@@ -88,9 +90,10 @@ class ReliabilityBin(_Kept, frozen=True):
 class Calibration(_Kept, frozen=True):
     """How far confidences can be believed: the expected calibration error over 15 bins (Guo et al. 2017, section 2).
 
-    `temperature` is what to divide logits by (section 4.2), fitted on every second sample; `ece_before`, `ece_after`, `loss_before` and
-    `loss_after` are the expected calibration error and the negative log-likelihood of the other samples without and with it. These are
-    None where there are too few samples. For labels that do not exclude each other every label of a sample is a prediction.
+    `temperature` is what to divide logits by (section 4.2), fitted on every second sample; `ece_before`, `ece_after`,
+    `loss_before` and `loss_after` are the expected calibration error and the negative log-likelihood of the other
+    samples without and with it. These are None where there are too few samples. For labels that do not exclude each
+    other every label of a sample is a prediction.
     """
 
     ece: Interval
@@ -103,8 +106,9 @@ class Calibration(_Kept, frozen=True):
 
 
 class ThresholdRow(_Kept, frozen=True):
-    """What remains when only predictions with a confidence of at least `threshold` count: the `share` of all predictions, how many of
-    the remaining are right (`precision`), and how many of all there are to be found are found (`recall`). None of nothing."""
+    """What remains when only predictions with a confidence of at least `threshold` count: the `share` of all
+    predictions, how many of the remaining are right (`precision`), and how many of all there are to be found are
+    found (`recall`). None of nothing."""
 
     threshold: float
     share: float
@@ -118,8 +122,8 @@ SizeName = Literal["small", "medium", "large"]
 
 
 class BoxErrors(_Kept, frozen=True):
-    """One kind of errors of a detector after TIDE (Bolya et al. 2020, section 2.2): how many there are, and by how much AP50 would
-    rise if they were all mended (`ap_loss`, from 0 to 1)."""
+    """One kind of errors of a detector after TIDE (Bolya et al. 2020, section 2.2): how many there are, and by how
+    much AP50 would rise if they were all mended (`ap_loss`, from 0 to 1)."""
 
     kind: ErrorKind
     count: int
@@ -127,8 +131,9 @@ class BoxErrors(_Kept, frozen=True):
 
 
 class SizePrecision(_Kept, frozen=True):
-    """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on disk: "small" up
-    to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there are none."""
+    """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on
+    disk: "small" up to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there
+    are none."""
 
     size: SizeName
     objects: int
@@ -139,12 +144,14 @@ class SizePrecision(_Kept, frozen=True):
 class Evaluation(_Kept, frozen=True):
     """What a model is worth on a split of a dataset. What a task does not have is None, or empty.
 
-    `date` is in UTC, as 2026-11-24T13:33:49Z. `run` is the run's id, `checkpoint` the file's name and `sha256` that of its content.
-    `dataset` is the folder's absolute path, `samples` how many were evaluated. `classes` are the model's.
+    `date` is in UTC, as 2026-11-24T13:33:49Z. `run` is the run's id, `checkpoint` the file's name and `sha256` that
+    of its content. `dataset` is the folder's absolute path, `samples` how many were evaluated. `classes` are the
+    model's.
 
-    `entries` describes the measures, in the order in which to show them; `measures` has their values by id. `per_class` has by title
-    a value for each of `classes`, None for one that it says nothing of. `confusion` has a row for each true class of how often each was
-    predicted. `resamples` is of how many bootstrap resamples the intervals are.
+    `entries` describes the measures, in the order in which to show them; `measures` has their values by id.
+    `per_class` has by title a value for each of `classes`, None for one that it says nothing of. `confusion` has a
+    row for each true class of how often each was predicted. `resamples` is of how many bootstrap resamples the
+    intervals are.
     """
 
     id: str
@@ -172,20 +179,21 @@ class Evaluation(_Kept, frozen=True):
 
 
 class Samples(_Kept, frozen=True):
-    """How the model did on each sample, a column a field, each with an entry for each sample in the order of the split; a column that
-    the task does not have is None.
+    """How the model did on each sample, a column a field, each with an entry for each sample in the order of the
+    split; a column that the task does not have is None.
 
-    `paths` are as the split's `path(index)` gives them: relative to the dataset's folder and fit to print. `splits` says of which split
-    of the folder a sample is, and `indices` which of that split's samples it is, from 0 on, so that
-    `split.files[index]` is its file. `losses` are the task's loss of each sample, without weights of classes; detectors have none.
-    `correct` is from 0 to 1: 1 or 0 for a class; for labels the share of them that is right (intersection over union of predicted and
-    true); for pixels and points the share whose class is right; for objects the F1 of detections with a score of at least 0.5 at an
-    IoU of 0.5, 1 where there is neither object nor detection.
+    `paths` are as the split's `path(index)` gives them: relative to the dataset's folder and fit to print. `splits`
+    says of which split of the folder a sample is, and `indices` which of that split's samples it is, from 0 on, so
+    that `split.files[index]` is its file. `losses` are the task's loss of each sample, without weights of classes;
+    detectors have none. `correct` is from 0 to 1: 1 or 0 for a class; for labels the share of them that is right
+    (intersection over union of predicted and true); for pixels and points the share whose class is right; for objects
+    the F1 of detections with a score of at least 0.5 at an IoU of 0.5, 1 where there is neither object nor detection.
 
-    `true` and `predicted` have the indices of classes. Image classification: of one each, and `confidence` is the probability of the
-    predicted class. Labels: of those that a sample has, in rising order, and `confidence` is that of its least certain decision, from
-    0.5 on. Objects: of each object, and of each detection with a score of at least 0.5 from the highest score down, and `confidence` is
-    the mean of these scores, 0 where there are none. Else they are None.
+    `true` and `predicted` have the indices of classes. Image classification: of one each, and `confidence` is the
+    probability of the predicted class. Labels: of those that a sample has, in rising order, and `confidence` is that
+    of its least certain decision, from 0.5 on. Objects: of each object, and of each detection with a score of at
+    least 0.5 from the highest score down, and `confidence` is the mean of these scores, 0 where there are none. Else
+    they are None.
     """
 
     paths: tuple[str, ...]
@@ -202,8 +210,8 @@ class ClassCurves(_Kept, frozen=True):
     """The curves of one class against the rest, thinned to at most 200 points.
 
     `precision` by `recall`, from high thresholds to low, with `average_precision` (scikit-learn's, of all points);
-    `true_positive_rate` by `false_positive_rate` with its area `auc`. `best_threshold` is that of the highest F1, `best_f1`. None
-    where a class has no samples, or no others.
+    `true_positive_rate` by `false_positive_rate` with its area `auc`. `best_threshold` is that of the highest F1,
+    `best_f1`. None where a class has no samples, or no others.
     """
 
     class_index: int
@@ -226,15 +234,15 @@ class Curves(_Kept, frozen=True):
 
 
 class Resamples(_Kept, frozen=True):
-    """What each bootstrap resample gives for each measure, by id, None where it gives nothing. The nth resample draws the same
-    samples in every evaluation of as many samples, so that differences of two evaluations are paired."""
+    """What each bootstrap resample gives for each measure, by id, None where it gives nothing. The nth resample draws
+    the same samples in every evaluation of as many samples, so that differences of two evaluations are paired."""
 
     measures: dict[str, tuple[float | None, ...]] = {}
 
 
 class Difference(_Kept, frozen=True):
-    """A measure of two evaluations of the same samples: `difference` is the second less the first, with its paired bootstrap
-    interval, where there is one."""
+    """A measure of two evaluations of the same samples: `difference` is the second less the first, with its paired
+    bootstrap interval, where there is one."""
 
     entry: Measure
     first: float
@@ -243,8 +251,8 @@ class Difference(_Kept, frozen=True):
 
 
 class McNemar(_Kept, frozen=True):
-    """McNemar's exact test (1947) of whether two classifiers err equally often: how many samples only the first has right, how many only the
-    second, and the two-sided probability of a difference as large or larger if they did."""
+    """McNemar's exact test (1947) of whether two classifiers err equally often: how many samples only the first has
+    right, how many only the second, and the two-sided probability of a difference as large or larger if they did."""
 
     only_first: int
     only_second: int
@@ -254,8 +262,8 @@ class McNemar(_Kept, frozen=True):
 class Comparison(_Kept, frozen=True):
     """Two evaluations of the same split of the same folder, side by side. `samples` counts those that both have.
 
-    `only_first` and `only_second` are the paths of the samples that one alone has right, and None with `mcnemar` where samples are not
-    either right or wrong.
+    `only_first` and `only_second` are the paths of the samples that one alone has right, and None with `mcnemar`
+    where samples are not either right or wrong.
     """
 
     first: Evaluation

@@ -39,7 +39,8 @@ FORMATS: dict[str, tuple[Format, ...]] = {
     "point_segmentation": ("cloud",),
     "custom": ("json", "npy"),
 }
-"""What the results of a task can be written as, its usual one first. A task that a package adds has those of "custom"."""
+"""What the results of a task can be written as, its usual one first. A task that a package adds has those of
+"custom"."""
 
 OF_LINES = ("edge_detection", "road_extraction")
 OF_OBJECTS = ("detection", "instance_segmentation")
@@ -58,18 +59,18 @@ def formats_of(task: str) -> tuple[Format, ...]:
 
 
 class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
-    """Predicts for the files and folders `paths`, videos and cameras ("camera:0") among them, and writes the results into the
-    folder `out`.
+    """Predicts for the files and folders `paths`, videos and cameras ("camera:0") among them, and writes the results
+    into the folder `out`.
 
-    `out` is made, or empty, or holds what an equal order left: then that is continued, with nothing done twice. Equal means all
-    but `devices` and `batch_size`. Any other content is refused.
+    `out` is made, or empty, or holds what an equal order left: then that is continued, with nothing done twice. Equal
+    means all but `devices` and `batch_size`. Any other content is refused.
 
-    `formats`: one or more of the task's `FORMATS`; () for the usual one, which for a TIFF with a georeference is "geotiff".
-    `overlays`: also draws each result on its image (overlays/NAME.png; a video becomes overlays/NAME.mp4).
-    `tile`: an image with a longer side is looked at in squares of so many of its own pixels, neighbours overlapping by the share
-    `overlap` of it; "auto" for tiles of the model's own size, None for whole images, made into squares as in training.
-    `threshold`: the score from which a detection is written, and the probability from which a label, an edge or a road is predicted.
-    `max_frames`: so many frames of each video or camera; a camera needs it.
+    `formats`: one or more of the task's `FORMATS`; () for the usual one, which for a TIFF with a georeference is
+    "geotiff". `overlays`: also draws each result on its image (overlays/NAME.png; a video becomes overlays/NAME.mp4).
+    `tile`: an image with a longer side is looked at in squares of so many of its own pixels, neighbours overlapping
+    by the share `overlap` of it; "auto" for tiles of the model's own size, None for whole images, made into squares
+    as in training. `threshold`: the score from which a detection is written, and the probability from which a label,
+    an edge or a road is predicted. `max_frames`: so many frames of each video or camera; a camera needs it.
     """
 
     paths: tuple[str, ...]
@@ -90,7 +91,8 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was written in one format: `path` is the file or folder, relative to the results' folder; `count` counts the files."""
+    """What was written in one format: `path` is the file or folder, relative to the results' folder; `count` counts
+    the files."""
 
     path: str
     format: Format | Literal["overlays"]
@@ -98,9 +100,9 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One result, to be looked at. `path` is the source, and in a video "PATH#FRAME"; `words` say what was predicted. `classes` are
-    those predicted by their numbers, the likeliest first, with `scores` (of dense results the shares of the image). `overlay` and
-    `mask` are files, relative to the results' folder, "" where there is none."""
+    """One result, to be looked at. `path` is the source, and in a video "PATH#FRAME"; `words` say what was predicted.
+    `classes` are those predicted by their numbers, the likeliest first, with `scores` (of dense results the shares of
+    the image). `overlay` and `mask` are files, relative to the results' folder, "" where there is none."""
 
     path: str
     words: str
@@ -113,10 +115,11 @@ class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What came of an order for predictions.
 
-    `run` is the folder, `checkpoint` the file's name in it, `sha256` its hash. `legend` says what the colours in masks and
-    overlays stand for. `samples` are all images, frames, clouds or files; of these `predicted` have a result, the others are
-    `skipped_count`, of which the first `NAMED_SKIPS` are named. `rows` are the first `SHOWN_ROWS` results.
-    `images_per_second` counts this start's alone, over all devices, without loading the model; None where it did too few.
+    `run` is the folder, `checkpoint` the file's name in it, `sha256` its hash. `legend` says what the colours in
+    masks and overlays stand for. `samples` are all images, frames, clouds or files; of these `predicted` have a
+    result, the others are `skipped_count`, of which the first `NAMED_SKIPS` are named. `rows` are the first
+    `SHOWN_ROWS` results. `images_per_second` counts this start's alone, over all devices, without loading the model;
+    None where it did too few.
     """
 
     run: str

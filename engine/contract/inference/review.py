@@ -1,7 +1,7 @@
 """How the samples of an evaluation are reviewed: where the model is wrong, where the labels may be, what occurs twice.
 
-A review is a file, `<run>/reviews/<id>.json` (`Review`). What a user then marks is written as a table, or into a copy of the
-dataset, whose changes are kept in `CHANGES_FILE` in it, so that they can be undone.
+A review is a file, `<run>/reviews/<id>.json` (`Review`). What a user then marks is written as a table, or into a copy
+of the dataset, whose changes are kept in `CHANGES_FILE` in it, so that they can be undone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ Split = Literal["train", "val", "test"]
 
 
 class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
-    """Looks through the samples of `evaluations`, the paths of their folders; () for the newest of the run. With several, as of the
-    runs of a cross-validation, each sample should be in one of them. The path of a `Review` is the answer.
+    """Looks through the samples of `evaluations`, the paths of their folders; () for the newest of the run. With
+    several, as of the runs of a cross-validation, each sample should be in one of them. The path of a `Review` is the
+    answer.
 
-    `true` and `predicted` are names of classes: the worst samples are then those of the true class, those that were taken for the
-    predicted one, or with both those of one cell of the confusion matrix. At most `worst` are listed. `labels` looks for wrong labels,
-    `duplicates` for samples that occur twice in the dataset, which reads all of its images.
+    `true` and `predicted` are names of classes: the worst samples are then those of the true class, those that were
+    taken for the predicted one, or with both those of one cell of the confusion matrix. At most `worst` are listed.
+    `labels` looks for wrong labels, `duplicates` for samples that occur twice in the dataset, which reads all of its
+    images.
     """
 
     evaluations: tuple[str, ...] = ()
@@ -42,8 +44,9 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ReviewedSample(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A sample and how the model did on it; what the task does not have is None.
 
-    `path` is as in the evaluation, fit to print; `file` is the path of its own file, "" where it has none. `true` and `predicted` are
-    names of classes, and `loss`, `correct` and `confidence` as in `engine.contract.inference.evaluation.Samples`.
+    `path` is as in the evaluation, fit to print; `file` is the path of its own file, "" where it has none. `true` and
+    `predicted` are names of classes, and `loss`, `correct` and `confidence` as in
+    `engine.contract.inference.evaluation.Samples`.
     """
 
     path: str
@@ -59,9 +62,10 @@ class ReviewedSample(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """A label that is probably wrong.
 
-    `given` is what the dataset says and `suggested` what the model finds; of samples with several labels, "" stands for "not that
-    label": given "cat" and suggested "" that the label cat is too much, given "" and suggested "cat" that it is missing.
-    `probability` is the model's of what is given, `suggested_probability` its of what it suggests.
+    `given` is what the dataset says and `suggested` what the model finds; of samples with several labels, "" stands
+    for "not that label": given "cat" and suggested "" that the label cat is too much, given "" and suggested "cat"
+    that it is missing. `probability` is the model's of what is given, `suggested_probability` its of what it
+    suggests.
     """
 
     sample: ReviewedSample
@@ -72,8 +76,9 @@ class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """Two images that are the same, or nearly. `distance` is in how many of the 64 bits of their perceptual hashes they differ;
-    `exact` says that their files are equal byte by byte, `labels_differ` that their classes are not the same."""
+    """Two images that are the same, or nearly. `distance` is in how many of the 64 bits of their perceptual hashes
+    they differ; `exact` says that their files are equal byte by byte, `labels_differ` that their classes are not the
+    same."""
 
     first: ReviewedSample
     second: ReviewedSample
@@ -85,12 +90,14 @@ class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     """What was found. `id` names its file, `date` is in UTC as 2026-11-24T13:33:49Z.
 
-    `held_out` says whether no sample was in the training of the model that predicted it, and `origin` in a sentence which samples the
-    predictions are of and by what. Only then are `label_issues` worth something, which are therefore empty where it is False.
+    `held_out` says whether no sample was in the training of the model that predicted it, and `origin` in a sentence
+    which samples the predictions are of and by what. Only then are `label_issues` worth something, which are
+    therefore empty where it is False.
 
-    `worst` are the samples by falling loss, or where the task has none by rising share of what is right. `label_issues` come with the
-    most probable errors first; `expected_errors` is how many wrong labels there are by estimate. `duplicates` come with pairs of
-    different splits first, those with differing labels before others. `missing` says, in sentences, what was left out and why.
+    `worst` are the samples by falling loss, or where the task has none by rising share of what is right.
+    `label_issues` come with the most probable errors first; `expected_errors` is how many wrong labels there are by
+    estimate. `duplicates` come with pairs of different splits first, those with differing labels before others.
+    `missing` says, in sentences, what was left out and why.
     """
 
     id: str
@@ -111,8 +118,8 @@ class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A sample that a user has marked. `reason` is in words; `label` and `prediction` are for the table. With a `new_label` its label
-    is to be that, else the sample is to go."""
+    """A sample that a user has marked. `reason` is in words; `label` and `prediction` are for the table. With a
+    `new_label` its label is to be that, else the sample is to go."""
 
     file: str
     reason: str = ""
@@ -122,9 +129,9 @@ class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
-    """Writes `marks` as the table `csv`, and a copy of the run's dataset without the samples that are to go, and with the new labels of
-    others, into the new folder `copy`; "" for neither. `undo` is such a copy, in which all is to be as in the dataset again. The path of
-    a `Marked` is the answer. Nothing of the dataset itself is changed."""
+    """Writes `marks` as the table `csv`, and a copy of the run's dataset without the samples that are to go, and with
+    the new labels of others, into the new folder `copy`; "" for neither. `undo` is such a copy, in which all is to be
+    as in the dataset again. The path of a `Marked` is the answer. Nothing of the dataset itself is changed."""
 
     marks: tuple[Mark, ...] = ()
     csv: str = ""
@@ -133,8 +140,8 @@ class MarkOrder(Order, tag="mark", frozen=True, kw_only=True):
 
 
 class Change(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A sample that differs in a copy. `original` is its file in the dataset, `path` where an unchanged copy has it, and
-    `moved_to` where it lies now, "" where it was left out; both are relative to the copy."""
+    """A sample that differs in a copy. `original` is its file in the dataset, `path` where an unchanged copy has it,
+    and `moved_to` where it lies now, "" where it was left out; both are relative to the copy."""
 
     original: str
     path: str

@@ -1,8 +1,8 @@
 """The folder where decoded images are kept between runs: its sets, its limit, and the order in which sets are removed.
 
-A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a shared
-lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the folder's own lock
-for that moment. Torch-free.
+A set is a folder of its own with `about.json`, `index` and `pixels` (see `cached_images`). Whoever uses a set holds a
+shared lock on its index, so that nobody removes it meanwhile; whoever opens, extends or removes one holds the
+folder's own lock for that moment. Torch-free.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Decoded images of one dataset at one size on disk, shared by runs and by the workers of a run.
 
-`pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row: whose
-image it is, of which state of its file, and a checksum. An image gets its row under a lock; a row is written by
-whoever decodes its image first, pixels before record, and never again. So neither a crash, nor another run at the same
-time, nor a file that has changed can make anybody take what is not whole and current: what record, file and checksum do
-not agree on is decoded again, into another row. Torch-free.
+`pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row:
+whose image it is, of which state of its file, and a checksum. An image gets its row under a lock; a row is written by
+whoever decodes its image first, pixels before record, and never again. So neither a crash, nor another run at the
+same time, nor a file that has changed can make anybody take what is not whole and current: what record, file and
+checksum do not agree on is decoded again, into another row. Torch-free.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ class CachedImages(Store):
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d" % (self._paths[sample], *state)))
 
     def _take_another_row(self, sample: int) -> None:
-        """Gives a sample whose row is not to be trusted another one: one that somebody else took for it, or a new one."""
+        """Gives a sample whose row is not to be trusted another one: one that somebody else took for it, or a new
+        one."""
         with self._extending:
             try:
                 with locked():

@@ -27,8 +27,9 @@ from engine.data.transforms.device_transforms import Placement
 PADDING = -1
 """The class of rows of targets that stand for no box."""
 LEAST_LEFT = 0.25
-"""A box of which an augmentation leaves a smaller share of its area is none any more: what is left of the thing hardly shows it.
-Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes are cut."""
+"""A box of which an augmentation leaves a smaller share of its area is none any more: what is left of the thing
+hardly shows it. Ultralytics leaves out less than a tenth (its `box_candidates`), after mosaics in which most boxes
+are cut."""
 
 
 class _WholeImages(ImageSet):
@@ -61,9 +62,9 @@ class _WholeImages(ImageSet):
 class BoxedImages(_WholeImages):
     """Images with boxes.
 
-    Of each image `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's class,
-    and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n images has m boxes. Rows of the class
-    PADDING are no boxes.
+    Of each image `targets_of` gives rows of x1, y1, x2, y2 in fractions of the square in which it lies, the box's
+    class, and 1 where it is to be ignored: float32 [n, m, 6], where the fullest of the n images has m boxes. Rows of
+    the class PADDING are no boxes.
     """
 
     kind = "whole"
@@ -90,8 +91,8 @@ class BoxedImages(_WholeImages):
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has become in the
-        image as it lies, and cut at its edges. What is left too little of becomes padding."""
+        """float32 [n, tiles * M, 6], with x1, y1, x2, y2 in pixels of the square of `size`: around what the box has
+        become in the image as it lies, and cut at its edges. What is left too little of becomes padding."""
         if placement is None:
             rows[..., :4] *= size
             return rows
@@ -121,11 +122,11 @@ class BoxedImages(_WholeImages):
 
 
 class InstanceImages(_WholeImages):
-    """Images in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each pixel,
-    from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
+    """Images in which every thing is outlined. Two planes lie behind the channels: the number of the thing at each
+    pixel, from 1 on and 0 where there is none; and its class, NO_CLASS where there is none.
 
-    A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these planes;
-    where a crop left nothing of a thing its number is missing.
+    A thing whose class is NO_CLASS is to be ignored. A batch's targets are int64 [n, 2, size, size], which are these
+    planes; where a crop left nothing of a thing its number is missing.
     """
 
     planes = 2

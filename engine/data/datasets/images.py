@@ -44,9 +44,9 @@ class DatasetError(Exception):
 
 
 class ImageSet(ABC):
-    """A split. `targets` is [N, ...], a row for each image: int64 [N] of classes where each has one; a split whose images
-    have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored image means
-    the same."""
+    """A split. `targets` is [N, ...], a row for each image: int64 [N] of classes where each has one; a split whose
+    images have rows of different lengths has none, and gives them by `targets_of`. `mirror` says whether a mirrored
+    image means the same."""
 
     targets: Tensor
     mirror: bool
@@ -104,17 +104,18 @@ class ImageSet(ABC):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """A batch's targets, on the device where its parts are, in memory of their own. Asks a GPU for no answer.
 
-        `rows` [n * tiles, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size, size] lie
-        as the images do already, and `placement` says where that is, None where they lie as they were loaded. Here planes are
-        taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are several.
+        `rows` [n * tiles, ...] are those of `targets_of`, and may be written over; `planes` uint8 [n, planes, size,
+        size] lie as the images do already, and `placement` says where that is, None where they lie as they were
+        loaded. Here planes are taken for classes, int64 [n, size, size], or [n, planes, size, size] where there are
+        several.
         """
         if planes is None:
             return rows
         return planes[:, 0].long() if self.planes == 1 else planes.long()
 
     def without_remains(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """uint8 [n, planes, size, size] without what an augmentation left too little of, where there are things in them that
-        are told apart; `before` are the planes that were loaded."""
+        """uint8 [n, planes, size, size] without what an augmentation left too little of, where there are things in
+        them that are told apart; `before` are the planes that were loaded."""
         return planes
 
     def class_counts(self, classes: int) -> Sequence[float]:

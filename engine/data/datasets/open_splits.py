@@ -32,8 +32,8 @@ from engine.system.regular_files import UnusableFile
 @dataclass(frozen=True)
 class Splits:
     """A dataset opened for training. `channels` is 1 where all images are grey and 3 where they are of colours;
-    `statistics` are the images' own where the channels are others, which no model has been trained with. `test` is None where
-    there is none, and `val` where its samples serve for both."""
+    `statistics` are the images' own where the channels are others, which no model has been trained with. `test` is
+    None where there is none, and `val` where its samples serve for both."""
 
     classes: tuple[str, ...]
     channels: int
@@ -53,8 +53,8 @@ class Splits:
 def open_splits(
     folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS, fold: str = ""
 ) -> Splits:
-    """Opens the dataset in `folder`, which is of one of `formats`; with `fold`, as `Job.fold`, its training images divided so. Raises
-    DatasetError with everything that is wrong."""
+    """Opens the dataset in `folder`, which is of one of `formats`; with `fold`, as `Job.fold`, its training images
+    divided so. Raises DatasetError with everything that is wrong."""
     folder = os.path.expanduser(folder)
     found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
     if fold and not errors(found.problems):

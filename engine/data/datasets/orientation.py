@@ -9,9 +9,10 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 DIRECTIONS = 36
-"""Classes of direction, as many as Batra et al. 2019 take (section 3.1), who divide the full circle by them. A line in a
-mask is the same from either end, so that here they divide the half circle: class k is k times `STEP` degrees from the
-horizontal, anticlockwise as it is seen, and its neighbours are k - 1 and k + 1, the last and the first being such, too."""
+"""Classes of direction, as many as Batra et al. 2019 take (section 3.1), who divide the full circle by them. A line
+in a mask is the same from either end, so that here they divide the half circle: class k is k times `STEP` degrees
+from the horizontal, anticlockwise as it is seen, and its neighbours are k - 1 and k + 1, the last and the first being
+such, too."""
 STEP = 180 / DIRECTIONS
 BACKGROUND = DIRECTIONS
 """The class of what is no line."""
@@ -21,20 +22,21 @@ VERSION = 2
 """Raised by any change that gives other directions, so that none kept from before are taken for them."""
 
 SPREAD = 3.0
-"""By how many pixels around it the direction at a pixel is told: the standard deviation of their weights. Less follows the
-steps of the pixels, more cuts corners."""
+"""By how many pixels around it the direction at a pixel is told: the standard deviation of their weights. Less
+follows the steps of the pixels, more cuts corners."""
 REACH = 6
 """From where on pixels have no weight: twice `SPREAD`."""
 NARROW = 4.0
-"""Lines are looked at in blocks of pixels where they are wider, so that it is about so many of them from their border to
-their middle: this follows the steps of the border, which in wide lines are further apart than `SPREAD`."""
+"""Lines are looked at in blocks of pixels where they are wider, so that it is about so many of them from their border
+to their middle: this follows the steps of the border, which in wide lines are further apart than `SPREAD`."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 def orientation_plane(plane: Bytes) -> Bytes:
     """The class of direction of each pixel of `plane`, uint8 [h, w] of classes, of which `LINE` is that of lines:
-    `BACKGROUND` where there is no line, and `NO_CLASS` where there is no class or a line has no direction, being a dot."""
+    `BACKGROUND` where there is no line, and `NO_CLASS` where there is no class or a line has no direction, being a
+    dot."""
     from scipy.ndimage import distance_transform_edt
 
     lines = plane == LINE
@@ -63,9 +65,9 @@ def _in_blocks(mask: Mask, step: int) -> Mask:
 def thin(mask: Mask) -> Mask:
     """The middle lines of what is set in `mask`, [h, w], a pixel wide and as connected as it is.
 
-    Rosenfeld 1975 (A characterization of parallel thinning algorithms): what lies at the upper border and neither holds
-    two parts together nor ends a line goes, all at once; then the same at the lower, right and left border, until nothing
-    does any more. Only what lies beside something that went is looked at again.
+    Rosenfeld 1975 (A characterization of parallel thinning algorithms): what lies at the upper border and neither
+    holds two parts together nor ends a line goes, all at once; then the same at the lower, right and left border,
+    until nothing does any more. Only what lies beside something that went is looked at again.
     """
     height, width = mask.shape
     here = np.pad(mask, 1).astype(np.uint8).ravel()
@@ -95,8 +97,8 @@ _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """For each set of neighbours, by its bits, whether a pixel among them can go without changing what is connected, and is
-    no line's end. It can where they hang together without it: Hilditch's crossing number is 1 then."""
+    """For each set of neighbours, by its bits, whether a pixel among them can go without changing what is connected,
+    and is no line's end. It can where they hang together without it: Hilditch's crossing number is 1 then."""
     there = (np.arange(256)[:, None] >> np.arange(8)) & 1
     crossings = sum((1 - there[:, side]) & (there[:, side + 1] | there[:, (side + 2) % 8]) for side in range(0, 8, 2))
     removable: Mask = (crossings == 1) & (there.sum(1) >= 2)
@@ -111,8 +113,9 @@ def _beside(indices: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.
 
 
 def _directions(middle: Mask) -> Bytes:
-    """The class of direction at each pixel of middle lines, uint8 [h, w]: of the axis along which the pixels of lines around
-    it spread most, by their second moments. `NO_CLASS` elsewhere, and where they spread alike in all directions."""
+    """The class of direction at each pixel of middle lines, uint8 [h, w]: of the axis along which the pixels of lines
+    around it spread most, by their second moments. `NO_CLASS` elsewhere, and where they spread alike in all
+    directions."""
     rows, columns = np.nonzero(middle)
     along = np.arange(-REACH, REACH + 1)
     down, right = (each.ravel() for each in np.meshgrid(along, along, indexing="ij"))

@@ -38,7 +38,8 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """As its base; lines run as they do in the image as it lies, so that in a mirrored one they rise where they fell."""
+        """As its base; lines run as they do in the image as it lies, so that in a mirrored one they rise where they
+        fell."""
         assert planes is not None
         targets = planes.long()
         if placement is not None:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from engine.data.transforms.device_transforms import Statistics
 
 DRAWN = 8
-"""A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so that a
-sample reaches as far as one that is thinned out would, as the authors of PointCNN thin theirs out."""
+"""A block's points lie together and are up to so many times as many as a sample's, which are drawn among them: so
+that a sample reaches as far as one that is thinned out would, as the authors of PointCNN thin theirs out."""
 KEPT_BYTES = 2 << 30
 KEPT_SHARE = 1 / 16
-"""Clouds that have been read stay in memory up to so much, or such a share of what is free if that is more: the last ones
-used."""
+"""Clouds that have been read stay in memory up to so much, or such a share of what is free if that is more: the last
+ones used."""
 SURVEYED = 16
 """Clouds that are read for the mean and the spread of what a point has."""
 TILTED = math.pi / 32
@@ -59,12 +59,13 @@ class _Read(NamedTuple):
 
 
 class PointBlocks(SampleSet):
-    """Blocks of `points` points: inputs float32 [3 + f, points] of positions and features, targets int64 [points] of classes.
+    """Blocks of `points` points: inputs float32 [3 + f, points] of positions and features, targets int64 [points] of
+    classes.
 
-    Each cloud is halved across its longest side until a part has no more than `DRAWN` times as many points, and each part
-    is shared out at random among as many samples as it takes: so every point comes once an epoch, by another draw in every
-    epoch, of (seed, epoch, part), in training and by always the same in validation. Where a share is smaller than a sample,
-    other points of the part fill it up, of no class.
+    Each cloud is halved across its longest side until a part has no more than `DRAWN` times as many points, and each
+    part is shared out at random among as many samples as it takes: so every point comes once an epoch, by another
+    draw in every epoch, of (seed, epoch, part), in training and by always the same in validation. Where a share is
+    smaller than a sample, other points of the part fill it up, of no class.
 
     A sample's positions are from their own middle on, in training `turned` where that is wanted; all is normalised by
     `statistics`.
@@ -105,8 +106,8 @@ class PointBlocks(SampleSet):
         return shown(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its own: each point
-        is some sample's own once. Raises as reading the file does."""
+        """Which points of its file a sample has while nothing is trained, int64 [points], and which of them are its
+        own: each point is some sample's own once. Raises as reading the file does."""
         cloud, part, share = map(int, self._shares[index])
         read = self._read(cloud)
         rows, own = self._drawn(read, cloud, part, share, 0)
@@ -155,8 +156,9 @@ class PointBlocks(SampleSet):
         return self
 
     def surveyed(self) -> Statistics:
-        """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the middle of
-        a block, and the same along all axes, so that shapes stay as they are. Channels that never differ have 1."""
+        """Mean and standard deviation of each channel over some of the clouds; those of the positions are about the
+        middle of a block, and the same along all axes, so that shapes stay as they are. Channels that never differ
+        have 1."""
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
             try:
@@ -185,8 +187,8 @@ class PointBlocks(SampleSet):
         return rows, np.arange(self.points) < sizes[share]
 
     def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
-        """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all the way
-        round."""
+        """A rotation, and by half a chance a mirror image, float32 [3, 3]; `upright` keeps the height, and turns all
+        the way round."""
         drawn = self.streams.draw(Purpose.TURN, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
         if upright:
@@ -227,8 +229,8 @@ def _even(count: int, parts: int) -> list[int]:
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sorts the rows in `order` so that nearly equal `parts` of them lie together: it is halved across the longest side,
-    and so are its halves."""
+    """Sorts the rows in `order` so that nearly equal `parts` of them lie together: it is halved across the longest
+    side, and so are its halves."""
     if parts == 1:
         return
     left = parts // 2

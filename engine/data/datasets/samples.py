@@ -18,9 +18,9 @@ Sample = tuple[Tensor, Tensor]
 class SampleSet(ABC):
     """A split of samples, each an input and a target; the inputs are all of one shape and type, and so are the targets.
 
-    Whatever is drawn at random for a sample should depend on the job's seed, the epoch and the sample's number alone, so
-    that a run that goes on from a checkpoint sees what it would have seen; and where it is for validation, not on the
-    epoch, so that its measures can be compared.
+    Whatever is drawn at random for a sample should depend on the job's seed, the epoch and the sample's number alone,
+    so that a run that goes on from a checkpoint sees what it would have seen; and where it is for validation, not on
+    the epoch, so that its measures can be compared.
     """
 
     folder = ""

@@ -20,8 +20,8 @@ from engine.data.splits import shown
 class UnlabelledImages(ImageSet):
     """Images to predict for, made into squares as the training's were. Their targets are zeros.
 
-    `sides` int32 [n, 2] are the height and width of each file's image once it has been loaded; 0 before, and where `framing` is
-    "crop".
+    `sides` int32 [n, 2] are the height and width of each file's image once it has been loaded; 0 before, and where
+    `framing` is "crop".
     """
 
     mirror = False

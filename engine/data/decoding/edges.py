@@ -23,8 +23,8 @@ OUTSIDE = 255
 FULL = 254
 """The share of a pixel that all annotators drew."""
 AGREED = 0.3
-"""A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the same in
-Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
+"""A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the
+same in Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
 MOST_ANNOTATORS = 8
 """So many annotators of an image are kept apart for the measures, one bit each; of all others the share alone is "
 "kept."""
@@ -34,8 +34,8 @@ _MEANT_BLACK = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The edges of one image. `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or
-    None where it is the layers' mean."""
+    """The edges of one image. `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255,
+    or None where it is the layers' mean."""
 
     layers: Planes
     share: Bytes | None = None
@@ -93,8 +93,8 @@ def _of_image(content: bytes) -> Drawn:
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """uint8 [2, size, size], laid as `decode_whole` lays the image: each pixel's share of the annotators (0 to `FULL`, and
-    `OUTSIDE` around), and one bit for each of the first annotators who drew it, their lines thinned.
+    """uint8 [2, size, size], laid as `decode_whole` lays the image: each pixel's share of the annotators (0 to
+    `FULL`, and `OUTSIDE` around), and one bit for each of the first annotators who drew it, their lines thinned.
 
     Where the image shrinks, a pixel is an edge that has one among its own, so that no line is lost or broken.
     """

@@ -17,7 +17,8 @@ _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """A FIFO is not waited for; that it has no end to be read shows as for all that is no regular file."""
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of the segment that tells a JPEG's height and width (ITU-T T.81, table B.1); those three mean other things."""
+"""Markers of the segment that tells a JPEG's height and width (ITU-T T.81, table B.1); those three mean other
+things."""
 
 
 class _Kind(NamedTuple):

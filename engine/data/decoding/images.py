@@ -22,9 +22,10 @@ VERSION = 1
 """Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""
 
 REDUCING_GAP = 3
-"""A large JPEG is decoded at a half, a quarter or an eighth of its scale where that still holds so many times the size
-asked for. From this gap up, Pillow's documentation of `Image.resize` finds the result nearly indistinguishable from that
-of the whole image; measured on photographs, a gap of 2 differs by 2.3 levels of 255 on average, 3 by 1.6."""
+"""A large JPEG is decoded at a half, a quarter or an eighth of its scale where that still holds so many times the
+size asked for. From this gap up, Pillow's documentation of `Image.resize` finds the result nearly indistinguishable
+from that of the whole image; measured on photographs, a gap of 2 differs by 2.3 levels of 255 on average, 3 by
+1.6."""
 
 SCRATCH_BYTES = 16 << 20
 """What a thread keeps to decode into; an image that takes more gets memory of its own."""
@@ -60,7 +61,8 @@ def decode(content: bytes, size: int, channels: int, bands: Bands | None = None)
 def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None = None) -> tuple[Bytes, tuple[int, int]]:
     """The image upright and whole within a square: uint8 [channels, size, size], and its own height and width.
 
-    As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for `decode`.
+    As large as it fits, in the middle, with black around it (`boxed`). `bands`, and what is raised, are as for
+    `decode`.
     """
     pixels = decode_pixels(content, channels, bands)
     return lay_whole(pixels, size), pixels.shape[:2]
@@ -73,8 +75,8 @@ def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> 
 
 
 def lay_whole(pixels: Bytes, size: int) -> Bytes:
-    """An image uint8 [h, w, C] whole within a square: uint8 [C, size, size], as large as it fits, in the middle, with black
-    around it (`boxed`)."""
+    """An image uint8 [h, w, C] whole within a square: uint8 [C, size, size], as large as it fits, in the middle, with
+    black around it (`boxed`)."""
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)

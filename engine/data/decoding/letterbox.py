@@ -27,8 +27,8 @@ def box_plane(plane: Bytes, size: int, around: int) -> Bytes:
 
 
 def continue_around(image: Bytes, sides: tuple[int, int]) -> Bytes:
-    """An image [c, size, size] of these sides, height and width, as it lies whole in its square, its outermost pixels going on
-    around it."""
+    """An image [c, size, size] of these sides, height and width, as it lies whole in its square, its outermost pixels
+    going on around it."""
     size = image.shape[-1]
     top, left, tall, wide = boxed(*sides, size)
     inside = image[:, top : top + tall, left : left + wide]

@@ -55,7 +55,8 @@ class Meaning:
 
 
 def read_values(content: bytes) -> Values:
-    """A mask's values [h, w] as whole numbers: those of a palette's or a grey image's pixels, 0xRRGGBB of a colour one's.
+    """A mask's values [h, w] as whole numbers: those of a palette's or a grey image's pixels, 0xRRGGBB of a colour
+    one's.
 
     Raises Unfit, or what Pillow raises.
     """

@@ -1,4 +1,5 @@
-"""Matlab's files of version 5, looked through before they are read: a few bytes may announce billions of cells. Torch-free.
+"""Matlab's files of version 5, looked through before they are read: a few bytes may announce billions of cells.
+Torch-free.
 
 After MathWorks: MAT-File Format, "Level 5 MAT-File Format".
 """

@@ -41,8 +41,8 @@ class Window(NamedTuple):
 
 
 class _Runs(msgspec.Struct):
-    """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of those
-    out of it; `counts` as numbers or packed into text. `size` is height and width."""
+    """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of
+    those out of it; `counts` as numbers or packed into text. `size` is height and width."""
 
     size: tuple[int, int]
     counts: list[int] | str
@@ -75,8 +75,8 @@ class Outline:
     def window(self, height: int, width: int) -> Window | None:
         """The smallest part of an image of that size that holds all of it; None where it holds no pixel.
 
-        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of an image of
-        another size.
+        A pixel is within a polygon where its middle is, by the even-odd rule. Raises OutlineError for runs of an
+        image of another size.
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
@@ -159,9 +159,9 @@ def _joined(windows: Iterable[Window]) -> Window | None:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Run lengths from COCO's text: six bits a character from "0" on, five of which are the number's next, lowest first; the
-    sixth says that there are more. The third and later numbers are the difference to the one before the last
-    (cocoapi, `rleFrString` in maskApi.c)."""
+    """Run lengths from COCO's text: six bits a character from "0" on, five of which are the number's next, lowest
+    first; the sixth says that there are more. The third and later numbers are the difference to the one before the
+    last (cocoapi, `rleFrString` in maskApi.c)."""
     counts: list[int] = []
     value = shift = 0
     for character in text:

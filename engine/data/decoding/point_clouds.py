@@ -72,8 +72,9 @@ class Head(NamedTuple):
 
 
 class Cloud(NamedTuple):
-    """The points of a file that have a position: float32 [n, 3], in the file's unit from their middle on; the features asked
-    for, float32 [n, f]; their labels, int64 [n], zeros where none were asked for; and which point of the file each is, int64 [n]."""
+    """The points of a file that have a position: float32 [n, 3], in the file's unit from their middle on; the
+    features asked for, float32 [n, f]; their labels, int64 [n], zeros where none were asked for; and which point of
+    the file each is, int64 [n]."""
 
     positions: Points
     features: Points
@@ -96,8 +97,8 @@ def read_head(path: str) -> Head:
 
 
 def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
-    """The whole file; without labels unless it is to be `labelled`. Raises Unfit, or nearly anything that a reader may raise for a
-    broken file."""
+    """The whole file; without labels unless it is to be `labelled`. Raises Unfit, or nearly anything that a reader
+    may raise for a broken file."""
     parts = zip(*_parts(path, features, labelled=labelled), strict=True)
     positions, columns, labels, rows = (np.concatenate(each) for each in parts)
     positions = (

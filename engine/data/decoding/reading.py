@@ -1,8 +1,8 @@
 """How the files of a dataset are opened, and checks of images without torch: whether they are grey or too large, and
 why they cannot be read.
 
-A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image` here, or by
-`open_regular`, which they stand on; and whatever is parsed is parsed within `judged`.
+A dataset may come from anybody. So none of its files is opened but by `read_image`, `read_text` and `open_image`
+here, or by `open_regular`, which they stand on; and whatever is parsed is parsed within `judged`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> s
 
 
 def read_xml(path: str) -> ElementTree.Element:
-    """The root of an XML file. Raises UnusableFile, OSError, and Unfit for what is no XML, or of an encoding that nobody
-    knows."""
+    """The root of an XML file. Raises UnusableFile, OSError, and Unfit for what is no XML, or of an encoding that
+    nobody knows."""
     with judged(path):
         allow_for_text(path)
         content = read_regular(path, MOST_TEXT_BYTES)

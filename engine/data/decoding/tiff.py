@@ -1,7 +1,8 @@
 """TIFFs that are no images for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
 
-Satellites and microscopes give them. Their bands become the channels of an image, of 8 bits each as all others: the range
-that a band's values are in over the whole dataset is stretched to 0..255, so that what is dark in one file stays dark.
+Satellites and microscopes give them. Their bands become the channels of an image, of 8 bits each as all others: the
+range that a band's values are in over the whole dataset is stretched to 0..255, so that what is dark in one file
+stays dark.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ SAMPLED = 32
 """Files that are decoded for the range of each band, evenly spread."""
 PIXELS_OF_EACH = 4096
 CUT_PERCENT = 0.5
-"""At each end so much of a band's values are taken for outliers, such as glints and clouds. Programs that show maps cut 2 %
-for people to see more (QGIS's cumulative cut); a model is left most of that."""
+"""At each end so much of a band's values are taken for outliers, such as glints and clouds. Programs that show maps
+cut 2 % for people to see more (QGIS's cumulative cut); a model is left most of that."""
 DEVIATIONS = 3.0
 """Where the values' extremes and their mean and standard deviation are known, so many of these around the mean "
 "are kept."""
@@ -60,7 +61,8 @@ Values = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Bands:
-    """How the bands of a dataset's TIFFs become channels: in band i the values from `low[i]` to `high[i]` become 0..255.
+    """How the bands of a dataset's TIFFs become channels: in band i the values from `low[i]` to `high[i]` become
+    0..255.
 
     `mean` and `std` are those of the channels, scaled to 0..1; values equal to a file's "no data" count nowhere.
     """
@@ -124,8 +126,8 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """The image at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first three
-    are shown, or the first, each stretched to its own range.
+    """The image at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first
+    three are shown, or the first, each stretched to its own range.
 
     Raises UnusableFile and what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
     """

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tifffile import TiffPage
 
 GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
-"""ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams (OGC GeoTIFF 1.1, annex F),
-and the rational polynomial coefficients (RPCCoefficientTag)."""
+"""ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams (OGC GeoTIFF
+1.1, annex F), and the rational polynomial coefficients (RPCCoefficientTag)."""
 NO_DATA_TAG = 42113
 """GDAL_NODATA."""
 _JPEGS = (6, 7, 34892, 33007)
@@ -63,8 +63,8 @@ def georeference(path: str) -> Georeference | None:
 
 
 class TiffRows:
-    """The image in a TIFF, of which rows are read as they are asked for. `bands` say how its bands become channels; without them
-    it is an image for people, of which `channels` are taken."""
+    """The image in a TIFF, of which rows are read as they are asked for. `bands` say how its bands become channels;
+    without them it is an image for people, of which `channels` are taken."""
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
         from tifffile import TiffFile, TiffPageSeries
@@ -105,7 +105,8 @@ class TiffRows:
         return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Which pixels of these rows have no data, bool [rows, width]: in all bands the value that stands for none, or no number."""
+        """Which pixels of these rows have no data, bool [rows, width]: in all bands the value that stands for none,
+        or no number."""
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
         if self.no_data is not None:

@@ -14,8 +14,8 @@ Boxes = npt.NDArray[np.float64]
 
 
 class View(NamedTuple):
-    """The point (x, y) of an image, in pixels from its upper left corner, lies at (x * scale_x + left, y * scale_y + top) in the
-    square."""
+    """The point (x, y) of an image, in pixels from its upper left corner, lies at (x * scale_x + left, y * scale_y +
+    top) in the square."""
 
     scale_y: float
     scale_x: float
@@ -24,8 +24,8 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """How an image of `height` and `width` lies in the middle, of `size`, of the square of `resized` that `framing` makes of
-        it (`engine.data.decoding.images.frame`)."""
+        """How an image of `height` and `width` lies in the middle, of `size`, of the square of `resized` that
+        `framing` makes of it (`engine.data.decoding.images.frame`)."""
         if framing == "crop":
             scale = resized / min(height, width)
             tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
@@ -50,5 +50,6 @@ class View(NamedTuple):
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Where the middles of the image's columns from `first` to `last` lie among the middles of the square's columns."""
+        """Where the middles of the image's columns from `first` to `last` lie among the middles of the square's
+        columns."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5

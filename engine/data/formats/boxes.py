@@ -68,9 +68,9 @@ class Annotations:
 class BoxSplit:
     """Images as files, with the boxes in each.
 
-    `sizes` is int64 [n, 2], heights and widths, 0 where an image cannot be read. Those of image i are rows `bounds[i]` to
-    `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some area), of `labels`, int64
-    [k], and of `ignored`, bool [k].
+    `sizes` is int64 [n, 2], heights and widths, 0 where an image cannot be read. Those of image i are rows
+    `bounds[i]` to `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some
+    area), of `labels`, int64 [k], and of `ignored`, bool [k].
     """
 
     files: Sequence[str]

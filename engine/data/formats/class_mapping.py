@@ -32,8 +32,8 @@ class _Renumbered(NamedTuple):
 
 
 def map_classes(found: Recognised, classes: Sequence[str]) -> tuple[Recognised, ClassMapping]:
-    """`found` with `classes` for its own, and what has become of these. Images of an unknown class are left out, and so are its
-    labels, boxes and outlines; its pixels and points are of no class."""
+    """`found` with `classes` for its own, and what has become of these. Images of an unknown class are left out, and
+    so are its labels, boxes and outlines; its pixels and points are of no class."""
     if found.classes == tuple(classes):
         return found, ClassMapping()
     if found.code is not None:
@@ -65,8 +65,8 @@ def map_classes(found: Recognised, classes: Sequence[str]) -> tuple[Recognised, 
 
 
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """`names`, but where neither these nor the model's `classes` are more than values those by the values: a folder in which some do
-    not occur may have got others."""
+    """`names`, but where neither these nor the model's `classes` are more than values those by the values: a folder
+    in which some do not occur may have got others."""
     if names == _OF_TWO_VALUES and all(map(_BY_VALUE.fullmatch, classes)):
         return tuple(f"class {value}" for value in code.values)
     return names

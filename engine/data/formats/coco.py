@@ -1,5 +1,5 @@
-"""Boxes and outlines in JSON files as COCO keeps them (cocodataset.org, "Data format"), and Roboflow, CVAT, Label Studio and
-FiftyOne after it. Torch-free."""
+"""Boxes and outlines in JSON files as COCO keeps them (cocodataset.org, "Data format"), and Roboflow, CVAT, Label
+Studio and FiftyOne after it. Torch-free."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def circles(folder: str) -> list[str]:
 
 
 def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """The visible files' names in each folder from `folder` down, in torchvision's order. Links are followed, and each folder is
-    come to once, however many lead to it."""
+    """The visible files' names in each folder from `folder` down, in torchvision's order. Links are followed, and
+    each folder is come to once, however many lead to it."""
     seen: set[tuple[int, int]] = set()
     ahead = [folder]
     while ahead:

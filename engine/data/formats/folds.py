@@ -1,4 +1,5 @@
-"""The folds of a cross-validation (Stone 1974): the training images divided into parts, of which one is held out. Torch-free."""
+"""The folds of a cross-validation (Stone 1974): the training images divided into parts, of which one is held out.
+Torch-free."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, Recognised, hash_ord
 
 
 def with_fold(found: Recognised, folder: str, fold: str, seed: int) -> Recognised:
-    """What was found in `folder`, with the part `fold` of the training images for validation: "2/5" is the second of five.
+    """What was found in `folder`, with the part `fold` of the training images for validation: "2/5" is the second of
+    five.
 
-    Each image is in one of the parts, and each class spread evenly over them. A validation split that was drawn from the training
-    images is part of these; one of the folder's own stays out of it.
+    Each image is in one of the parts, and each class spread evenly over them. A validation split that was drawn from
+    the training images is part of these; one of the folder's own stays out of it.
     """
     parts = fold_of(fold)
     train: Any = found.train

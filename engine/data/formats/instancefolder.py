@@ -71,8 +71,8 @@ def _classed(folder: str, folders: Sequence[str]) -> Found | None:
 
 
 def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Found | None:
-    """images and masks, in which things are numbered. Such masks tell every pixel, which polygons traced from them do not;
-    but only where there is one class are they preferred to COCO's files, which name it."""
+    """images and masks, in which things are numbered. Such masks tell every pixel, which polygons traced from them do
+    not; but only where there is one class are they preferred to COCO's files, which name it."""
     pairs = find_masks(folder, folders)
     if not pairs or (coco is not None and len(coco.classes) > 1):
         return None

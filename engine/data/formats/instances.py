@@ -124,8 +124,8 @@ class Polygons:
 
 
 class NumberedMasks:
-    """Images of the same size in which each instance's pixels have a value of their own, 0 where there is none; one image
-    for each class that there is."""
+    """Images of the same size in which each instance's pixels have a value of their own, 0 where there is none; one
+    image for each class that there is."""
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
         self._masks = tuple(masks)
@@ -267,11 +267,11 @@ def _values(path: str, size: tuple[int, int]) -> Values:
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
-    """Two planes, uint8 [h, w]: the number of the instance at each pixel, from 1 on and 0 where there is none; and its class,
-    NO_CLASS where there is none or where it is ignored.
+    """Two planes, uint8 [h, w]: the number of the instance at each pixel, from 1 on and 0 where there is none; and
+    its class, NO_CLASS where there is none or where it is ignored.
 
-    Larger ones are painted first, so that small ones before them stay whole; of more than `MOST_INSTANCES` the largest are
-    taken.
+    Larger ones are painted first, so that small ones before them stay whole; of more than `MOST_INSTANCES` the
+    largest are taken.
     """
     numbers = np.zeros((height, width), np.uint8)
     classes = np.full((height, width), NO_CLASS, np.uint8)

@@ -70,8 +70,8 @@ def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
 
 
 def _is_kitti(path: str) -> bool | None:
-    """Whether a file is of this format; None where it has no lines, or only such as points of an outline in fractions, which
-    may be as many."""
+    """Whether a file is of this format; None where it has no lines, or only such as points of an outline in
+    fractions, which may be as many."""
     try:
         return any(max(edges) > 1 for _, edges in _parse(path)) or None
     except UnusableFile:

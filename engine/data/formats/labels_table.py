@@ -305,8 +305,8 @@ def _of_json(content: Any) -> _Table | None:
 
 
 def _tiles(folder: str, folders: Sequence[str]) -> Iterator[_Table]:
-    """ArcGIS's Labeled_Tiles and MultiLabeled_Tiles: images/N.tif, and the names of its classes as objects in labels/N.xml,
-    which are values where the definition beside them has names for these."""
+    """ArcGIS's Labeled_Tiles and MultiLabeled_Tiles: images/N.tif, and the names of its classes as objects in
+    labels/N.xml, which are values where the definition beside them has names for these."""
     if not {"images", "labels"} <= set(folders):
         return
     known = arcgis_classes(folder)
@@ -342,8 +342,9 @@ class _Images:
                         self._names.setdefault(known, []).append(path)
 
     def find(self, file: str, parent: str) -> str | None:
-        """The image that `file` in a table that lies in `parent` means: by its path from there or from the folder, else by
-        its name, with or without its ending, where there is one of that name below `parent`, or one in all."""
+        """The image that `file` in a table that lies in `parent` means: by its path from there or from the folder,
+        else by its name, with or without its ending, where there is one of that name below `parent`, or one in
+        all."""
         file = file.replace("\\", "/")
         for root in (parent, self._folder):
             path = os.path.normpath(os.path.join(root, file))

@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 
 class Kind(NamedTuple):
-    """How files of one kind about images are kept: their `folders`' names, and the `endings` of their own; of several about
-    one image that of the last ending is taken. `suffixes` are what a file's name may have behind that of its image,
-    `beside` what a folder of them may have behind the name of a split's folder of images, "" where they lie among these.
-    `deep`: both may lie in folders further down."""
+    """How files of one kind about images are kept: their `folders`' names, and the `endings` of their own; of several
+    about one image that of the last ending is taken. `suffixes` are what a file's name may have behind that of its
+    image, `beside` what a folder of them may have behind the name of a split's folder of images, "" where they lie
+    among these. `deep`: both may lie in folders further down."""
 
     folders: tuple[str, ...]
     endings: tuple[str, ...]
@@ -93,8 +93,8 @@ def find_pairs(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pai
 
 
 def by_lists(images: str, annotations: str, lists: str, splits: Sequence[str]) -> dict[str, Pair]:
-    """A pair of folders by lists of names in the folder `lists`, one for each of `splits`, where there is one for training:
-    train.txt, or else trainval.txt."""
+    """A pair of folders by lists of names in the folder `lists`, one for each of `splits`, where there is one for
+    training: train.txt, or else trainval.txt."""
     names = {split: read_list(os.path.join(lists, f"{split}.txt")) for split in splits}
     if names["train"] is None:
         names["train"] = read_list(os.path.join(lists, "trainval.txt"))
@@ -168,8 +168,8 @@ def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
 def parse_all(
     joined: Mapping[str, Joined], parse: Callable[[str], T]
 ) -> tuple[dict[str, list[tuple[str, T]]], list[Problem]]:
-    """Each split's images with their parsed annotation files, and the problem of those that `parse` cannot read: they raise
-    OSError or ValueError, and their images are left out."""
+    """Each split's images with their parsed annotation files, and the problem of those that `parse` cannot read: they
+    raise OSError or ValueError, and their images are left out."""
     parsed: dict[str, list[tuple[str, T]]] = {}
     faults: list[tuple[str, str]] = []
     for split, each in joined.items():
@@ -183,8 +183,9 @@ def parse_all(
 
 
 def probe(folder: str, names: Sequence[str], recognise: Callable[[str], bool | None]) -> bool:
-    """Whether the first file of `names` in `folder` that `recognise`, which is given its path, can tell anything of (it
-    returns no None) is of its format. Raises UnusableFile where there is no such file, but one that cannot be opened."""
+    """Whether the first file of `names` in `folder` that `recognise`, which is given its path, can tell anything of
+    (it returns no None) is of its format. Raises UnusableFile where there is no such file, but one that cannot be
+    opened."""
     unusable = None
     for name in names[:MOST_PROBED]:
         try:
@@ -200,8 +201,8 @@ def probe(folder: str, names: Sequence[str], recognise: Callable[[str], bool | N
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The classes that annotations name, fit to print, and the index of each name: in the order of ArcGIS's definition in
-    `folder`, where they are its values or its names; else sorted, as torchvision sorts them."""
+    """The classes that annotations name, fit to print, and the index of each name: in the order of ArcGIS's
+    definition in `folder`, where they are its values or its names; else sorted, as torchvision sorts them."""
     there = set(names)
     known = arcgis_classes(folder)
     if known is not None:
@@ -246,8 +247,8 @@ def _holds(folder: str, kind: Kind) -> bool:
 
 
 def _inside(folder: str, folders: Sequence[str], kind: Kind) -> dict[str, Pair]:
-    """images and labels, with or without folders of splits in both; of several folders like labels the first that holds such
-    files."""
+    """images and labels, with or without folders of splits in both; of several folders like labels the first that
+    holds such files."""
     images = named(folders, IMAGES)
     if images is None:
         return {}

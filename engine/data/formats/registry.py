@@ -39,8 +39,8 @@ class Format(NamedTuple):
     whole. `holds` and `layout` say what such a folder holds and how it is laid out, `task` what is learnt of it; where
     it `claims` a folder, that is none of images by class besides.
 
-    Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own, `open`
-    opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
+    Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own,
+    `open` opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
     """
 
     recognise: Callable[[str, Sequence[str], float, int], Recognised | None]
@@ -156,7 +156,8 @@ def _with_circles(found: Recognised, folder: str) -> Recognised:
 def claimed_by(folder: str) -> str | None:
     """The id of the kind of dataset that `folder` is; None where it may be images by class, or cannot be read.
 
-    Of several it is the first. Boxes whose things are outlined, too, are taken for instances, of which masks are a drawing.
+    Of several it is the first. Boxes whose things are outlined, too, are taken for instances, of which masks are a
+    drawing.
     """
     job = Job()
     try:

@@ -1,8 +1,8 @@
-"""Boxes in XML files, one for each image, as PASCAL VOC keeps them (its development kit, section 4.1); so do labelImg, CVAT,
-Roboflow and ArcGIS's PASCAL_VOC_rectangles. Torch-free.
+"""Boxes in XML files, one for each image, as PASCAL VOC keeps them (its development kit, section 4.1); so do
+labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles. Torch-free.
 
-Edges are taken as they stand, counted from the image's left and top. PASCAL's own count pixels from 1, most tools since do
-not; the difference is a pixel on two sides.
+Edges are taken as they stand, counted from the image's left and top. PASCAL's own count pixels from 1, most tools
+since do not; the difference is a pixel on two sides.
 """
 
 from __future__ import annotations

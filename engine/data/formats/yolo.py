@@ -1,5 +1,6 @@
-"""Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the number of
-its class, its middle and its sides in fractions of the image; or, for outlines, their points. Torch-free."""
+"""Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the
+number of its class, its middle and its sides in fractions of the image; or, for outlines, their points.
+Torch-free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Counts the files of a folder of which only the user's own program knows what it means, and shows some images among them.
-Torch-free."""
+"""Counts the files of a folder of which only the user's own program knows what it means, and shows some images among
+them. Torch-free."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class Tally:
 def shares_of_classes(
     classes: Sequence[str], counts: Iterable[Labels | None]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """In how many files each class is, and its share of all that is counted: of the `counts` of each file, None where it was
-    not looked into."""
+    """In how many files each class is, and its share of all that is counted: of the `counts` of each file, None where
+    it was not looked into."""
     known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
     shares = known.sum(0) / max(int(known.sum()), 1)
     files = dict(zip(classes, (known > 0).sum(0).tolist(), strict=True))

@@ -1,5 +1,5 @@
-"""Looks folders of images with boxes through: which images cannot be used, how many boxes of each class there are and how
-large, and what the images look like with them. Torch-free."""
+"""Looks folders of images with boxes through: which images cannot be used, how many boxes of each class there are and
+how large, and what the images look like with them. Torch-free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Looks folders of images and edges through: sizes that differ, images without an edge, edges that are black on white, and
-what they look like. Torch-free."""
+"""Looks folders of images and edges through: sizes that differ, images without an edge, edges that are black on
+white, and what they look like. Torch-free."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def inspect(
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Looks through `folder`, which is to be of one of `formats`, and of whose masks or labels the value `ignored` is to be of
-    no class. Never raises for what may be wrong with it: that is in the report's problems."""
+    """Looks through `folder`, which is to be of one of `formats`, and of whose masks or labels the value `ignored` is
+    to be of no class. Never raises for what may be wrong with it: that is in the report's problems."""
     begun = time.perf_counter()
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))

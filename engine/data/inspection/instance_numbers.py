@@ -18,8 +18,8 @@ MANY = 8
 MOST_PIXELS = 1 << 25
 """Larger masks are not looked into: searching for pieces takes memory for forty bytes a pixel."""
 STREWN = 64
-"""Where the rectangles around all values take so many times as much as the mask, they lie strewn over it, as those of things
-do not; counting their pieces would take minutes."""
+"""Where the rectangles around all values take so many times as much as the mask, they lie strewn over it, as those of
+things do not; counting their pieces would take minutes."""
 NEARLY_ALL = 0.9
 """Things overlap, and what shows of one may be in two pieces."""
 REMEDY = (
@@ -31,8 +31,8 @@ REMEDY = (
 def numbered_things(masks: Sequence[str]) -> int:
     """How many things there are in the fullest of some of `masks`, where they seem to be numbered in them; else 0.
 
-    That is so where nearly every value but 0 lies in one piece, which of classes some never do, and where there are not the
-    same values in all masks: they either count from 1 on without a gap, or are beyond what a class may have.
+    That is so where nearly every value but 0 lies in one piece, which of classes some never do, and where there are
+    not the same values in all masks: they either count from 1 on without a gap, or are beyond what a class may have.
     """
     values, pieces, counts, gapless = 0, 0, [], 0
     beyond = False

@@ -1,4 +1,5 @@
-"""Validation samples that training sees, too: files that are the same byte by byte, whatever they are called. Torch-free.
+"""Validation samples that training sees, too: files that are the same byte by byte, whatever they are called.
+Torch-free.
 
 An image that was saved anew, or cut out of the same photograph, is not found by this.
 """
@@ -17,8 +18,8 @@ from engine.data.splits import IdxSplit, Recognised, shown, warn
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 END_BYTES = 4096
-"""So much of the beginning and of the end of files of the same size is compared before all of it: most differ there, and a
-disk reads as much in one go."""
+"""So much of the beginning and of the end of files of the same size is compared before all of it: most differ there,
+and a disk reads as much in one go."""
 BLOCK_BYTES = 1 << 20
 MOST_BYTES = 1 << 30
 """Larger files are not compared, nor are more bytes of images in one file: that takes seconds."""
@@ -50,9 +51,11 @@ def leaks(found: Recognised, folder: str) -> list[Problem]:
 
 
 def same_files(train: Sequence[str], val: Sequence[str], folder: str) -> list[Pair]:
-    """The files of `val` that hold what a file of `train` holds, in their order. Files that cannot be read are passed over.
+    """The files of `val` that hold what a file of `train` holds, in their order. Files that cannot be read are passed
+    over.
 
-    By size first, then by their ends, then by all of their bytes, so that of a hundred thousand photographs few are opened.
+    By size first, then by their ends, then by all of their bytes, so that of a hundred thousand photographs few are
+    opened.
     """
     sizes_of_train, sizes_of_val = (np.fromiter(map(_size, files), np.int64, len(files)) for files in (train, val))
     shared = np.intersect1d(sizes_of_train, sizes_of_val)

@@ -1,5 +1,5 @@
-"""Looks folders of images and masks through: sizes that differ, values without a meaning, classes that are rare or never
-occur, and what the images look like with their masks. Torch-free."""
+"""Looks folders of images and masks through: sizes that differ, values without a meaning, classes that are rare or
+never occur, and what the images look like with their masks. Torch-free."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOu
 
 
 def _see(split: MaskSplit, code: MaskCode, sampled: set[int], index: int) -> Labels | None:
-    """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot be
-    used."""
+    """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot
+    be used."""
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
     with open_image(split.masks[index]) as mask:

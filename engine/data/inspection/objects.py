@@ -23,8 +23,8 @@ from engine.system.format import listed
 DECODED = 512
 """About so many images of a split are decoded though they seem whole, evenly spread over it."""
 ODD_DECODED = 2048
-"""In a split of at most so many images, all that do not seem whole are decoded, or are of a format of which that cannot be
-told; of a larger one the headers are read."""
+"""In a split of at most so many images, all that do not seem whole are decoded, or are of a format of which that
+cannot be told; of a larger one the headers are read."""
 SMALL = 0.02
 """Where half of the things have smaller sides, in shares of the image's longer one, that is told: they take 6 pixels of
 320, and the finest map of usual detectors has a cell for each 4 to 8."""
@@ -32,8 +32,9 @@ SMALL = 0.02
 
 @dataclass
 class Objects:
-    """The things in the images of a split that can be used: their classes, but for those that are to be ignored, the square
-    roots of their areas in pixels, those as shares of their images' longer sides, and in which image each is."""
+    """The things in the images of a split that can be used: their classes, but for those that are to be ignored, the
+    square roots of their areas in pixels, those as shares of their images' longer sides, and in which image each
+    is."""
 
     labels: npt.NDArray[np.int64]
     sides: npt.NDArray[np.float64]

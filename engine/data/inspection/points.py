@@ -1,5 +1,5 @@
-"""Looks folders of point clouds through: how many points of each class there are, which clouds cannot be read, and what they
-look like. Torch-free."""
+"""Looks folders of point clouds through: how many points of each class there are, which clouds cannot be read, and
+what they look like. Torch-free."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveO
 
 
 def _see(split: PointSplit, code: MaskCode, read: set[int], index: int) -> Labels | None:
-    """A cloud's points by class, where it is among those that are to be `read`. Raises what a reader raises, or Unfit, for
-    one that cannot be used."""
+    """A cloud's points by class, where it is among those that are to be `read`. Raises what a reader raises, or
+    Unfit, for one that cannot be used."""
     if index not in read:
         read_head(split.files[index])
         return None

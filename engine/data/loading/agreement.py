@@ -1,7 +1,7 @@
 """Whether all ranks have found the same dataset.
 
-Each looks through the folder for itself, perhaps by a network file system or while somebody adds to it. Ranks that found
-different data would train on batches that do not belong together, without an error.
+Each looks through the folder for itself, perhaps by a network file system or while somebody adds to it. Ranks that
+found different data would train on batches that do not belong together, without an error.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class _Seen(NamedTuple):
 
 
 def check_alike(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
-    """Raises DatasetError on all ranks alike where they have found different data: other names, another order, other labels.
+    """Raises DatasetError on all ranks alike where they have found different data: other names, another order, other
+    labels.
 
-    `all_reduce_max` and `all_gather_rows` are those of `Collectives`; all ranks call it together. What lies within the files
-    is not looked at.
+    `all_reduce_max` and `all_gather_rows` are those of `Collectives`; all ranks call it together. What lies within
+    the files is not looked at.
     """
     number = fingerprint(splits)
     largest, smallest = all_reduce_max((number, -number))

@@ -26,11 +26,10 @@ Room = TypeVar("Room")
 class Batch:
     """This worker's share of one global batch.
 
-    `inputs` is float32 [n, ...], normalised, of images [n, C, H, W], and `targets` [n, ...], as the task learns it: int64
-    [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0.
-    `global_size` counts the samples of all workers' shares before any was left out. `wait_s` is how long the
-    consumer waited for this batch to be read. `samples` are the numbers of its samples in their split, int64 [n], where a
-    loader made it.
+    `inputs` is float32 [n, ...], normalised, of images [n, C, H, W], and `targets` [n, ...], as the task learns it:
+    int64 [n] of classes, int64 [n, H, W] where each pixel has one; both on the device; n may be 0. `global_size`
+    counts the samples of all workers' shares before any was left out. `wait_s` is how long the consumer waited for
+    this batch to be read. `samples` are the numbers of its samples in their split, int64 [n], where a loader made it.
     """
 
     inputs: Tensor
@@ -47,9 +46,9 @@ Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
 class Loader(ABC, Generic[Room]):
     """Yields the batches of one split, epoch by epoch.
 
-    A thread reads ahead, by up to `AHEAD` batches; with `threads` of 0, or where a subclass finds it faster, everything
-    happens in the caller's thread. `then(epoch)` is called, in whatever thread, once the last batch of an epoch has been
-    read.
+    A thread reads ahead, by up to `AHEAD` batches; with `threads` of 0, or where a subclass finds it faster,
+    everything happens in the caller's thread. `then(epoch)` is called, in whatever thread, once the last batch of an
+    epoch has been read.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:
@@ -66,7 +65,8 @@ class Loader(ABC, Generic[Room]):
         return len(self.sampler)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of `epoch` but for the first `start`. May be left early; only one epoch can be under way at a time."""
+        """The batches of `epoch` but for the first `start`. May be left early; only one epoch can be under way at a
+        time."""
         batch_index = start
         while batch_index < len(self) and not self._closed:
             reading = self._reading_of(epoch, batch_index)
@@ -119,7 +119,8 @@ class Loader(ABC, Generic[Room]):
 
     @property
     def _awaits_preparing(self) -> bool:
-        """Whether `_prepare` has yet to decide how batches are read from now on, so that no epoch may be begun before it."""
+        """Whether `_prepare` has yet to decide how batches are read from now on, so that no epoch may be begun before
+        it."""
         return False
 
     @abstractmethod
@@ -128,7 +129,8 @@ class Loader(ABC, Generic[Room]):
 
     @abstractmethod
     def _fill(self, slot: Room, share: Share, epoch: int) -> Filled[Room]:
-        """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has need."""
+        """Reads a share into `slot` and sends it on its way. Without torch's own threads, of which the step has
+        need."""
 
     @abstractmethod
     def _finish(self, filled: Filled[Room], wait_s: float, epoch: int, batch_index: int) -> Batch:

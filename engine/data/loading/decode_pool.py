@@ -19,7 +19,8 @@ _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
 
 
 class ImageSource:
-    """Hands out blocks of decoded images, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be read.
+    """Hands out blocks of decoded images, uint8 [n, C, s, s] of their channels and planes, and knows which cannot be
+    read.
 
     `keep` says where decoded images are cached (`Job.picture_cache`); `on_chosen(choice, why)` is called with what was
     chosen. `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from

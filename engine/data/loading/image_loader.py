@@ -27,23 +27,24 @@ from engine.data.transforms.crops import draw_crops
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalisation, Placement, Resized, Transforms, crop
 
 INLINE_BYTES = 4 << 20
-"""A batch on the CPU of at most so many bytes, with nothing left to decode, is put together in the caller's thread: that
-takes a five hundredth of the time of a small network's step or less, and a thread would take it from the step's own."""
+"""A batch on the CPU of at most so many bytes, with nothing left to decode, is put together in the caller's thread:
+that takes a five hundredth of the time of a small network's step or less, and a thread would take it from the step's
+own."""
 
 
 class BatchLoader(Loader[Slot]):
     """Yields the batches of one split of images, epoch by epoch.
 
-    Pixels travel as uint8, and are cropped and normalised on the device. Where nothing is left to decode and a batch is
-    small, it is put together in the caller's thread, which is faster, and on a GPU a split that takes a small part of its
-    memory is brought there whole.
+    Pixels travel as uint8, and are cropped and normalised on the device. Where nothing is left to decode and a batch
+    is small, it is put together in the caller's thread, which is faster, and on a GPU a split that takes a small part
+    of its memory is brought there whole.
 
     An unreadable image is reported once. In training (`sampler.shuffle`) the next readable one of the split
     takes its place; in validation it is left out.
 
-    Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are mirrored, which is
-    otherwise the images' own to say. Other images are the middle of ones `resized` to that side. All are at last resized to the
-    `side` of their epoch, from 1 on.
+    Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are
+    mirrored, which is otherwise the images' own to say. Other images are the middle of ones `resized` to that side.
+    All are at last resized to the `side` of their epoch, from 1 on.
 
     `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
     "augment". `finish` is what is done last to each batch.

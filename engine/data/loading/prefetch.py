@@ -19,8 +19,8 @@ Room = TypeVar("Room")
 @dataclass(frozen=True, eq=False)
 class Filled(Generic[Room]):
     """A slot that holds this worker's share of a batch, `images` of them; `stored` where the slot holds their numbers
-    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them. `samples` are their
-    numbers in the split, int64 [images]."""
+    alone, since the pixels are on the device already. `drawn` is what an augmentation has drawn for them. `samples`
+    are their numbers in the split, int64 [images]."""
 
     slot: Room
     images: int
@@ -62,9 +62,9 @@ class Slots(Generic[Room]):
 class Reading(Generic[Room]):
     """Fills slots with `shares` by a thread of its own, in order, as far ahead as there are slots.
 
-    It ends early as soon as it is not `wanted`. Where it comes to the last share it calls `complete` after it, which may
-    read on, and when it reads no more `then`. `start` is the number
-    of the first share in its epoch, `ended` whether it reads no more, `closed` whether nobody wants what it has read.
+    It ends early as soon as it is not `wanted`. Where it comes to the last share it calls `complete` after it, which
+    may read on, and when it reads no more `then`. `start` is the number of the first share in its epoch, `ended`
+    whether it reads no more, `closed` whether nobody wants what it has read.
     """
 
     def __init__(

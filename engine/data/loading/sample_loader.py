@@ -23,9 +23,10 @@ from engine.data.splits import wrong
 class SampleLoader(Loader["_Arriving"]):
     """Yields the batches of a `SampleSet`, epoch by epoch; `Batch.inputs` are the samples' inputs, stacked.
 
-    An unreadable sample is reported once, and so is a file that several are parts of. In training (`sampler.shuffle`) the
-    next readable one of the split takes its place; in validation it is left out. `mark(part)` is called in the consumer's
-    thread when "data" and "transfer" of a batch are done, and "augment" where there is a `finish`, which is what is done last to each batch.
+    An unreadable sample is reported once, and so is a file that several are parts of. In training (`sampler.shuffle`)
+    the next readable one of the split takes its place; in validation it is left out. `mark(part)` is called in the
+    consumer's thread when "data" and "transfer" of a batch are done, and "augment" where there is a `finish`, which
+    is what is done last to each batch.
     """
 
     def __init__(

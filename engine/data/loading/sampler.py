@@ -31,8 +31,8 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     While shuffling (training), an incomplete last batch is dropped unless it is the only one. Without
     (validation), nothing is dropped or repeated.
 
-    With `chances` [length], an epoch is of as many samples, each of which comes as often as its part of all chances says:
-    not once each, but in the mean over the epochs, and in each epoch that number rounded up or down.
+    With `chances` [length], an epoch is of as many samples, each of which comes as often as its part of all chances
+    says: not once each, but in the mean over the epochs, and in each epoch that number rounded up or down.
     """
 
     def __init__(  # noqa: PLR0917 - the sampler of torch is called so, too

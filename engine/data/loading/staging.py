@@ -18,10 +18,10 @@ _COLUMNS = 4
 class Slot:
     """Room for one batch in main memory, where a worker on the CPU computes, too.
 
-    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] and `drawn` float32 [capacity, columns], what an
-    augmentation has drawn, of which there may be none. One thread calls `begin`, fills the first
-    rows and calls `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all
-    that reads them. A batch's targets [n, ...] go with them, and are whoever takes them's own.
+    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] and `drawn` float32 [capacity, columns], what
+    an augmentation has drawn, of which there may be none. One thread calls `begin`, fills the first rows and calls
+    `send`; another then gets them from `receive`, and calls `leave` when it has asked the device for all that reads
+    them. A batch's targets [n, ...] go with them, and are whoever takes them's own.
     """
 
     pixels: Bytes
@@ -43,8 +43,8 @@ class Slot:
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The first rows of each, as many of what is drawn as of numbers, for what the device is asked for from now on until
-        `leave`; and the targets."""
+        """The first rows of each, as many of what is drawn as of numbers, for what the device is asked for from now
+        on until `leave`; and the targets."""
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
     def leave(self) -> None:

@@ -1,7 +1,7 @@
 """The random numbers of an augmentation for each sample: an affine map, a colour matrix and the rest. Torch-free.
 
-Every number is drawn by `RandomStreams` from (seed, epoch, sample) alone, so that all strategies, any number of ranks and a run
-that goes on see the same images.
+Every number is drawn by `RandomStreams` from (seed, epoch, sample) alone, so that all strategies, any number of ranks
+and a run that goes on see the same images.
 
 Points of an image have coordinates from -1 (left, top) to 1 (right, bottom), as torch's `grid_sample` has them without
 `align_corners`; an affine map is float64 [n, 3, 3] from the loaded image to what the model is given.
@@ -26,7 +26,8 @@ Numbers = npt.NDArray[np.float64]
 TILES = 4
 """Images that a mosaic is put together of."""
 ROOM = ("resized_crop", "scale")
-"""Transforms for which images are loaded larger, as for a crop, so that a part of one is not blurred more than it has to be."""
+"""Transforms for which images are loaded larger, as for a crop, so that a part of one is not blurred more than it has
+to be."""
 RATIO = (3 / 4, 4 / 3)
 """Width to height of a resized crop (Szegedy et al. 2015, Going deeper with convolutions, section 6)."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
@@ -34,9 +35,9 @@ ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
 SIGMA = (0.1, 2.0)
 """Of a blur, in pixels (Chen et al. 2020, A simple framework for contrastive learning, appendix A)."""
 AFFINE, FORWARD, ERASED, BLURRED, COLOUR = slice(0, 6), slice(6, 12), slice(12, 16), 16, 17
-"""The columns of a sample's numbers: the affine map from output to input, its inverse, what is erased (top, left, bottom, right
-as shares of the side), the sigma of its blur (0 for none); then, where there is any colour, a matrix and an offset [C, C + 1];
-then those that rounds and chains name."""
+"""The columns of a sample's numbers: the affine map from output to input, its inverse, what is erased (top, left,
+bottom, right as shares of the side), the sigma of its blur (0 for none); then, where there is any colour, a matrix
+and an offset [C, C + 1]; then those that rounds and chains name."""
 
 GREY = np.array([0.299, 0.587, 0.114])
 """The weights of luma (ITU-R BT.601)."""
@@ -52,8 +53,8 @@ OPERATIONS = (*_MOVING, *PIXELWISE)
 
 @dataclass(frozen=True)
 class _Policy:
-    """The largest magnitude of each operation, in degrees, in shares, in shares of the side or in bits kept, as torchvision's tables have
-    them; translations in pixels where `pixels`."""
+    """The largest magnitude of each operation, in degrees, in shares, in shares of the side or in bits kept, as
+    torchvision's tables have them; translations in pixels where `pixels`."""
 
     shear: float
     translate: float
@@ -86,8 +87,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Chain:
-    """Of AugMix: an affine map from output to input in the six columns from `column` on, then the operations one after another;
-    the column after the map holds the weight of what comes out."""
+    """Of AugMix: an affine map from output to input in the six columns from `column` on, then the operations one
+    after another; the column after the map holds the weight of what comes out."""
 
     column: int
     rounds: tuple[Round, ...]
@@ -107,8 +108,8 @@ class Drawn(NamedTuple):
 class Augmentation:
     """Draws the `transforms` of images with so many `channels`, of a split of `images`, in a run of `epochs`.
 
-    Geometry is put together into one affine map, in the order of the list, and colour into one matrix; then come the policies,
-    the colours, the blur and the erasing. Mirror images are drawn where `mirror`.
+    Geometry is put together into one affine map, in the order of the list, and colour into one matrix; then come the
+    policies, the colours, the blur and the erasing. Mirror images are drawn where `mirror`.
     """
 
     def __init__(
@@ -211,8 +212,8 @@ class _Drawing:
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """Four images around a point, each as large as it was, in any quarter of the middle (Bochkovskiy et al. 2020, YOLOv4,
-        figure 3; the middle's extent as in Ultralytics' Mosaic)."""
+        """Four images around a point, each as large as it was, in any quarter of the middle (Bochkovskiy et al. 2020,
+        YOLOv4, figure 3; the middle's extent as in Ultralytics' Mosaic)."""
         drawn = self._uniform(3)
         across, down = drawn[0] - 0.5, drawn[1] - 0.5
         is_mosaic = drawn[2] < chance
@@ -222,8 +223,8 @@ class _Drawing:
             self._affine[:, tile] = shift(np.where(is_mosaic, x, away), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, least: float, most: float) -> None:
-        """A part of the image, of a share of its area, stretched to the whole; within the image, so that a ratio that does not fit
-        is drawn to where it does."""
+        """A part of the image, of a share of its area, stretched to the whole; within the image, so that a ratio that
+        does not fit is drawn to where it does."""
         area, form, right, down = self._uniform(4)
         share = least + area * (most - least)
         ratio = np.exp(math.log(RATIO[0]) + form * math.log(RATIO[1] / RATIO[0]))
@@ -233,8 +234,8 @@ class _Drawing:
         self._then(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, least: float, most: float) -> None:
-        """Larger or smaller by a factor, and anywhere that leaves no more of the image out, or of what is around it in, than has
-        to be (as torchvision's ScaleJitter with RandomCrop)."""
+        """Larger or smaller by a factor, and anywhere that leaves no more of the image out, or of what is around it
+        in, than has to be (as torchvision's ScaleJitter with RandomCrop)."""
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
         room = np.abs(factor - 1)
@@ -265,8 +266,8 @@ class _Drawing:
         self._matrix = matrices @ self._matrix
 
     def _colour(self, amount: float) -> None:
-        """Brightness, contrast and saturation, each by a factor of 1 - amount to 1 + amount. Contrast is about the middle of the
-        scale, so that all is linear (as NVIDIA DALI's ColorTwist)."""
+        """Brightness, contrast and saturation, each by a factor of 1 - amount to 1 + amount. Contrast is about the
+        middle of the scale, so that all is linear (as NVIDIA DALI's ColorTwist)."""
         brightness, contrast, saturation = 1 + (2 * self._uniform(3) - 1) * amount
         gain = brightness * contrast
         self._tint(self._greyed(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
@@ -322,8 +323,8 @@ class _Drawing:
             self._moved_and_kept(self._operations(chosen), RAND, share, sign)
 
     def _augmix(self, severity: float) -> None:
-        """Dirichlet and beta distributions with a parameter of 1, as in the paper: exponential draws over their sum, and even
-        ones."""
+        """Dirichlet and beta distributions with a parameter of 1, as in the paper: exponential draws over their sum,
+        and even ones."""
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
         weights = -np.log1p(-drawn[1::each])

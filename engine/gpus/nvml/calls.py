@@ -1,4 +1,5 @@
-"""Asking one GPU, or MIG instance: what it does not tell is asked for once; what concerns more than one quantity is raised.
+"""Asking one GPU, or MIG instance: what it does not tell is asked for once; what concerns more than one quantity is
+raised.
 
 Source of the codes of errors: `nvmlReturn_t` of nvml.h.
 """
@@ -78,7 +79,8 @@ class Ask:
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
-        """Whether this device is known not to tell that; what `tell` asks for is known by its function and arguments."""
+        """Whether this device is known not to tell that; what `tell` asks for is known by its function and
+        arguments."""
         return quantity in self._unsupported
 
 

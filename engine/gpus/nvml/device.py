@@ -30,7 +30,8 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """A GPU by its index. One that is `sleeping` is only met when it wakes. Raises `GpuLost` and NVMLError if it is not.
+    """A GPU by its index. One that is `sleeping` is only met when it wakes. Raises `GpuLost` and NVMLError if it is
+    not.
 
     `gpu` and `instances` are its row and those of its MIG instances, as told last.
     """

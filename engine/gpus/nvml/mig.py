@@ -1,7 +1,7 @@
 """MIG: the instances that a GPU is cut into, each of which is used as if it were a GPU.
 
-Use, power and temperatures are those of the whole GPU; an instance tells its memory, its processes and, through GPM, how
-busy its multiprocessors are.
+Use, power and temperatures are those of the whole GPU; an instance tells its memory, its processes and, through GPM,
+how busy its multiprocessors are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an awake GPU tells, in lanes by how often it is worth asking.
 
 Always: use, memory, power, temperature, throttling. With details at each reading: clocks, energy, temperature of the
-memory, traffic. Every few seconds: limits, compute mode and counters of errors and, with details, fan, video engines and
-the link to the host. Once a minute: which NVLinks are active. Once: names, thresholds, maxima.
+memory, traffic. Every few seconds: limits, compute mode and counters of errors and, with details, fan, video engines
+and the link to the host. Once a minute: which NVLinks are active. Once: names, thresholds, maxima.
 
 Numbers of enumerations are those of nvml.h.
 """

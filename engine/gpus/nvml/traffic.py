@@ -1,9 +1,9 @@
 """What goes over a GPU's links: PCIe and NVLink.
 
-`nvmlDeviceGetPcieThroughput` measures for 20 ms while its caller waits, for each way and GPU. The counters of bytes that
-newer drivers have are read in a fraction of a millisecond, but those seen had 32 bits, which a link of 64 GB/s runs
-through in 67 ms. So all GPUs' counters are read twice, 20 ms apart; where a counter shows that it has more bits, the
-whole time between two readings is measured instead. Source of fields, units and "can be wrapped": nvml.h.
+`nvmlDeviceGetPcieThroughput` measures for 20 ms while its caller waits, for each way and GPU. The counters of bytes
+that newer drivers have are read in a fraction of a millisecond, but those seen had 32 bits, which a link of 64 GB/s
+runs through in 67 ms. So all GPUs' counters are read twice, 20 ms apart; where a counter shows that it has more bits,
+the whole time between two readings is measured instead. Source of fields, units and "can be wrapped": nvml.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A run's model as it is put into a file: with its preprocessing in front where that is wanted, and with what it gives made plain."""
+"""A run's model as it is put into a file: with its preprocessing in front where that is wanted, and with what it
+gives made plain."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from engine.inference.trained_model import TrainedModel
 BATCH, HEIGHT, WIDTH = "batch", "height", "width"
 DETECTORS = ("detection", "instance_segmentation")
 PARTIAL = ("road_extraction", "edge_detection")
-"""Tasks of whose model's outputs only those that count are given: so their loss, which takes all, is not that of a validation."""
+"""Tasks of whose model's outputs only those that count are given: so their loss, which takes all, is not that of a
+validation."""
 
 
 @dataclass(frozen=True)
 class Exportable:
-    """`module` takes one tensor, named `input_name`, and gives one, named `output_name`. `given` makes what it takes of what the
-    model is given; `axes` names the dimensions that may have any size."""
+    """`module` takes one tensor, named `input_name`, and gives one, named `output_name`. `given` makes what it takes
+    of what the model is given; `axes` names the dimensions that may have any size."""
 
     module: nn.Module
     input_name: str
@@ -56,8 +58,8 @@ _OUTPUTS = dict.fromkeys(DETECTORS, "detections") | dict.fromkeys(
 
 
 def plain_outputs(task: str, outputs: Tensor, inputs: Tensor) -> Tensor:
-    """What the file gives, of what the model gives for `inputs`: of roads the scores of the whole image's map, [n, scores, h, w]; of
-    edges the map that counts, [n, 1, h, w]; else all."""
+    """What the file gives, of what the model gives for `inputs`: of roads the scores of the whole image's map, [n,
+    scores, h, w]; of edges the map that counts, [n, 1, h, w]; else all."""
     if task == "road_extraction":
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
@@ -129,8 +131,9 @@ class _FromPixels(_Preparation):
 
 
 class _FromPoints(_Preparation):
-    """float32 [n, points, 3 + f], positions and features as they stand in files, to what the model is given, as `PointBlocks`
-    makes it. Positions of many digits lose some in float32 unless a number near them was taken off before."""
+    """float32 [n, points, 3 + f], positions and features as they stand in files, to what the model is given, as
+    `PointBlocks` makes it. Positions of many digits lose some in float32 unless a number near them was taken off
+    before."""
 
     input_name = "points"
 

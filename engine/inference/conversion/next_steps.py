@@ -13,7 +13,8 @@ BATCHES = (1, 8, 32)
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
     """What to run with the ONNX files `names`, the one in fp32 first.
 
-    TensorRT 11's trtexec has neither --fp16 nor --int8: the types are those of the file, which nvidia-modelopt makes fp16.
+    TensorRT 11's trtexec has neither --fp16 nor --int8: the types are those of the file, which nvidia-modelopt makes
+    fp16.
     """
     shapes = _shapes(model, export)
     found = [

@@ -1,7 +1,7 @@
 """torchvision's detectors with post-processing of fixed shapes, as torch.export and ONNX need them.
 
-torchvision keeps as many boxes as there happen to be, which its exporter can't follow (pytorch/vision#9306). Here boxes that are
-dropped stay where they are, with a score of -1, and the best of them are taken at the end.
+torchvision keeps as many boxes as there happen to be, which its exporter can't follow (pytorch/vision#9306). Here
+boxes that are dropped stay where they are, with a score of -1, and the best of them are taken at the end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ op: Any = opset18
 
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
 def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Which of the boxes [n, k, 4] with scores [n, k] non-maximum suppression keeps, bool [n, k]; none with a score that is not
-    positive."""
+    """Which of the boxes [n, k, 4] with scores [n, k] non-maximum suppression keeps, bool [n, k]; none with a score
+    that is not positive."""
     kept = torch.zeros_like(scores, dtype=torch.bool)
     for row, of_image, likely in zip(kept, boxes, scores, strict=True):
         there = likely > 0
@@ -60,8 +60,8 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """A module that gives what `plain`, one of torchvision's detectors made by `tensors_alone`, gives for images [n, channels,
-    size, size] in evaluation, [n, most, 6 or 6 + 28 * 28]; None for a detector of another kind."""
+    """A module that gives what `plain`, one of torchvision's detectors made by `tensors_alone`, gives for images [n,
+    channels, size, size] in evaluation, [n, most, 6 or 6 + 28 * 28]; None for a detector of another kind."""
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
             made: nn.Module = static(plain, channels, size)

@@ -1,4 +1,5 @@
-"""A model's weights as safetensors, with a config.json by which the library that its architecture comes from loads them."""
+"""A model's weights as safetensors, with a config.json by which the library that its architecture comes from loads
+them."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ model.eval()"""
 
 @dataclass(frozen=True)
 class Library:
-    """What loads the weights: its `name` and its `code`, which runs in the folder; `load` does the same and gives the plain model."""
+    """What loads the weights: its `name` and its `code`, which runs in the folder; `load` does the same and gives the
+    plain model."""
 
     name: str
     code: str
@@ -52,7 +54,8 @@ class Library:
 
 
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
-    """Writes `WEIGHTS` and `CONFIG`; what loads them, or a problem that says that only the code which builds the model can.
+    """Writes `WEIGHTS` and `CONFIG`; what loads them, or a problem that says that only the code which builds the
+    model can.
 
     Raises OSError, and CannotConvert where the library does not take what was written.
     """

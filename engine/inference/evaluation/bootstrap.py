@@ -1,4 +1,5 @@
-"""Intervals of measures by the bootstrap (Efron 1979): they are computed again of resamples, as many samples drawn with replacement."""
+"""Intervals of measures by the bootstrap (Efron 1979): they are computed again of resamples, as many samples drawn
+with replacement."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from engine.contract.inference.evaluation import Interval
 from engine.metrics.class_counts import Shares
 
 SEED = 20261124
-"""The nth resample of as many samples is the same in all evaluations, so that two of them can be compared pair by pair."""
+"""The nth resample of as many samples is the same in all evaluations, so that two of them can be compared pair by
+pair."""
 MOST, LEAST = 1000, 50
 """Resamples: as many as there is time for, but at least so many that percentiles mean something."""
 BUDGET_S = 5.0
@@ -32,7 +34,8 @@ class Values(NamedTuple):
 
 
 class Resampled(NamedTuple):
-    """What `drawn` resamples give: of each measure a value for each, [drawn], and of each title [drawn, classes]; NaN for none."""
+    """What `drawn` resamples give: of each measure a value for each, [drawn], and of each title [drawn, classes]; NaN
+    for none."""
 
     drawn: int
     measures: dict[str, npt.NDArray[np.float64]]
@@ -46,7 +49,8 @@ def weights_of(number: int, samples: int) -> Ints:
 
 
 def resampled(samples: int, values: Callable[[Ints], Values], progressed: Callable[[float], object]) -> Resampled:
-    """What `values(weights)` gives for resamples, as many as there is time for. `progressed` is told the share that is done."""
+    """What `values(weights)` gives for resamples, as many as there is time for. `progressed` is told the share that
+    is done."""
     found: list[Values] = []
     begun = time.monotonic()
     while samples >= LEAST_SAMPLES and len(found) < MOST:

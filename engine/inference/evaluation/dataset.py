@@ -1,4 +1,5 @@
-"""The samples that a model is evaluated on: a split of its own dataset, or of another folder whose classes are made its own."""
+"""The samples that a model is evaluated on: a split of its own dataset, or of another folder whose classes are made
+its own."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _COLOURS = (1, 3)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """The samples of a `split` of `folder`: of `parts` one after another, each with its split of the folder. `warnings` are what
-    is to be known of them."""
+    """The samples of a `split` of `folder`: of `parts` one after another, each with its split of the folder.
+    `warnings` are what is to be known of them."""
 
     folder: str
     split: EvaluationSplit
@@ -46,8 +47,8 @@ class EvaluationData:
 
 
 def open_data(learnt: Learnt | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
-    """Opens a split of the folder `dataset`, "" for the run's own; None leaves the split open (see `EvaluateOrder`). Raises
-    CannotLoad."""
+    """Opens a split of the folder `dataset`, "" for the run's own; None leaves the split open (see `EvaluateOrder`).
+    Raises CannotLoad."""
     folder = os.path.abspath(os.path.expanduser(dataset or learnt.job.dataset))
     own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(learnt.job.dataset))
     with reasons():

@@ -1,7 +1,7 @@
 """The state of a metric for each sample alone, of which that for any choice of samples can be put together.
 
-So what is measured can be measured again of resamples, whatever the task: counters are added, rows put one after another, and
-what is in neither goes by the metric's own `sync`, as if each sample had been another rank's.
+So what is measured can be measured again of resamples, whatever the task: counters are added, rows put one after
+another, and what is in neither goes by the metric's own `sync`, as if each sample had been another rank's.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 
 class Packed(NamedTuple):
-    """States as they are written to a file: counters as those of a sparse matrix [n, k], `rows` [r, w] with how many each sample
-    has, and what else there is of each sample, by the calls of `sync`."""
+    """States as they are written to a file: counters as those of a sparse matrix [n, k], `rows` [r, w] with how many
+    each sample has, and what else there is of each sample, by the calls of `sync`."""
 
     width: int
     indptr: Tensor
@@ -79,7 +79,8 @@ class States:
     """The states of one metric for all samples, in their order."""
 
     def __init__(self, parts: Sequence[Packed], order: Ints) -> None:
-        """`order` [n] says where the samples of the parts, one after another, are to stand: the `order[i]`th is the ith."""
+        """`order` [n] says where the samples of the parts, one after another, are to stand: the `order[i]`th is the
+        ith."""
         matrices = [
             csr_array(
                 (part.values.numpy(), part.indices.numpy(), part.indptr.numpy()), (len(part.row_counts), part.width)

@@ -95,7 +95,8 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
 
 
 class _Given(NamedTuple):
-    """An image as the model is given it, [1, C, s, s], and as it is drawn; its `size`, height and width, and where it lies."""
+    """An image as the model is given it, [1, C, s, s], and as it is drawn; its `size`, height and width, and where it
+    lies."""
 
     inputs: Tensor
     image: Bytes

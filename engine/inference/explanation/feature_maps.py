@@ -1,4 +1,5 @@
-"""Which layer of a model is looked at, and its activations as maps: of convolutions, of tokens, and of feature pyramids."""
+"""Which layer of a model is looked at, and its activations as maps: of convolutions, of tokens, and of feature
+pyramids."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 LEAST = 4
-"""A map of fewer cells on a side says little of where something is: of two layers that would do, one with as many is taken."""
+"""A map of fewer cells on a side says little of where something is: of two layers that would do, one with as many is
+taken."""
 _ENCODERS = ("encoder", "backbone")
 """What segmentation_models_pytorch and torchvision call the part of a model that makes features of images."""
 _ATTENTION = "att"
@@ -23,7 +25,8 @@ class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
 
 
 class Layer(NamedTuple):
-    """A layer by its `name` in the module, and the `grid`, height and width, of its map; of a pyramid that of its finest."""
+    """A layer by its `name` in the module, and the `grid`, height and width, of its map; of a pyramid that of its
+    finest."""
 
     name: str
     grid: tuple[int, int]
@@ -38,7 +41,8 @@ class _Seen(NamedTuple):
 def as_map(values: Tensor, side: int) -> Tensor | None:
     """A layer's output for one square image of `side` pixels as a map [C, h, w], None where it is none.
 
-    [1, C, s, s] is one, [1, s, s, C] as Swin has it, and tokens [1, t + s * s, C] behind t others, such as those of the class.
+    [1, C, s, s] is one, [1, s, s, C] as Swin has it, and tokens [1, t + s * s, C] behind t others, such as those of
+    the class.
     """
     if values.ndim == 4 and len(values) == 1:
         _, a, b, c = values.shape
@@ -86,11 +90,13 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
-    """The layer to look at, found by what the module does with `example` [1, C, s, s], of which `score(outputs)` gives a number.
+    """The layer to look at, found by what the module does with `example` [1, C, s, s], of which `score(outputs)`
+    gives a number.
 
-    Of a class of the whole image that is the last layer with a map on which the score depends: behind it there is pooling, or only
-    the class token counts. Of `dense` outputs the last layers say what the output says. There it is the deepest one: the end of an encoder,
-    else the last of those with the coarsest map that are not scores themselves. Raises NoFeatureMap.
+    Of a class of the whole image that is the last layer with a map on which the score depends: behind it there is
+    pooling, or only the class token counts. Of `dense` outputs the last layers say what the output says. There it is
+    the deepest one: the end of an encoder, else the last of those with the coarsest map that are not scores
+    themselves. Raises NoFeatureMap.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]

@@ -46,8 +46,8 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
 
 
 def write_cloud(source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
-    """Writes the cloud of `source`, whose points have the classes `found`, of which `values` stand for each; none of a run that did not
-    keep them, where the numbers of the classes do. Raises OSError, and what a reader raises."""
+    """Writes the cloud of `source`, whose points have the classes `found`, of which `values` stand for each; none of
+    a run that did not keep them, where the numbers of the classes do. Raises OSError, and what a reader raises."""
     meaning = np.array(values or range(len(found.classes)), np.int64)
     known = found.numbers != NO_CLASS
     labels = np.where(known, meaning[np.where(known, found.numbers, 0)], NEVER if is_las(source) else -1)

@@ -1,4 +1,5 @@
-"""What the workers of an order find in its work folder besides the order itself, and what they leave there of themselves."""
+"""What the workers of an order find in its work folder besides the order itself, and what they leave there of
+themselves."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose results a folder holds: those of the `order`, with the checkpoint of that hash, for sources of that identity."""
+    """Whose results a folder holds: those of the `order`, with the checkpoint of that hash, for sources of that
+    identity."""
 
     order: PredictOrder
     sha256: str

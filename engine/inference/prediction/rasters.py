@@ -25,8 +25,8 @@ _ASCII = 2
 
 
 def into_place(path: Path, write: Callable[[Path], object]) -> None:
-    """Has `write` write a file beside `path`, for its user alone, and puts it there when it is whole. Raises what `write` raises, and
-    OSError, with nothing left behind."""
+    """Has `write` write a file beside `path`, for its user alone, and puts it there when it is whole. Raises what
+    `write` raises, and OSError, with nothing left behind."""
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
     os.close(descriptor)
@@ -50,9 +50,11 @@ def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
 def write_tiff(
     path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colours: Bytes | None, place: Georeference | None
 ) -> None:
-    """A plane of such `sides`, height and width, that comes as some rows uint8 [n, w] at a time, from its top to its bottom.
+    """A plane of such `sides`, height and width, that comes as some rows uint8 [n, w] at a time, from its top to its
+    bottom.
 
-    It has the tags of `place` as they are. Of numbers, those without a class are "no data" to programs that show maps. Raises OSError.
+    It has the tags of `place` as they are. Of numbers, those without a class are "no data" to programs that show
+    maps. Raises OSError.
     """
     from tifffile import TiffWriter
 

@@ -87,7 +87,8 @@ class Predicting:
         quieten_pillow()
 
     def images(self) -> None:
-        """Images and videos: those that go through the model whole are shared out batch by batch, the others one by one."""
+        """Images and videos: those that go through the model whole are shared out batch by batch, the others one by
+        one."""
         files = self._sources.files
         moving = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
         still, videos = self._todo[~moving], self._todo[moving]

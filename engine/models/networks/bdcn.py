@@ -15,12 +15,14 @@ RATE = 4
 """Dilated convolutions of a scale enhancement module, and the step of their dilations (section 4.2, "Implementation
 details")."""
 SEM_WIDTH, SUM_WIDTH = 32, 21
-"""Channels within a scale enhancement module, and of what those of a stage are summed up to, as in the authors' program."""
+"""Channels within a scale enhancement module, and of what those of a stage are summed up to, as in the authors'
+program."""
 
 
 class ScaleEnhancement(nn.Module):
-    """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing dilation side by side, all
-    summed; so it sees several scales without making the network deeper or the image smaller."""
+    """The scale enhancement module (section 3.2, "Architecture of BDCN"): a convolution, and on it others of growing
+    dilation side by side, all summed; so it sees several scales without making the network deeper or the image
+    smaller."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -40,8 +42,8 @@ class ScaleEnhancement(nn.Module):
 
 
 class IncrementalDetection(nn.Module):
-    """What a stage adds in an incremental detection block (section 3.2): a scale enhancement module on each of its layers,
-    summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade."""
+    """What a stage adds in an incremental detection block (section 3.2): a scale enhancement module on each of its
+    layers, summed, and of the sum two edge maps [n, 1, h, w], one for either direction of the cascade."""
 
     def __init__(self, channels: int, depth: int) -> None:
         super().__init__()
@@ -72,13 +74,13 @@ class BdcnHead(nn.Module):
 
 
 class Bdcn(nn.Module):
-    """Images [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to shallow,
-    and their fusion.
+    """Images [n, C, H, W] to the logits of edges [n, 11, H, W]: five maps from shallow to deep, five from deep to
+    shallow, and their fusion.
 
-    Each stage is to learn the edges of its own scale alone (section 3.1, "Formulation": layer-specific supervision, the truth
-    less what the other stages find): what all shallower stages, or all deeper ones, have found is added to its map before that
-    is compared with the truth, and no gradient passes to them. The last stage is dilated instead of pooled, as in the authors'
-    program.
+    Each stage is to learn the edges of its own scale alone (section 3.1, "Formulation": layer-specific supervision,
+    the truth less what the other stages find): what all shallower stages, or all deeper ones, have found is added to
+    its map before that is compared with the truth, and no gradient passes to them. The last stage is dilated instead
+    of pooled, as in the authors' program.
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:

@@ -10,7 +10,8 @@ from engine.models.networks.vgg_stages import WIDTHS, activations, vgg16_stages
 
 
 class HedHead(nn.Module):
-    """What turns the stages into edges: a side output for each and their weighted fusion (section 2.2, "Formulation")."""
+    """What turns the stages into edges: a side output for each and their weighted fusion (section 2.2,
+    "Formulation")."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +27,8 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """Images [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their fusion.
+    """Images [n, C, H, W] to the logits of edges [n, 6, H, W]: the five side outputs, from the finest on, and their
+    fusion.
 
     `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
     detection"); the side outputs hang on the last layer of each stage. They are brought to the size of the image by

@@ -1,6 +1,6 @@
 """PointCNN for the segmentation of point clouds (Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed
-Points, NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a number open, it is
-that of the authors' published settings for Semantic3D."""
+Points, NeurIPS 2018), in plain PyTorch. Sections and algorithms named below are that paper's; where it leaves a
+number open, it is that of the authors' published settings for Semantic3D."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ class XConv(nn.Module):
     """X-Conv (section 3.2, algorithm 1): features [n, m, before] at points [n, m, 3] to [n, p, out] at the
     representative points [n, p, 3]; with no features before the first layer `before` is 0.
 
-    `lifted` are the channels into which neighbours' coordinates are lifted, `multiplier` is that of the depthwise part of
-    the convolution. Where `placed`, out / 4 channels are put before the others that tell where the representative point
-    lies, as the authors do in the last layer.
+    `lifted` are the channels into which neighbours' coordinates are lifted, `multiplier` is that of the depthwise
+    part of the convolution. Where `placed`, out / 4 channels are put before the others that tell where the
+    representative point lies, as the authors do in the last layer.
     """
 
     def __init__(  # noqa: PLR0917 - in the order of the algorithm
@@ -202,7 +202,8 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """As `farthest_points`, with the loop as one operation of the graph, of which an export would else make `count` parts."""
+    """As `farthest_points`, with the loop as one operation of the graph, of which an export would else make `count`
+    parts."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -219,8 +220,8 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Indices int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far: every
-    `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution).
+    """Indices int64 [n, p, count] of the neighbours of each of [n, p, 3] among points [n, m, 3], from near to far:
+    every `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution).
 
     Of fewer points, less dilated; where there are fewer than `count`, they are taken again.
     """
@@ -234,7 +235,8 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 
 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
-    """Between each of [n, p, 3] and each of [n, m, 3]: [n, p, m]. Not by products, which lose what little near points differ by."""
+    """Between each of [n, p, 3] and each of [n, m, 3]: [n, p, m]. Not by products, which lose what little near points
+    differ by."""
     if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)
     return torch.cdist(ones, others, compute_mode="donot_use_mm_for_euclid_dist")

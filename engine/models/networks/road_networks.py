@@ -1,11 +1,12 @@
-"""The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
+"""The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation
+(CVPR).
 
-Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). Layers have the
-names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Images have a side
-that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
+Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). Layers
+have the names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Images
+have a side that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
 
-Each gives one tensor [n, classes + directions, pixels]: the scores of both branches for all pixels of a map, row by row,
-and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
+Each gives one tensor [n, classes + directions, pixels]: the scores of both branches for all pixels of a map, row by
+row, and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side, or
-    besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are taken, too."""
+    """The maps [n, scores, s, s] for images of side `size`, each of side s, the largest first: one of the whole side,
+    or besides one of the half and any number of the quarter. Maps that come unpacked, [n, scores, size, size], are
+    taken, too."""
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
     while pixels.shape[2]:
@@ -33,7 +35,8 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
 
 
 class DecoderBlock(nn.Module):
-    """Twice the side: 1 x 1, transposed 3 x 3 and 1 x 1 convolution, as in LinkNet (Chaurasia & Culurciello 2017, figure 3)."""
+    """Twice the side: 1 x 1, transposed 3 x 3 and 1 x 1 convolution, as in LinkNet (Chaurasia & Culurciello 2017,
+    figure 3)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -51,7 +54,8 @@ class DecoderBlock(nn.Module):
 
 
 class LinkNetMTL(nn.Module):
-    """LinkNet with a decoder for each branch on one ResNet of basic blocks (18 or 34 layers); one map, of the whole side."""
+    """LinkNet with a decoder for each branch on one ResNet of basic blocks (18 or 34 layers); one map, of the whole
+    side."""
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
         super().__init__()
@@ -119,8 +123,8 @@ def _row(features: int, blocks: int) -> nn.Sequential:
 
 
 class HourglassModuleMTL(nn.Module):
-    """One multi-branch hourglass: the way down is shared, each branch has a way up of its own, and both take what passes
-    across (the paper's stacked multi-branch module, after Newell et al. 2016)."""
+    """One multi-branch hourglass: the way down is shared, each branch has a way up of its own, and both take what
+    passes across (the paper's stacked multi-branch module, after Newell et al. 2016)."""
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
@@ -142,8 +146,9 @@ class HourglassModuleMTL(nn.Module):
 
 
 class StackHourglassNetMTL(nn.Module):
-    """Hourglasses one after another at a quarter of the side, each with scores of its own, which the next is given; behind
-    the last a decoder to the half and to the whole side. All maps are learnt (the paper's multi-scale loss)."""
+    """Hourglasses one after another at a quarter of the side, each with scores of its own, which the next is given;
+    behind the last a decoder to the half and to the whole side. All maps are learnt (the paper's multi-scale
+    loss)."""
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
         super().__init__()
@@ -219,9 +224,9 @@ def _fully_connected(features: int) -> nn.Sequential:
 
 
 def initialise(model: nn.Module) -> None:
-    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs), but for the layers that give scores:
-    those begin near nothing, since scores of a few units, which so few outputs would make them have, leave a soft IoU hardly
-    any gradient."""
+    """Fresh weights as in the authors' code (He et al. 2015, equation 10, by the outputs), but for the layers that
+    give scores: those begin near nothing, since scores of a few units, which so few outputs would make them have,
+    leave a soft IoU hardly any gradient."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels

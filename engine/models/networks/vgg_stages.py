@@ -12,10 +12,11 @@ DEPTHS = (2, 2, 3, 3, 3)
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
     """The layers from the first convolution to the last stage's last activation, in the places where torchvision's
-    vgg16 and vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws them.
+    vgg16 and vgg16_bn have them in `features`, so that their weights load; fresh ones are drawn as torchvision draws
+    them.
 
-    Without `dilated` each stage halves the image. With it the last does not: what it would see from afar it then sees by
-    dilated convolutions. (The pooling before it takes 3 px and not 2, so that nothing moves by half a pixel.)
+    Without `dilated` each stage halves the image. With it the last does not: what it would see from afar it then sees
+    by dilated convolutions. (The pooling before it takes 3 px and not 2, so that nothing moves by half a pixel.)
     """
     layers: list[nn.Module] = []
     channels = 3

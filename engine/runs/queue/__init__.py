@@ -1,8 +1,8 @@
 """The line in which runs wait for their devices, so that two never train on one device unless the user says so.
 
-It needs no process of its own: it is a folder, `queue` in the user's runtime folder, in which every run that waits or runs
-has a file (see `tickets`), locked for as long as its supervisor lives. The kernel takes the lock back from a process that
-ends, however it ends, and with it the run's place and its devices.
+It needs no process of its own: it is a folder, `queue` in the user's runtime folder, in which every run that waits or
+runs has a file (see `tickets`), locked for as long as its supervisor lives. The kernel takes the lock back from a
+process that ends, however it ends, and with it the run's place and its devices.
 
 A supervisor stands in line with a `Line`. Everybody else looks at the line and changes it with the functions.
 """

@@ -58,8 +58,8 @@ class Line:
     def step(self, snapshot: Snapshot | None = None) -> Waiting | None:
         """Takes the devices where it is this run's turn; else tells what it waits for, where that has changed.
 
-        `snapshot` is needed by a job with `wait_for_others` alone. Raises CannotQueue, but for a run that starts at once
-        or has had its turn.
+        `snapshot` is needed by a job with `wait_for_others` alone. Raises CannotQueue, but for a run that starts at
+        once or has had its turn.
         """
         if self._closed or (self.turn and self._stands()):
             return None

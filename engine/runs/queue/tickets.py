@@ -4,10 +4,10 @@
 order.json              the names of the tickets that wait, in their order, and which of them are held
 mutex                   its lock is had around every look at the others, and until what follows from it is done
 
-A ticket that nobody has locked is of a process that has ended, and is swept. One that is locked and not in the order has
-its devices: so a run that waits takes them by leaving the order, in one replacement of that file, and where the order is
-lost nobody starts before all who wait have stood in line again. The runtime folder is the user's alone; what else lies
-there and cannot be understood counts for nothing and is swept, too.
+A ticket that nobody has locked is of a process that has ended, and is swept. One that is locked and not in the order
+has its devices: so a run that waits takes them by leaving the order, in one replacement of that file, and where the
+order is lost nobody starts before all who wait have stood in line again. The runtime folder is the user's alone; what
+else lies there and cannot be understood counts for nothing and is swept, too.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Busy(CannotQueue):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run in line. `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it came at `since` (seconds since
-    the epoch).
+    """A run in line. `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it came at `since` (seconds
+    since the epoch).
 
-    `position` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids of the
-    runs that it waits for. While it is `held` the others go before it, and it keeps its place. Runs of one `search` are on the CPU
-    together: as many as it was told to train at once.
+    `position` counts from 1 through the whole line, and is None for a run that has its devices; `behind` are the ids
+    of the runs that it waits for. While it is `held` the others go before it, and it keeps its place. Runs of one
+    `search` are on the CPU together: as many as it was told to train at once.
     """
 
     run_id: str

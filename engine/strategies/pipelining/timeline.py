@@ -104,9 +104,9 @@ class ScheduleProfiler(StepProfiler):
     """For pipelines: tells what the `devices` ranks of the first one did when in a step, beside what `schedule` costs
     in theory (`theory`, the share of the time that it leaves idle).
 
-    While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all processes
-    of a machine share. On a GPU by events in its stream, which cost the step nothing and are read afterwards; they are put on
-    the host's clock by one event at which both were read together.
+    While it records, each rank notes when each pass of its stages begins and ends. On the CPU by the clock that all
+    processes of a machine share. On a GPU by events in its stream, which cost the step nothing and are read
+    afterwards; they are put on the host's clock by one event at which both were read together.
     """
 
     records = True

@@ -1,7 +1,8 @@
 """Notifications of the desktop, through what the system has for it: no library, and no window, is needed.
 
-Linux: `notify-send` (of libnotify), else `gdbus` (of GLib, which GNOME and most other desktops have), both of which speak
-the Desktop Notifications Specification. macOS: `osascript`. Windows: PowerShell. The last two have never been run.
+Linux: `notify-send` (of libnotify), else `gdbus` (of GLib, which GNOME and most other desktops have), both of which
+speak the Desktop Notifications Specification. macOS: `osascript`. Windows: PowerShell. The last two have never been
+run.
 """
 
 from __future__ import annotations

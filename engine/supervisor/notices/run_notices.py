@@ -1,14 +1,15 @@
 """Tells a run's user what becomes of it, whatever window is open: see `engine.runs.notices` for what is told and how.
 
 It reads the run's own log, as any client does, and so needs no word from those who write there: a supervisor makes a
-`Notices` once its log is open, calls `tick` in every turn of its loop, and `close` once `RunFinished` is in the log. None of
-these waits for anything, raises, or starts a thread. A notice is sent by a process of its own (`sending`), in a
-session of its own, so that it is never among the run's; one that is under way when the supervisor ends goes on alone. What
-went wrong with the user's command stands in the run's log as a warning, and, after `RunFinished`, in supervisor.log.
+`Notices` once its log is open, calls `tick` in every turn of its loop, and `close` once `RunFinished` is in the log.
+None of these waits for anything, raises, or starts a thread. A notice is sent by a process of its own (`sending`), in
+a session of its own, so that it is never among the run's; one that is under way when the supervisor ends goes on
+alone. What went wrong with the user's command stands in the run's log as a warning, and, after `RunFinished`, in
+supervisor.log.
 
-A run stalls where nothing goes on in it (no step, validation, checkpoint or new phase) for `STALL_S`, once `watchdog` has
-warned of that, or else in training for `STALL_S` or `STALL_STEPS` usual steps, whichever is longer. It is told of once,
-until something goes on again. A run that was killed together with its supervisor cannot tell of it.
+A run stalls where nothing goes on in it (no step, validation, checkpoint or new phase) for `STALL_S`, once `watchdog`
+has warned of that, or else in training for `STALL_S` or `STALL_STEPS` usual steps, whichever is longer. It is told of
+once, until something goes on again. A run that was killed together with its supervisor cannot tell of it.
 """
 
 from __future__ import annotations

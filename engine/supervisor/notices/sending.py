@@ -1,8 +1,8 @@
 """``python -m engine.supervisor.notices.sending``: sends one notice, and says what became of it.
 
-A `Notice` comes on the standard input and the `NoticeSent` goes out as a line. It is a process of its own, in a session of
-its own, so that a desktop or a command that hangs holds up no run, and that the end of a run's supervisor, which is when
-most notices are due, neither ends it nor lets the command go on for ever.
+A `Notice` comes on the standard input and the `NoticeSent` goes out as a line. It is a process of its own, in a
+session of its own, so that a desktop or a command that hangs holds up no run, and that the end of a run's supervisor,
+which is when most notices are due, neither ends it nor lets the command go on for ever.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ def run_workers(
 ) -> Failed | None:
     """Runs `function` (see `WorkerProcess`) for each of `specs`, to the end; why they failed, if they did.
 
-    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once. Raises TimeoutError where
-    they take longer than `seconds`.
+    `emit` is given their events. Whatever is raised meanwhile, as by Ctrl+C, ends them at once. Raises TimeoutError
+    where they take longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:

@@ -22,10 +22,10 @@ class Limits:
     """Seconds after which a rank is held to hang.
 
     `silent`: it says nothing while others do; `silent_preparing` before training begins, when imports and the user's
-    own code may hold the interpreter; `silent_warning`: it says nothing and nobody else does; `stopped`: the same of one that
-    a signal has stopped, which is then taken for dead.
-    `stuck`: nothing goes on, though all live, or after `stuck_steps` times the longest step, whichever is longer;
-    `first_step`: the same before a step was timed, and for a worker that has yet to say its first word.
+    own code may hold the interpreter; `silent_warning`: it says nothing and nobody else does; `stopped`: the same of
+    one that a signal has stopped, which is then taken for dead. `stuck`: nothing goes on, though all live, or after
+    `stuck_steps` times the longest step, whichever is longer; `first_step`: the same before a step was timed, and for
+    a worker that has yet to say its first word.
     """
 
     silent: float = 10.0

@@ -1,4 +1,5 @@
-"""``python -m engine.supervisor.workers.worker_main``: a worker in a new interpreter, where forking is not to be had."""
+"""``python -m engine.supervisor.workers.worker_main``: a worker in a new interpreter, where forking is not to be
+had."""
 
 from __future__ import annotations
 

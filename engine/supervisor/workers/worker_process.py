@@ -42,8 +42,8 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """A worker as its group sees it, wherever it runs. `pid` is 0 for one of another machine; `channel` is None once there is
-    nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything."""
+    """A worker as its group sees it, wherever it runs. `pid` is 0 for one of another machine; `channel` is None once
+    there is nothing more to hear of it. One that has ended only `because_of_another` is no cause of anything."""
 
     rank: int
     pid: int

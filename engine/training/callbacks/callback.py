@@ -11,8 +11,8 @@ from engine.strategies.base import StepResult
 class StepEnd(NamedTuple):
     """The state after a step, which the ranks have agreed on and which is the same on all of them.
 
-    `report`: its metrics are due; `settled`: they are read at once, not a step later, when a GPU has the next one to do;
-    `record`: the next step is recorded; `last`: it was the epoch's last.
+    `report`: its metrics are due; `settled`: they are read at once, not a step later, when a GPU has the next one to
+    do; `record`: the next step is recorded; `last`: it was the epoch's last.
     """
 
     epoch: int

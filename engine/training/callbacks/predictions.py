@@ -119,8 +119,8 @@ class Share(NamedTuple):
 class Predictions(Callback):
     """Predicts the same samples of the validation split after every validation; each rank computes its share.
 
-    `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the run's
-    folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
+    `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the
+    run's folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
     """
 
     def __init__(

@@ -41,8 +41,9 @@ class Unfreezing(Callback):
 def hold(model: nn.Module) -> frozenset[str]:
     """The names of the frozen parameters of `model`, which take gradients from now on.
 
-    So every strategy lays them out, joins and cuts as it will have to when they are trained; until then the updater lets
-    their gradients fall (`OptimizerStep.release`), and with them the optimizer does nothing to them: no decay, no momentum.
+    So every strategy lays them out, joins and cuts as it will have to when they are trained; until then the updater
+    lets their gradients fall (`OptimizerStep.release`), and with them the optimizer does nothing to them: no decay,
+    no momentum.
     """
     held = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():

@@ -103,13 +103,12 @@ class Checkpointer:
     others. Leaving it as a context manager waits for the writer of this rank alone, as the end of a failed run must,
     and has it write the best state that is not on disk yet.
 
-    A state with numbers that are not finite is never written: the writer looks through its copy before. Buffers that were
-    not finite in the model as it was built, as masks, are `meant` so.
+    A state with numbers that are not finite is never written: the writer looks through its copy before. Buffers that
+    were not finite in the model as it was built, as masks, are `meant` so.
 
     `best` holds the measures of the best epoch that is on disk, `best_epoch`; both are the same on all ranks.
-    `stopping` tells when the run may end early, and goes into every last.pt as it is then.
-    On rank 0, `best_sha256` is best.pt's checksum, and `newest` where the last.pt in this run's folder was written, None
-    while there is none.
+    `stopping` tells when the run may end early, and goes into every last.pt as it is then. On rank 0, `best_sha256`
+    is best.pt's checksum, and `newest` where the last.pt in this run's folder was written, None while there is none.
     """
 
     def __init__(
@@ -256,8 +255,8 @@ class Checkpointer:
 
     def insist(self, *, stopped: bool, broken_off: Callable[[], bool]) -> str:
         """As `finish`, after the last checkpoint of a run, which was `stopped` or is complete: what the disk does not
-        take is tried again for a while, unless that is `broken_off`, or saved in another folder that the user names. Rank 0 gets why
-        it is not in the run's folder at last, "" where it is."""
+        take is tried again for a while, unless that is `broken_off`, or saved in another folder that the user names.
+        Rank 0 gets why it is not in the run's folder at last, "" where it is."""
         self.finish()
         self._reporter.at("save")
         within_s = STOPPED_S if stopped else COMPLETED_S

@@ -25,9 +25,11 @@ def save_elsewhere(
     folder: Path, own: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
 ) -> RunFolder:
     """Makes a folder of the run's name in `folder`, laid out as the run's `own`: with its job, last.pt and best.pt.
-    Which of the two is None is copied, as far as the run has it and it can be read. All is on the disk when this returns.
+    Which of the two is None is copied, as far as the run has it and it can be read. All is on the disk when this
+    returns.
 
-    Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises NotSavedElsewhere.
+    Nothing is ever overwritten, so that a folder in which others may write, too, is no danger. Raises
+    NotSavedElsewhere.
     """
     copy = RunFolder(folder / own.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))

@@ -40,8 +40,8 @@ class Checkpoint:
     """The last.pt that a job goes on from, or where that is damaged the one before it; `path` is which.
 
     Reading it raises TaskError where it is no such file, or of another model, of other classes or of another
-    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All ranks read
-    it together.
+    optimizer than the job's. `plain` is the state of the job's model, and `classes` are those of its dataset. All
+    ranks read it together.
     """
 
     def __init__(
@@ -151,8 +151,9 @@ class Checkpoint:
     ) -> None:
         """Gives the strategy, the updater and the saver what the checkpoint holds, to go on at `progress`.
 
-        Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and where
-        strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it together, once.
+        Its best epoch is taken over together with the best.pt next to it, unless that is of a later one by now; and
+        where strategy, seed and number of devices are the same, every rank's random numbers. All ranks call it
+        together, once.
         """
         content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
