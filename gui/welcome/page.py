@@ -118,6 +118,7 @@ class WelcomePage(QWidget):
         for number, (button, about) in enumerate(ways):
             about.setWordWrap(True)
             about.setBuddy(button)
+            button.setAutoDefault(True)  # Enter presses it, as in a dialog
             button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
             grid.setRowMinimumHeight(number, _BUTTON_HEIGHT)
             button.setAccessibleDescription(about.text())
