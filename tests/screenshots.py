@@ -80,7 +80,7 @@ def draw(folder: Path, only: str, scheme: str, text_percent: int) -> int:
         stage.window.commands.preferences.set(setting, value)
     complaints: list[str] = []
     drawn = 0
-    for name, show in (stage.pages() | {"run-training": stage.show_training}).items():
+    for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.unfolded()).items():
         if name == SECOND:
             stage.furnish(paths.home())
         if only not in (name, ""):

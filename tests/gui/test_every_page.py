@@ -140,7 +140,7 @@ def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_and_numbers_are
     qtbot.waitActive(window)
     stage = Stage(window)
     found: dict[str, str] = {}
-    for name, show in (stage.pages() | {"run-going-on": partial(show_going_on, stage)}).items():
+    for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_going_on, stage)}).items():
         if name == SECOND:
             stage.furnish(tmp_path)
         for fault in faults(show()):

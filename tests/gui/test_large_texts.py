@@ -109,7 +109,7 @@ def test_that_nothing_is_cut_off_on_any_page_with_large_texts_and_both_panels(
     stage = Stage(window)
     window.commands.preferences.set("text_percent", PERCENT)
     found: dict[str, str] = {}
-    for name, show in stage.pages().items():
+    for name, show in (stage.pages() | stage.unfolded()).items():
         if name == SECOND:
             stage.furnish(tmp_path)
         shown = show()
