@@ -16,7 +16,9 @@ from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
     QPlainTextEdit,
+    QPushButton,
     QTextEdit,
+    QToolButton,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -108,6 +110,11 @@ def faults(shown: QWidget) -> Iterator[str]:
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
         for each in there
         if not spoken_name(each).strip()
+    )
+    yield from (
+        f"nothing on the button {spoken_name(each)}"
+        for each in there
+        if isinstance(each, QPushButton | QToolButton) and not each.text() and each.icon().isNull()
     )
     *walked, last = stops(shown)
     if last is not walked[0]:
