@@ -348,6 +348,8 @@ QSlider:focus { border-color: $accent; }
 QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }
 QScrollArea { border: none; background: transparent; }
+QHeaderView { background: $panel; border: none; }
+QTableCornerButton::section { background: $raised; border: none; border-bottom: 1px solid $border; }
 QHeaderView::section {
     background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
 }

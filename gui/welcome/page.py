@@ -48,7 +48,7 @@ class WelcomePage(QWidget):
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
-        title = QLabel("Welcome to Footplate")
+        title = QLabel("Welcome to Footplate", wordWrap=True)
         title.setObjectName("welcome")
         about = QLabel("Train vision models on this machine, and watch what its devices do.", wordWrap=True)
         about.setObjectName("muted")
