@@ -151,8 +151,9 @@ class Window:
 
     def wait_for_any_focus(self, other_than: Node | None = None) -> Node:
         def there() -> Node | None:
-            if other_than is None:
-                return self.focus()
+            if other_than is None:  # read twice, since it may be on its way from a page that was left
+                before, now = self.focus(), self.focus()
+                return now if before is not None and now is not None and before.ref == now.ref else None
             node = self._told_focus()
             return node if node is not None and node.ref != other_than.ref else None
 
