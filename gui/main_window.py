@@ -25,6 +25,7 @@ from gui.sources.opened_path import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.widgets.banner import Banner
+from gui.widgets.page_scroll import PageScroll
 from gui.widgets.run_drag import is_of_runs
 from gui.widgets.tab_order import tab
 
@@ -75,9 +76,9 @@ class MainWindow(QMainWindow):
         job = last or sample_job()
         self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
         self.form.set_job(job)
-        if last is None:
+        self._is_first_start = last is None
+        if self._is_first_start:
             self.form.recipes.begin()
-        self.form.train.setFocus()
 
     def show_message(self, text: str) -> None:
         """Says one line about the window itself."""
@@ -115,10 +116,11 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         self.splitter.setHandleWidth(5)
         self.splitter.setChildrenCollapsible(False)
-        for widget in (self.devices_holder, self.pages, self.form):
+        middle = PageScroll(self.pages)
+        for widget in (self.devices_holder, middle, self.form):
             self.splitter.addWidget(widget)
         self.devices_holder.setMinimumWidth(290)
-        self.pages.setMinimumWidth(360)
+        middle.setMinimumWidth(360)
         self.splitter.setStretchFactor(1, 1)
         central = QWidget()
         central.setObjectName("window")
@@ -215,6 +217,10 @@ class MainWindow(QMainWindow):
         self.form.set_devices(workspace.devices.selection())
         self._show_page(self.acts.page)
         control.show_status()
+        if self._is_first_start:
+            workspace.run.welcome.sample.setFocus()
+        else:
+            self.form.submit_bar.focus_train()
         workspace.start()
         self.completed.emit()
 

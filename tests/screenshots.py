@@ -30,7 +30,7 @@ from gui.style import theme
 from tests.support.contrast import LEAST, contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
-from tests.support.stage import SECOND, Stage
+from tests.support.stage import SECOND, Stage, until
 
 SIZES = ((1280, 800), (2560, 1440))
 SCALES = (1, 2)
@@ -78,9 +78,10 @@ def draw(folder: Path, only: str, scheme: str, text_percent: int) -> int:
     stage = Stage(MainWindow())
     for setting, value in (("theme", scheme), ("text_percent", text_percent)):
         stage.window.commands.preferences.set(setting, value)
+    until(lambda: not stage.window.form.checking)
     complaints: list[str] = []
     drawn = 0
-    for name, show in (stage.pages() | {"run-training": stage.show_training}).items():
+    for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.unfolded()).items():
         if name == SECOND:
             stage.furnish(paths.home())
         if only not in (name, ""):
@@ -88,7 +89,8 @@ def draw(folder: Path, only: str, scheme: str, text_percent: int) -> int:
         shown = show()
         for width, height in SIZES if shown is stage.window else ((shown.width(), shown.height()),):
             shown.resize(width, height)
-            QTest.qWait(400)  # plots are drawn a little after they are seen
+            for _turn in range(8):  # plots are drawn a little after they are seen, and may change the layout once more
+                QTest.qWait(50)
             picture = shown.grab().toImage()
             scale = round(100 * picture.devicePixelRatio())
             drawn += picture.save(str(folder / f"{name}-{width}x{height}-{scheme}-{scale}.png"))

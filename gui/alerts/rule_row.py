@@ -45,6 +45,7 @@ class RuleRow(QWidget):
         self.fold = QToolButton()
         self.fold.setObjectName("flat")
         self.fold.setCheckable(True)
+        self.fold.setIcon(icons.icon("right", "muted", on="down"))
         self.fold.setIconSize(QSize(14, 14))
         self.fold.setAccessibleName(f"Edit the rule {kind.title}")
         self.fold.toggled.connect(self._unfold)

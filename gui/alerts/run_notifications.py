@@ -12,7 +12,6 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QGridLayout,
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QSizePolicy,
@@ -152,12 +151,7 @@ class RunNotices(QWidget):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(3)
         layout.addWidget(self._kept)
-        for kind, words in KINDS.items():
-            layout.addLayout(self._kind_row(kind))
-            self.kinds[kind].setToolTip(words.meaning)
-        widest = max(box.sizeHint().width() for box in self.kinds.values())
-        for box in self.kinds.values():
-            box.setFixedWidth(widest)
+        layout.addLayout(self._rows_of_kinds())
         grid = QGridLayout()
         grid.setContentsMargins(0, 4, 0, 0)
         grid.setHorizontalSpacing(8)
@@ -177,7 +171,7 @@ class RunNotices(QWidget):
             label.setBuddy(editor.control)
             grid.addWidget(label, row, 0)
             grid.addWidget(editor, row, 1, 1, 1 if editor is self.minutes else 2)
-        grid.addWidget(_muted(QLabel("min, including time in the queue")), 0, 2)
+        grid.addWidget(_muted(QLabel("min, including time in the queue", wordWrap=True)), 0, 2)
         grid.addWidget(self._wrong["least_minutes"], 1, 1, 1, 2)
         grid.addWidget(self.desktop, 2, 1, 1, 2)
         grid.addWidget(self._wrong["command"], 4, 1, 1, 2)
@@ -194,16 +188,20 @@ class RunNotices(QWidget):
         layout.addWidget(self._result)
         layout.addWidget(self._failed)
 
-    def _kind_row(self, kind: NoticeKind) -> QHBoxLayout:
-        box = self.kinds[kind] = QCheckBox(KINDS[kind].title)
-        box.setAccessibleDescription(KINDS[kind].meaning)
-        meaning = ElidedLabel(KINDS[kind].meaning)
-        meaning.setToolTip(KINDS[kind].meaning)
-        row = QHBoxLayout()
-        row.setSpacing(6)
-        row.addWidget(box)
-        row.addWidget(_muted(meaning), 1)
-        return row
+    def _rows_of_kinds(self) -> QGridLayout:
+        rows = QGridLayout()
+        rows.setHorizontalSpacing(6)
+        rows.setVerticalSpacing(3)
+        rows.setColumnStretch(1, 1)
+        for number, (kind, words) in enumerate(KINDS.items()):
+            box = self.kinds[kind] = QCheckBox(words.title)
+            box.setAccessibleDescription(words.meaning)
+            meaning = ElidedLabel(words.meaning)
+            for widget in (box, meaning):
+                widget.setToolTip(words.meaning)
+            rows.addWidget(box, number, 0)
+            rows.addWidget(_muted(meaning), number, 1)
+        return rows
 
     def _connect(self) -> None:
         for box in (*self.kinds.values(), self.desktop):

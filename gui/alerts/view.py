@@ -21,6 +21,7 @@ from gui.alerts.rules import KINDS, KindId
 from gui.alerts.run_notifications import RunNotices
 from gui.alerts.watcher import Alerts
 from gui.format import counted
+from gui.style import theme
 from gui.widgets.banner import Banner
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -56,6 +57,7 @@ class AlertsView(QWidget):
         alerts.changed.connect(self._show_alerts)
         alerts.rules_changed.connect(self._show_rules)
         alerts.message.connect(self._problem.say)
+        theme.notifier.changed.connect(self._align_titles)
         self._show_alerts()
         self._problem.say(alerts.problem)
 
@@ -91,9 +93,7 @@ class AlertsView(QWidget):
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
             rules.addWidget(row)
-        titles = max(row.on.sizeHint().width() for row in self.rows.values())
-        for row in self.rows.values():
-            row.on.setFixedWidth(titles)
+        self._align_titles()
         rules.addSpacing(10)
         about = _muted()
         about.setText("sent even when no window is open")
@@ -115,6 +115,11 @@ class AlertsView(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)
+
+    def _align_titles(self) -> None:
+        widest = max(row.on.sizeHint().width() for row in self.rows.values())
+        for row in self.rows.values():
+            row.on.setFixedWidth(widest)
 
     def _show_alerts(self) -> None:
         now = self._alerts.in_force

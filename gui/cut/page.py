@@ -21,6 +21,7 @@ from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
 
 EMPTY = (
     "No cut to show yet.\n\n"
@@ -119,7 +120,8 @@ class CutPage(QWidget):
         empty = EmptyState(EMPTY)
         self.cancel.setAccessibleName("Cancel measuring")
         measuring = working_page(self.what, self.progress, self.cancel, "Measuring the model")
-        for page in (empty, measuring, fault_page(self.fault, self.again), self.view):
+        self._shown = scroll_panel(self.view)
+        for page in (empty, measuring, fault_page(self.fault, self.again), self._shown):
             self._stack.addWidget(page)
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
@@ -177,7 +179,7 @@ class CutPage(QWidget):
         if len(self.view.image.handles) != before:
             self.view.order_tabs(after=self.back)
         self._show_titles(self._measured, cut)
-        self._stack.setCurrentWidget(self.view)
+        self._stack.setCurrentWidget(self._shown)
 
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
         if job is None:

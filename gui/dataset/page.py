@@ -29,6 +29,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.renderer import Renderer
+from gui.widgets.combo_box import ComboBox
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.problem_label import ProblemLabel
 
@@ -71,11 +72,11 @@ class DatasetPage(QWidget):
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
         self.subtitle.setObjectName("muted")
-        self.classes = QComboBox()
+        self.classes = ComboBox()
         self.classes.setAccessibleName("Class")
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
-        self.shown_as = QComboBox()
+        self.shown_as = ComboBox()
         self.shown_as.setAccessibleName("Shown as")
         self.shown_as.setToolTip(
             "The training images of an epoch, exactly as the form's augmentation and seed produce them"

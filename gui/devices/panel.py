@@ -13,6 +13,9 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
 from gui.widgets.scroll_panel import scroll_panel
 
+_WIDEST = 390
+"""Pixels that the cards can claim of the window: beyond, as with texts of twice the size, they scroll sideways."""
+
 
 class DevicesPanel(QWidget):
     """A card for each GPU and for the CPU, by machine: this one first, then the hosts.
@@ -41,8 +44,8 @@ class DevicesPanel(QWidget):
         self._machines: dict[str, MachineDevices] = {}
         self._here = self._add("")
         self._here.choose((CPU,))
-        inside.setMinimumWidth(280)
-        scroll = scroll_panel(inside, whole_width=True)
+        self._list.addStrut(260)
+        scroll = scroll_panel(inside, whole_up_to=_WIDEST)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll)

@@ -157,7 +157,7 @@ class FieldRow(QWidget):
         width = theme.scaled(LABEL_WIDTH)
         self.label.setFixedWidth(width)
         # Only where it must be: a wrapped label makes the layout ask for heights by width.
-        self.label.setWordWrap(self.label.fontMetrics().horizontalAdvance(self.field.label) > width - 4)
+        self.label.setWordWrap(self.fontMetrics().horizontalAdvance(self.field.label) > width - 4)
 
     def _edited(self) -> None:
         self.reset.setVisible(self.changed)

@@ -50,6 +50,9 @@ from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
+_WIDEST = 500
+"""Pixels that the fields can claim of the window: beyond, as with texts of twice the size, they scroll sideways."""
+
 
 class JobForm(QWidget):
     """The job on screen.
@@ -271,7 +274,7 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = self._area = scroll_panel(column, whole_width=True)
+        area = self._area = scroll_panel(column, whole_up_to=_WIDEST)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)

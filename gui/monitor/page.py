@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from engine.contract.devices import SnapshotRequest
 from gui.alerts.banner import AlertBanner
@@ -30,6 +30,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
 from gui.widgets.banner import Banner
+from gui.widgets.front_stack import FrontStack
 
 _NO_GPU = "No NVIDIA GPU is installed in this machine."
 _LOOKING = "Looking for GPUs …"
@@ -81,7 +82,7 @@ class MonitorPage(QWidget):
             TOPOLOGY: lambda: TopologyView(hosts),
             ALERTS: lambda: AlertsView(alerts),
         }
-        self._stack = QStackedWidget()
+        self._stack = FrontStack()
         for view in (self.gpus, self.graphs, *(QWidget() for _ in self._makers)):
             self._stack.addWidget(view)
         layout = QVBoxLayout(self)

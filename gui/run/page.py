@@ -31,6 +31,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
+from gui.widgets.front_stack import FrontStack
 
 _PREPARE_MS = 400
 
@@ -77,7 +78,7 @@ class RunPage(QWidget):
         self.model.message.connect(self.message)
         self.use = UseView()
         self.use.message.connect(self.message)
-        self.views = QStackedWidget()
+        self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
@@ -87,7 +88,7 @@ class RunPage(QWidget):
         self.large = LargePlot()
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
-        self._stack = QStackedWidget()
+        self._stack = FrontStack()
         self._stack.addWidget(self.welcome)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)

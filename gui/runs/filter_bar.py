@@ -13,6 +13,7 @@ from engine.runs.folder import RunSummary
 from gui.format import localised
 from gui.runs.run_filter import RunFilter
 from gui.titles import model_title, strategy_title
+from gui.widgets.combo_box import ComboBox
 from gui.widgets.flow_layout import FlowLayout
 
 _DAY_S = 86_400.0
@@ -156,7 +157,7 @@ def _labelled(text: str, field: QWidget) -> QWidget:
 
 
 def _combo(what: str) -> QComboBox:
-    combo = QComboBox()
+    combo = ComboBox()
     combo.setAccessibleName(f"Runs by {what}")
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(_LETTERS)

@@ -13,6 +13,7 @@ from gui.search.plots import STRONG, TrialPlot, goodness, in_sight, shade
 from gui.sources.columns import Floats
 from gui.sources.search_data import Axis, SearchData
 from gui.style import theme
+from gui.widgets.combo_box import ComboBox
 
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80
@@ -89,7 +90,7 @@ class TwoFields(TrialPlot):
     title = "Two fields"
 
     def __init__(self) -> None:
-        self.x, self.y = QComboBox(), QComboBox()
+        self.x, self.y = ComboBox(), ComboBox()
         for box, name in ((self.x, "Horizontal field"), (self.y, "Vertical field")):
             box.setAccessibleName(name)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)

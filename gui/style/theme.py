@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 
 from engine.contract.devices import CPU, is_gpu
@@ -197,12 +197,16 @@ def _repaint(app: QApplication) -> None:
 
 
 def _paint(app: QApplication) -> None:
-    assert _chosen.base is not None
-    font = QFont(_chosen.base)
-    font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
-    app.setFont(font)
+    app.setFont(_font())
     app.setPalette(palette(colors()))
     app.setStyleSheet(style_sheet(colors()))
+
+
+def _font() -> QFont:
+    """The font of most texts."""
+    font = QFont(_chosen.base or QFont())
+    font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
+    return font
 
 
 def palette(scheme: Colors) -> QPalette:
@@ -240,8 +244,11 @@ def palette(scheme: Colors) -> QPalette:
 def style_sheet(scheme: Colors) -> str:
     """The application's style sheet in the colours of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
-    points = (_chosen.base or QFont()).pointSizeF() * _chosen.text_percent / 100
-    sizes = {"title": f"{1.2 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt"}
+    font = _font()
+    points = font.pointSizeF()
+    # Qt takes it for the least height of a control, whatever its text needs.
+    line = max(20, QFontMetrics(font).height())
+    sizes = {"title": f"{1.2 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt", "line": f"{line}px"}
     return Template(_STYLE).substitute(
         asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )
@@ -271,7 +278,7 @@ QLabel#ok { color: $ok; }
 QSplitter::handle { background: $window; }
 QSplitter::handle:hover { background: $accent; }
 QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit {
-    background: $panel; border: 1px solid $border; border-radius: 5px; padding: 4px 7px; min-height: 20px;
+    background: $panel; border: 1px solid $border; border-radius: 5px; padding: 4px 7px; min-height: $line;
     selection-background-color: $accent; selection-color: $accent_text;
 }
 QLineEdit:focus, QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus, QPlainTextEdit:focus {
@@ -305,7 +312,7 @@ QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
 QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
 QPushButton, QToolButton {
-    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: 20px;
+    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $line;
 }
 QToolButton { padding: 3px 7px; }
 QPushButton:hover, QToolButton:hover { border-color: $accent; }
@@ -341,6 +348,8 @@ QSlider:focus { border-color: $accent; }
 QProgressBar { background: $raised; border: 1px solid $border; border-radius: 4px; text-align: center; }
 QProgressBar::chunk { background: $accent; border-radius: 3px; }
 QScrollArea { border: none; background: transparent; }
+QHeaderView { background: $panel; border: none; }
+QTableCornerButton::section { background: $raised; border: none; border-bottom: 1px solid $border; }
 QHeaderView::section {
     background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
 }

@@ -48,7 +48,7 @@ class WelcomePage(QWidget):
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
-        title = QLabel("Welcome to Footplate")
+        title = QLabel("Welcome to Footplate", wordWrap=True)
         title.setObjectName("welcome")
         about = QLabel("Train vision models on this machine, and watch what its devices do.", wordWrap=True)
         about.setObjectName("muted")
@@ -118,6 +118,7 @@ class WelcomePage(QWidget):
         for number, (button, about) in enumerate(ways):
             about.setWordWrap(True)
             about.setBuddy(button)
+            button.setAutoDefault(True)  # Enter presses it, as in a dialog
             button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
             grid.setRowMinimumHeight(number, _BUTTON_HEIGHT)
             button.setAccessibleDescription(about.text())

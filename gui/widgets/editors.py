@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QSpinBox,
     QStyle,
-    QStyleOptionComboBox,
     QStyleOptionFrame,
     QToolButton,
     QWidget,
@@ -26,6 +25,7 @@ from engine.contract.job import Field
 from gui.format import number_in, significant
 from gui.style import icons
 from gui.widgets import file_dialogs
+from gui.widgets.combo_box import ComboBox
 
 SCROLL_BAR_WIDTH = 12
 
@@ -57,27 +57,6 @@ class Editor(QWidget):
 
 class _SpinBox(QSpinBox):
     """A spin box that the wheel changes only once it has the focus, so that scrolling past it is safe."""
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        if self.hasFocus():
-            super().wheelEvent(event)
-        else:
-            event.ignore()
-
-
-class _ComboBox(QComboBox):
-    """A drop-down list that the wheel changes only once it has the focus. A title that is too long ends with an ellipsis, which
-    a style sheet would cut off."""
-
-    def initStyleOption(self, option: QStyleOptionComboBox) -> None:
-        super().initStyleOption(option)
-        if not self.isVisible():
-            return
-        field = self.style().subControlRect(
-            QStyle.ComplexControl.CC_ComboBox, option, QStyle.SubControl.SC_ComboBoxEditField, self
-        )
-        elide = Qt.TextElideMode.ElideRight
-        option.currentText = option.fontMetrics.elidedText(option.currentText, elide, field.width())
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
@@ -230,7 +209,7 @@ class ChoiceEditor(Editor):
     """One of a list of (value, title, help). A value that is not in the list is shown as it is."""
 
     def __init__(self, choices: list[tuple[str, str, str]]) -> None:
-        self.box = _ComboBox()
+        self.box = ComboBox()
         self.box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.box.setMinimumContentsLength(8)

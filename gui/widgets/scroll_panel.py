@@ -5,20 +5,18 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QWidget
 
-from gui.style import theme
-
-_WIDEST = 480
-"""Pixels at 100 per cent; what asks for more, such as the word of a path, is cut off."""
-
 
 class _WholeWidth(QScrollArea):
-    """Is never narrower than what it scrolls."""
+    """Is never narrower than what it scrolls, up to `widest` pixels."""
+
+    def __init__(self, widest: int) -> None:
+        super().__init__()
+        self._widest = widest
 
     def minimumSizeHint(self) -> QSize:
         inside = self.widget()
         assert inside is not None
-        least = max(inside.minimumWidth(), inside.minimumSizeHint().width())
-        width = min(least, theme.scaled(_WIDEST)) + self.verticalScrollBar().sizeHint().width()
+        width = min(inside.minimumSizeHint().width(), self._widest) + self.verticalScrollBar().sizeHint().width()
         return QSize(width, super().minimumSizeHint().height())
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -27,15 +25,13 @@ class _WholeWidth(QScrollArea):
         return super().eventFilter(watched, event)
 
 
-def scroll_panel(inside: QWidget, *, sideways: bool = False, whole_width: bool = False) -> QScrollArea:
-    """Scrolls `inside` on a panel's background: vertically and, with `sideways`, horizontally. With `whole_width` it can't be
-    made narrower than `inside`. It takes no keyboard focus."""
-    scroll = _WholeWidth() if whole_width else QScrollArea()
+def scroll_panel(inside: QWidget, *, whole_up_to: int = 0) -> QScrollArea:
+    """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be made
+    narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus."""
+    scroll = _WholeWidth(whole_up_to) if whole_up_to else QScrollArea()
     scroll.setWidgetResizable(True)
     scroll.setObjectName("panel")
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    if not sideways:
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     scroll.setWidget(inside)
     return scroll
 

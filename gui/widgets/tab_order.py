@@ -7,7 +7,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.WheelFocus)
 
@@ -40,7 +40,17 @@ def tab(window: QWidget, parts: Sequence[QWidget], forward: bool) -> bool:
         there = there or (_next_in(part, _chain(window, window, forward)) if part.isVisibleTo(window) else None)
     if there is not None:
         there.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        _bring_into_sight(there)
     return there is not None
+
+
+def _bring_into_sight(widget: QWidget) -> None:
+    """Qt scrolls only where the keyboard stays in the area that it was in."""
+    parent = widget.parentWidget()
+    while parent is not None:
+        if isinstance(parent, QScrollArea):
+            parent.ensureWidgetVisible(widget)
+        parent = parent.parentWidget()
 
 
 def _next_in(part: QWidget, chain: Iterable[QWidget]) -> QWidget | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import lingering_processes
-from tests.desktop.desktops import Desktop, wayland_desktop, why_not, x_desktop
+from tests.desktop.desktops import Desktop, wayland_desktop, wayland_desktop_with_keyboard, why_not, x_desktop
 
 Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
 
@@ -37,3 +37,10 @@ def wayland(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
     if reason := why_not("weston", "weston-screenshooter"):
         pytest.skip(reason)
     yield from _lend(wayland_desktop, tmp_path_factory.mktemp("wayland"))
+
+
+@pytest.fixture(scope="module")
+def wayland_with_keyboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
+    if reason := why_not("sway", "wtype"):
+        pytest.skip(reason)
+    yield from _lend(wayland_desktop_with_keyboard, tmp_path_factory.mktemp("sway"))

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ WIDTH, HEIGHT = 1366, 768
 """The screen of a small laptop."""
 SYSTEM_PYTHON = "/usr/bin/python3"
 _LAUNCHER = Path("/usr/share/dbus-1/services/org.a11y.Bus.service")
-_PACKAGES = "xvfb openbox xdotool weston dbus at-spi2-core python3-gi"
+_PACKAGES = "xvfb openbox xdotool weston sway wtype dbus at-spi2-core python3-gi"
 _NOT_OURS = (
     "QT_QPA_PLATFORM",
     "WAYLAND_DISPLAY",
@@ -34,6 +35,13 @@ _LISTENING = (
     "org.freedesktop.DBus.Properties.Set", "string:org.a11y.Status", "string:IsEnabled", "variant:boolean:true",
 )  # fmt: skip
 _GOODBYE_S = 20.0
+_SWAY = f"""
+output HEADLESS-1 resolution {WIDTH}x{HEIGHT}
+default_border none
+xwayland disable
+"""
+_KEYBOARD_STAYS_MS = 1_800_000
+"""The longest that wtype can wait; without it the desktop would have no keyboard between two keys."""
 
 _Found = TypeVar("_Found")
 
@@ -62,11 +70,39 @@ def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0)
     return found
 
 
+@dataclass(frozen=True)
+class Keyboard:
+    """The commands that press keys, as xdotool calls them, and that type a text."""
+
+    press: Callable[..., list[str]]
+    type: Callable[[str], list[str]]
+
+
+X_KEYBOARD = Keyboard(
+    press=lambda *keys: ["xdotool", "key", "--clearmodifiers", *keys],
+    type=lambda text: ["xdotool", "type", "--clearmodifiers", "--delay", "8", text],
+)
+
+
+def _wtype(*keys: str) -> list[str]:
+    words = ["wtype"]
+    for *modifiers, key in (each.split("+") for each in keys):
+        words += [word for modifier in modifiers for word in ("-M", modifier)]
+        words += ["-k", key, *(word for modifier in modifiers for word in ("-m", modifier))]
+    return words
+
+
+WAYLAND_KEYBOARD = Keyboard(press=_wtype, type=lambda text: ["wtype", "-d", "8", text])
+
+
 class Desktop:
     """Starts programs for the user of one desktop.
 
-    Attributes: home - the user's own folder; footplate_home - Footplate's; environment - what its programs are given.
+    Attributes: home - the user's own folder; footplate_home - Footplate's; environment - what its programs are given;
+    keyboard - what its keys are pressed with, None where there is none.
     """
+
+    keyboard: Keyboard | None = None
 
     def __init__(self, folder: Path, runtime: Path, stack: ExitStack) -> None:
         self.home, self.footplate_home = folder / "user", folder / "footplate"
@@ -113,6 +149,7 @@ def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
         _start_bus(desktop)
         desktop.start("openbox")
         until(lambda: _answers(desktop, "xdotool", "get_desktop"), "the window manager")
+        desktop.keyboard = X_KEYBOARD
         yield desktop
 
 
@@ -135,6 +172,25 @@ def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
         until((runtime / name).is_socket, "the compositor")
         desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
         _start_bus(desktop)
+        yield desktop
+
+
+@contextmanager
+def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """Sway without a screen, which takes a keyboard from programs."""
+    with ExitStack() as stack:
+        desktop = Desktop(folder, runtime, stack)
+        desktop.environment |= {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}
+        config = folder / "sway.conf"
+        config.write_text(_SWAY)
+        as_somebody = () if os.geteuid() else ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+        desktop.start(*as_somebody, "sway", "--config", str(config))  # which refuses to be started by root
+        name = "wayland-1"
+        until((runtime / name).is_socket, "the compositor")
+        desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
+        _start_bus(desktop)
+        desktop.start("wtype", "-s", str(_KEYBOARD_STAYS_MS))
+        desktop.keyboard = WAYLAND_KEYBOARD
         yield desktop
 
 

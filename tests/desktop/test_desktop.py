@@ -73,8 +73,8 @@ def day(x: Desktop) -> Iterator[Day]:
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
     first = Day(x, window, window.nodes(), off_screen(window.windows()))
-    window.tab_to("Train the sample")
-    window.keys("space")
+    window.wait_for_focus("Train the sample")
+    window.keys("Return")
     window.wait_until_said(STATUS, "Completed", TRAINED_S)
     yield first
     if first.window.process.poll() is None:
@@ -182,7 +182,7 @@ def test_that_every_menu_opens_by_keys_and_its_entries_can_be_read(window: Windo
     window.keys("alt+f")
     seen = {}
     for title in MENUS:
-        menu = until(lambda title=title: open_menu(window, title), f"the menu {title}")
+        menu = until(lambda title=title: window.open_menu(title), f"the menu {title}")
         seen[title] = [node.name for node in menu.children if node.role == "menu item"]
         assert all(name.strip() for name in seen[title])
         assert not any("&" in name for name in seen[title])
@@ -194,16 +194,9 @@ def test_that_every_menu_opens_by_keys_and_its_entries_can_be_read(window: Windo
         if title != MENUS[-1]:
             window.keys("Right")
     window.keys("Escape")
-    until(lambda: open_menu(window, MENUS[-1]) is None, "the end of the menu")
+    until(lambda: window.open_menu(MENUS[-1]) is None, "the end of the menu")
     assert {"New job", "Recent datasets", "Quit"} <= set(seen["File"])
     assert {"Settings …", "Command palette …"} <= set(seen["Tools"])
-
-
-def open_menu(window: Window, title: str) -> Node | None:
-    """The menu of that title as it is open."""
-    bar = next((node for node in window.nodes() if node.role == "menu bar"), None)
-    entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
-    return next((node for node in entry.children if node.children), None) if entry is not None else None
 
 
 def test_that_help_is_found_by_a_word(window: Window) -> None:

@@ -1,4 +1,5 @@
-"""The window under Wayland, before a compositor without a screen: driven through the accessibility bus alone."""
+"""The window under Wayland, before compositors without a screen: driven through the accessibility bus, and by keys where the
+compositor has a keyboard."""
 
 from __future__ import annotations
 
@@ -41,6 +42,42 @@ def test_that_the_window_trains_the_sample_under_wayland_and_closes(
     until(lambda: window.process.poll() is not None, "the end of the window's process")
     assert window.process.returncode == 0
     assert wayland.complaints() == ""
+
+
+def test_that_keys_open_menus_palette_and_settings_under_wayland_and_begin_and_stop_a_run(
+    wayland_with_keyboard: Desktop,
+) -> None:
+    window = Window(wayland_with_keyboard)
+    window.wait_for_focus("Train the sample")
+    window.keys("alt+f")
+    assert "Quit" in {node.name for node in until(lambda: window.open_menu("File"), "the menu File").children}
+    window.keys("Right")
+    assert "Stop" in {node.name for node in until(lambda: window.open_menu("Run"), "the menu Run").children}
+    window.keys("Escape", "Escape")  # the menu, and the menu bar
+    window.wait_for_focus("Train the sample")
+    window.keys("ctrl+k")
+    window.wait_for_focus("Find anything")
+    window.type("vice pan")
+    until(
+        lambda: any("Devices panel" in node.name for node in window.nodes() if node.role == "list item"), "the command"
+    )
+    window.keys("Return")
+    window.wait_for_end_of("CPU workers")
+    window.keys("F7")
+    window.wait_for("CPU workers")
+    window.keys("ctrl+comma")
+    window.wait_for_focus("Search settings")
+    window.keys("Escape")
+    window.wait_for_end_of("Search settings")
+    window.keys("ctrl+Return")
+    window.wait_until_said("Run status", "Running")
+    window.keys("ctrl+period")
+    window.wait_until_said("Run status", "Stopped")
+    (folder,) = (wayland_with_keyboard.footplate_home / "runs").iterdir()
+    assert RunFolder(folder).state() == "stopped"
+    window.quit()
+    assert window.process.returncode == 0
+    assert wayland_with_keyboard.complaints() == ""
 
 
 def screenshot(desktop: Desktop, folder: Path) -> QImage:

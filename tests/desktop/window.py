@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.desktop.desktops import HEIGHT, SYSTEM_PYTHON, WIDTH, Desktop, until
+from tests.desktop.desktops import HEIGHT, SYSTEM_PYTHON, WIDTH, Desktop, Keyboard, until
 
 _READER = Path(__file__).with_name("bus_reader.py")
 _ACTION, _TEXT, _EDITABLE = "org.a11y.atspi.Action", "org.a11y.atspi.Text", "org.a11y.atspi.EditableText"
@@ -110,6 +110,12 @@ class Window:
     def text_of(self, node: Node) -> str:
         return self._call(node, _TEXT, "GetText", "(ii)", 0, -1)
 
+    def open_menu(self, title: str) -> Node | None:
+        """The menu of that title as it is open."""
+        bar = next((node for node in self.nodes() if node.role == "menu bar"), None)
+        entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
+        return next((node for node in entry.children if node.children), None) if entry is not None else None
+
     # What is done
 
     def press(self, name: str, role: str = "", action: str = "Press") -> None:
@@ -121,10 +127,10 @@ class Window:
 
     def keys(self, *keys: str) -> None:
         """Presses keys, as xdotool calls them."""
-        self._xdotool("key", "--clearmodifiers", *keys)
+        self._do(self._keyboard.press(*keys))
 
     def type(self, text: str) -> None:
-        self._xdotool("type", "--clearmodifiers", "--delay", "8", text)
+        self._do(self._keyboard.type(text))
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
         """Presses Tab until the keyboard is on the thing of that name. Raises AssertionError where it never gets there."""
@@ -145,8 +151,9 @@ class Window:
 
     def wait_for_any_focus(self, other_than: Node | None = None) -> Node:
         def there() -> Node | None:
-            if other_than is None:
-                return self.focus()
+            if other_than is None:  # read twice, since it may be on its way from a page that was left
+                before, now = self.focus(), self.focus()
+                return now if before is not None and now is not None and before.ref == now.ref else None
             node = self._told_focus()
             return node if node is not None and node.ref != other_than.ref else None
 
@@ -167,17 +174,22 @@ class Window:
         self._reader.stdout.close()
 
     def title_in_front(self) -> str:
-        """The title of the window that has the desktop's attention."""
-        done = self._run_xdotool("getactivewindow", "getwindowname")
+        """The title of the window that has the X desktop's attention."""
+        done = self._run(["xdotool", "getactivewindow", "getwindowname"])
         return done.stdout.strip()  # nothing while one gives way to another
 
-    def _xdotool(self, *words: str) -> None:
-        done = self._run_xdotool(*words)
-        assert done.returncode == 0, f"xdotool {' '.join(words)}: {done.stderr}"
+    @property
+    def _keyboard(self) -> Keyboard:
+        assert self._desktop.keyboard is not None, "this desktop has no keyboard"
+        return self._desktop.keyboard
 
-    def _run_xdotool(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def _do(self, command: list[str]) -> None:
+        done = self._run(command)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["xdotool", *words], env=self._desktop.environment, capture_output=True, text=True, check=False, timeout=60
+            command, env=self._desktop.environment, capture_output=True, text=True, check=False, timeout=60
         )
 
     def _call(self, node: Node, interface: str, method: str, signature: str, *arguments: object) -> Any:

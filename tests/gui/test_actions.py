@@ -27,10 +27,14 @@ def test_that_every_command_has_an_id_of_its_own_and_a_text(open_window: Callabl
     assert [name for name, count in Counter(action.objectName() for action in actions).items() if count > 1] == []
 
 
-def test_that_no_two_commands_share_a_key_where_both_could_act(open_window: Callable[[], MainWindow]) -> None:
+def test_that_no_two_commands_share_a_key_where_both_could_act(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
     window = open_window()
-    assert window.workspace is not None
-    window.workspace.monitor.show_view(PROCESSES)
+    work = window.workspace
+    assert work is not None
+    work.monitor.show_view(PROCESSES)
+    qtbot.waitUntil(lambda: work.run.charts is not None)  # from when on the views of a run are in the window
     shared = [
         (one.objectName(), other.objectName())
         for number, one in enumerate(window.acts.all())

@@ -138,6 +138,25 @@ def test_that_tab_goes_through_the_window_as_it_is_read(open_window: Callable[[]
     assert [name for name in seen if name in wanted] == wanted
 
 
+def test_that_tab_brings_into_sight_what_it_goes_to(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitUntil(window.form.train.isEnabled)
+    window.resize(1000, 500)
+    for section in window.form.sections:
+        section.set_open(True)
+    qtbot.waitUntil(lambda: window.form.sections[-1].y() > 2 * window.height())
+    window.header.tabs.setFocus()
+    unseen = []
+    rounds = 0
+    while rounds < 2:  # in the second, the form is scrolled to its end when Tab comes to its beginning
+        window.focusNextChild()
+        there = window.focusWidget()
+        rounds += there is window.header.tabs
+        if there.visibleRegion().isEmpty():
+            unseen.append(spoken_name(there))
+    assert unseen == []
+
+
 def test_that_no_page_is_called_as_the_button_that_trains(open_window: Callable[[], MainWindow]) -> None:
     tabs = open_window().findChild(QTabBar)
     assert tabs is not None

@@ -16,7 +16,9 @@ from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
     QPlainTextEdit,
+    QPushButton,
     QTextEdit,
+    QToolButton,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -109,6 +111,11 @@ def faults(shown: QWidget) -> Iterator[str]:
         for each in there
         if not spoken_name(each).strip()
     )
+    yield from (
+        f"nothing on the button {spoken_name(each)}"
+        for each in there
+        if isinstance(each, QPushButton | QToolButton) and not each.text() and each.icon().isNull()
+    )
     *walked, last = stops(shown)
     if last is not walked[0]:
         yield f"Tab comes from {spoken_name(walked[-1])} to {spoken_name(last)}, never to the first control again"
@@ -140,7 +147,7 @@ def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_and_numbers_are
     qtbot.waitActive(window)
     stage = Stage(window)
     found: dict[str, str] = {}
-    for name, show in (stage.pages() | {"run-going-on": partial(show_going_on, stage)}).items():
+    for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_going_on, stage)}).items():
         if name == SECOND:
             stage.furnish(tmp_path)
         for fault in faults(show()):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QDialog, QWidget
+from PySide6.QtWidgets import QAbstractButton, QDialog, QWidget
 
 from engine.contract.cut import Cut
 from engine.contract.devices import CPU
@@ -18,7 +18,10 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.actions import MONITOR, RUNS, TRAIN
+from gui.advice.answer_view import AnswerView
+from gui.alerts.rule_row import RuleRow
 from gui.main_window import MainWindow
+from gui.monitor.toolbar import ALERTS
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
 from gui.run.header import CURVES
 from gui.run.header import VIEWS as RUN_VIEWS
@@ -96,6 +99,26 @@ class Stage:
         for action in (acts.preferences, acts.shortcuts, acts.palette, acts.about):
             made[action.objectName()] = partial(self.show_dialog, action.trigger)
         return made | {"help": self.show_help}
+
+    def unfolded(self) -> dict[str, Callable[[], QWidget]]:
+        """By name, the pages on which something is folded at first, with all that is open; it stays so."""
+        sections, time = self.window.form.sections, self.workspace.run.time
+        return {
+            "form-unfolded": lambda: self._unfold(self.show_run(CURVES), *(each.button for each in sections)),
+            "run-unfolded": lambda: self._unfold(self.show_run(CURVES), time.fold),
+            "alerts-unfolded": lambda: self._unfold(
+                self.show_monitor(ALERTS), *(row.fold for row in self.window.findChildren(RuleRow))
+            ),
+            "advice-unfolded": lambda: self._unfold(
+                self.show_advice(), *(view.fold for view in self.window.findChildren(AnswerView))
+            ),
+        }
+
+    def _unfold(self, shown: QWidget, *folds: QAbstractButton) -> QWidget:
+        for fold in folds:
+            fold.setChecked(True)
+        QTest.qWait(1)  # layouts are made anew by the next events
+        return shown
 
     def show_page(self, page: QWidget) -> QWidget:
         self.window.header.show_page(TRAIN)

@@ -196,7 +196,7 @@ class TopologyView(QWidget):
         for widget in (self.advice, self.table, self._legend):
             column.addWidget(widget)
         column.addStretch(1)
-        scroll = scroll_panel(inside, sideways=True)
+        scroll = scroll_panel(inside)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(scroll)
         layout = QVBoxLayout(self)

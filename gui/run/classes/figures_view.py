@@ -180,7 +180,7 @@ class ClassFiguresView(QWidget):
         for part in parts:
             below.addWidget(part)
         below.addWidget(self.cell)
-        below.addWidget(scroll_panel(self.matrix, sideways=True), 1)
+        below.addWidget(scroll_panel(self.matrix), 1)
         self._matrix_area.setMinimumHeight(150)
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(self.table)

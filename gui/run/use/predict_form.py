@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QHBoxLayout, QListWidget, QPushButton, QVBoxLayout
 from engine.contract.inference.prediction import TILED, Format, PredictOrder, formats_of
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from gui.actions import Action, bind
+from gui.actions import WITHIN, Action, bind
 from gui.run.model.plot import caption
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.widgets import file_dialogs
@@ -63,7 +63,12 @@ class PredictForm(QWidget):
         self.add_files = Action(self, "add_prediction_files", "Add files …", "Adds images, videos or point clouds")
         self.add_folder = Action(self, "add_prediction_folder", "Add a folder …", "Adds all that is in a folder")
         self.remove = Action(
-            self.files, "remove_prediction_files", "Remove", "Takes the selected lines off the list", "Del"
+            self.files,
+            "remove_prediction_files",
+            "Remove",
+            "Takes the selected lines off the list",
+            "Del",
+            context=WITHIN,
         )
         self.checkpoint = CheckpointEditor()
         self.devices = DevicesEditor("Predict")

@@ -12,11 +12,13 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.checks.torch_build import TorchBuild
+from engine.contract.devices import CPU
 from engine.system import paths
 from gui.actions import MONITOR
 from gui.form import form as form_module
 from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
+from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import WelcomePage
 from tests.gui.sources.devices.snapshots import gpu, snapshot
@@ -85,6 +87,29 @@ def test_that_a_driver_too_old_is_seen_first_and_the_sample_trains_on_the_cpu_al
     (job,) = asked
     assert (job.dataset, job.model, job.devices) == (sample_job().dataset, sample_job().model, ("cpu",))  # type: ignore[attr-defined]
     assert "The run is on the CPU." in window.form.devices_problems.text()
+
+
+def test_that_the_keyboard_is_on_the_sample_at_the_first_start_so_that_enter_begins(
+    open_window: Callable[[], MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    welcome = window.workspace.run.welcome
+    assert window.focusWidget() is welcome.sample
+    asked: list[bool] = []
+    monkeypatch.setattr(window.form, "start", lambda: asked.append(True))
+    qtbot.keyClick(welcome.sample, Qt.Key.Key_Return)
+    assert asked == [True]
+    qtbot.waitUntil(window.form.train.isEnabled)
+    assert window.focusWidget() is welcome.sample
+
+
+def test_that_the_keyboard_is_on_train_where_there_is_a_job_of_last_time(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    Settings().remember_job(msgspec.structs.replace(sample_job(), devices=(CPU,)))
+    window = open_window()
+    qtbot.waitUntil(lambda: window.focusWidget() is window.form.train)
 
 
 def test_that_the_other_ways_lead_to_the_folder_dialog_and_the_monitor(

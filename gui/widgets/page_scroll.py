@@ -1,0 +1,40 @@
+"""Pages that scroll where there is too little room for the one in front."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QScrollArea, QStackedWidget
+
+
+class PageScroll(QScrollArea):
+    """Filled by `pages`, whose page in front scrolls rather than being made smaller than its least size.
+
+    A QScrollArea that resizes its widget would ask for the ideal height of wrapped texts, and for the room of the largest page.
+    """
+
+    def __init__(self, pages: QStackedWidget) -> None:
+        super().__init__()
+        self._pages = pages
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setWidget(pages)
+        pages.currentChanged.connect(self._fit)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:
+            self._fit()
+        return super().eventFilter(watched, event)
+
+    def _fit(self) -> None:
+        page = self._pages.currentWidget()
+        least = page.minimumSizeHint() if page is not None else QSize()
+        room = self.maximumViewportSize()
+        if least.width() > room.width():
+            room.setHeight(room.height() - self.horizontalScrollBar().sizeHint().height())
+        if least.height() > room.height():
+            room.setWidth(room.width() - self.verticalScrollBar().sizeHint().width())
+        self._pages.resize(room.expandedTo(least))

@@ -1,0 +1,124 @@
+"""With large texts and both panels beside each page, everything is whole or can be scrolled to on a small screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QSize
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractScrollArea,
+    QAbstractSpinBox,
+    QComboBox,
+    QLabel,
+    QLineEdit,
+    QTabBar,
+    QWidget,
+)
+
+from gui.main_window import MainWindow
+from gui.style import theme
+from gui.widgets.combo_box import ComboBox
+from gui.widgets.elided_label import ElidedLabel
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub
+from tests.support.stage import SECOND, Stage, until
+
+WIDTH, HEIGHT = 1280, 800
+PERCENT = 150
+PADDING = 3
+"""Pixels of its height that a control can lack before its text does."""
+
+
+def cut_off(shown: QWidget) -> Iterator[str]:
+    """What is shown smaller than its text needs, or outside of what holds it where nothing scrolls to it."""
+    for widget in shown.findChildren(QWidget):
+        if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
+            continue
+        if isinstance(widget, QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox):
+            text = widget.currentText() if isinstance(widget, QComboBox) else widget.text()
+            name = f"{type(widget).__name__} “{text or widget.accessibleName()}” in {type(widget.parent()).__name__}"
+            if too_small(widget):
+                yield f"{name} is only {widget.width()} x {widget.height()}"
+            if out_of_reach(widget, shown):
+                yield f"{name} is not whole to be seen"
+
+
+def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox) -> bool:
+    gives_way = isinstance(widget, ElidedLabel | QLineEdit | ComboBox)
+    least = widget.sizeHint() if isinstance(widget, QComboBox) and not gives_way else widget.minimumSizeHint()
+    if isinstance(widget, QLabel) and (widget.wordWrap() or not widget.text()):
+        return widget.height() < widget.heightForWidth(widget.width())
+    if isinstance(widget, QAbstractSpinBox):  # whose least size is that of its greatest number
+        return widget.lineEdit().width() < widget.fontMetrics().horizontalAdvance(widget.text())
+    return widget.height() < least.height() - PADDING or (widget.width() < least.width() and not gives_way)
+
+
+def out_of_reach(widget: QWidget, shown: QWidget) -> bool:
+    """Whether a part of `widget` is outside of what holds it, and nothing scrolls to it."""
+    seen, holder = widget.geometry(), widget.parentWidget()
+    while holder is not None:
+        room, area = holder.rect(), holder.parentWidget()
+        beyond = [seen.left() < 0 or seen.right() > room.right(), seen.top() < 0 or seen.bottom() > room.bottom()]
+        if isinstance(area, QAbstractScrollArea) and area.viewport() is holder:
+            if (beyond[0] and not area.horizontalScrollBar().maximum()) or (
+                beyond[1] and not area.verticalScrollBar().maximum()
+            ):
+                return True
+            seen &= room
+            if seen.isEmpty():  # scrolled out of sight
+                return False
+        elif any(beyond):
+            return True
+        if holder is shown:
+            return False
+        seen.translate(holder.pos())
+        holder = area
+    return False
+
+
+def at_rest(shown: QWidget) -> list[str]:
+    """What is cut off once the layouts have come to rest."""
+    found: list[str] = []
+
+    def none() -> bool:
+        found[:] = cut_off(shown)
+        return not found
+
+    QTest.qWait(1)
+    with suppress(TimeoutError):
+        until(none, 10.0)
+    return found
+
+
+@pytest.fixture
+def large_texts() -> Iterator[None]:
+    """Texts are as large as before for the tests that follow."""
+    yield
+    theme.choose("system", 100)
+
+
+def test_that_nothing_is_cut_off_on_any_page_with_large_texts_and_both_panels(
+    nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], large_texts: None, tmp_path: Path
+) -> None:
+    MACHINES["everything"].write(nvml_stub)
+    window = open_window()
+    stage = Stage(window)
+    window.commands.preferences.set("text_percent", PERCENT)
+    found: dict[str, str] = {}
+    for name, show in (stage.pages() | stage.unfolded()).items():
+        if name == SECOND:
+            stage.furnish(tmp_path)
+        shown = show()
+        if shown is window:
+            window.acts.devices_panel.setChecked(True)
+            window.acts.job_panel.setChecked(True)
+            window.resize(WIDTH, HEIGHT)
+        for fault in at_rest(shown):
+            found.setdefault(fault, name)
+        assert window.size() == QSize(WIDTH, HEIGHT), name
+    assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
