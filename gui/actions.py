@@ -26,8 +26,8 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled; `tip` is what
-    it does, without its keys, and `standard_keys` are those that it has unless the user chooses others."""
+    """A command. `objectName` is its id; `disabled_reason` says why it is disabled, "" while it is enabled; `tip` is
+    what it does, without its keys, and `standard_keys` are those that it has unless the user chooses others."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class Action(QAction):
 
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:
-    """Has `button` show `action` and do the same. `name` is what screen readers call it, the action's text by default; with
-    `offered` it is in sight only while the action can be done."""
+    """Has `button` show `action` and do the same. `name` is what screen readers call it, the action's text by
+    default; with `offered` it is in sight only while the action can be done."""
 
     def follow() -> None:
         button.setText(action.text())

@@ -1,7 +1,8 @@
 """Garbage collection on the GUI thread alone.
 
-Python collects on whichever thread allocates when it is time. A widget, timer or notifier that is only left in a cycle of
-references would then be destroyed on a thread that reads a log, while Qt's event loop still has it: that crashes.
+Python collects on whichever thread allocates when it is time. A widget, timer or notifier that is only left in a
+cycle of references would then be destroyed on a thread that reads a log, while Qt's event loop still has it: that
+crashes.
 """
 
 from __future__ import annotations

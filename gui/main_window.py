@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from gui.workspace import Workspace
 
 _AROUND = 80
-"""Pixels of a screen's height kept for the title bar and, under Wayland, for panels, of which no desktop tells beforehand."""
+"""Pixels of a screen's height kept for the title bar and, under Wayland, for panels, of which no desktop tells
+beforehand."""
 
 
 class MainWindow(QMainWindow):
-    """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not to the
-    tray."""
+    """Signals: completed() - the pages, the devices and the last run are on screen too; closed() - for good, and not
+    to the tray."""
 
     completed = Signal()
     closed = Signal()

@@ -1,4 +1,5 @@
-"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, compared runs, and searches."""
+"""The pages that have no tab: the cut of the model, the finders of values, the dataset large, compared runs, and
+searches."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class SidePages(QObject):
-    """Shows them under the header's page that they belong to, keeps them at the form's job, and leads back to where they were
-    asked for.
+    """Shows them under the header's page that they belong to, keeps them at the form's job, and leads back to where
+    they were asked for.
 
     Signals: message(str, str) - in plain words, what one has done or why not; "info" or "warning".
     """

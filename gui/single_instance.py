@@ -1,4 +1,5 @@
-"""One window for each user, home and display: a second start brings the first window forward and hands its argument over."""
+"""One window for each user, home and display: a second start brings the first window forward and hands its argument
+over."""
 
 from __future__ import annotations
 

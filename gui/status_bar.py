@@ -1,4 +1,5 @@
-"""What is running, at the bottom of every page: its name, state, progress, time left, speed, Pause or Resume, and Stop."""
+"""What is running, at the bottom of every page: its name, state, progress, time left, speed, Pause or Resume, and
+Stop."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ _NAME_WIDTH = 220
 
 
 class StatusBar(QWidget):
-    """Shows a run's status, and has the actions that pause, resume and stop it offer what can be done now. A click on it, or
-    Enter on the run's name, leads to the run.
+    """Shows a run's status, and has the actions that pause, resume and stop it offer what can be done now. A click on
+    it, or Enter on the run's name, leads to the run.
 
-    Signals: page_wanted(int) - a page of `gui.actions.PAGES` is to be shown; other_wanted(RunSummary) - a run that goes on
-    and is not on screen is to be shown.
+    Signals: page_wanted(int) - a page of `gui.actions.PAGES` is to be shown; other_wanted(RunSummary) - a run that
+    goes on and is not on screen is to be shown.
     """
 
     page_wanted = Signal(int)

@@ -1,4 +1,5 @@
-"""An icon in the desktop's tray, if the user wants one: what runs, how far it is, alerts, and the window when it is closed."""
+"""An icon in the desktop's tray, if the user wants one: what runs, how far it is, alerts, and the window when it is
+closed."""
 
 from __future__ import annotations
 

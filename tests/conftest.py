@@ -118,8 +118,8 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 
 @pytest.fixture(autouse=True)
 def collected_on_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run: the
-    whole heap of a process that has run a thousand tests takes seconds."""
+    """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run:
+    the whole heap of a process that has run a thousand tests takes seconds."""
     if "qapp" not in request.fixturenames:
         yield
         return
@@ -149,8 +149,8 @@ def lingering_processes(mark: str) -> list[str]:
 
 
 def _candidates(mark: str) -> Iterator[psutil.Process]:
-    """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a minute, and
-    reading their environments from /proc a fifth of that."""
+    """The processes that could bear `mark`. After thousands of tests psutil's ways to all of them would cost half a
+    minute, and reading their environments from /proc a fifth of that."""
     if sys.platform != "linux":
         yield from psutil.process_iter()
         return

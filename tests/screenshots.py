@@ -2,9 +2,9 @@
 
     python -m tests.screenshots FOLDER [--only PAGE] [--text PERCENT]
 
-Each page is drawn by the real window, offscreen, in two sizes, light and dark, at 100 and at 200 per cent, before simulated
-GPUs, with runs and searches made for it and one run that trains. Exits with 1 where a text stands out from its ground by less than
-4.5 to 1.
+Each page is drawn by the real window, offscreen, in two sizes, light and dark, at 100 and at 200 per cent, before
+simulated GPUs, with runs and searches made for it and one run that trains. Exits with 1 where a text stands out from
+its ground by less than 4.5 to 1.
 """
 
 from __future__ import annotations

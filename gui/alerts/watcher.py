@@ -173,7 +173,8 @@ class Alerts(QObject):
     # What comes in
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
-        """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by `device_key`."""
+        """Looks at what `host` ("" for this machine) saw; `holding` names the run that holds each GPU, by
+        `device_key`."""
         now = snapshot.time
         self._troubles.pop(host, None)
         self._notice_gap(host, now)

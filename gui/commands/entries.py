@@ -1,4 +1,5 @@
-"""What the command palette finds: commands, settings, GPUs, datasets, runs and models, as they are when it is opened."""
+"""What the command palette finds: commands, settings, GPUs, datasets, runs and models, as they are when it is
+opened."""
 
 from __future__ import annotations
 

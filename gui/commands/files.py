@@ -23,8 +23,8 @@ _ERRORS = "Fix the errors in the form first"
 class JobFiles(QObject):
     """Empties the form, fills it from a file, saves it as one and copies it for torchrun; opens a run's folder.
 
-    Signals: run_opened(RunFolder) - it is to be shown; devices_wanted(tuple) - these are to be chosen; form_wanted() - the
-    form is to be seen; emptied() - it holds a new job; message(str) - in plain words, what was done or why not.
+    Signals: run_opened(RunFolder) - it is to be shown; devices_wanted(tuple) - these are to be chosen; form_wanted()
+    - the form is to be seen; emptied() - it holds a new job; message(str) - in plain words, what was done or why not.
     """
 
     run_opened = Signal(object)

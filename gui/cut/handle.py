@@ -14,9 +14,9 @@ WIDTH, GRIP_HEIGHT = 18, 22
 class Handle(QWidget):
     """Stands over the bar at one cut.
 
-    Signals: stepped(int) - to the next split point, 1 to the right and -1 to the left; dragged(float) - to where the mouse
-    is, in the parent's pixels from the left; automatic_wanted() - back to the cut that was found; noticed() - it has
-    got or lost the keyboard or the mouse.
+    Signals: stepped(int) - to the next split point, 1 to the right and -1 to the left; dragged(float) - to where the
+    mouse is, in the parent's pixels from the left; automatic_wanted() - back to the cut that was found; noticed() -
+    it has got or lost the keyboard or the mouse.
     """
 
     stepped = Signal(int)

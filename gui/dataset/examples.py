@@ -24,8 +24,8 @@ _PAD, _CAPTION = 4, 18
 
 
 class ExampleList(QListWidget):
-    """A strip is one line that scrolls. A wall shows images as large as all fit into it, and scrolls where that were too small.
-    Images are decoded when they come into sight.
+    """A strip is one line that scrolls. A wall shows images as large as all fit into it, and scrolls where that were
+    too small. Images are decoded when they come into sight.
 
     Signals: opened(int) - the example at that index was asked for, by a click on the strip or Enter.
 
@@ -59,8 +59,8 @@ class ExampleList(QListWidget):
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
-        """Shows `examples` as they are in the folder, or as training is `given` them, by their indices in its split; those that
-        are not there yet leave their places empty."""
+        """Shows `examples` as they are in the folder, or as training is `given` them, by their indices in its split;
+        those that are not there yet leave their places empty."""
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)

@@ -47,8 +47,8 @@ _EDITING_MS = 400
 
 
 class DatasetPage(QWidget):
-    """Shows the report of the folder in the form, and its images as training is given them by the form's job: rendered by the
-    training's own code in a process of its own, while they are in sight.
+    """Shows the report of the folder in the form, and its images as training is given them by the form's job:
+    rendered by the training's own code in a process of its own, while they are in sight.
 
     Signals: closed() - back to where one came from.
     """

@@ -19,7 +19,8 @@ _NO_GPU = "No NVIDIA GPU is installed in {where}; training runs on the CPU."
 class MachineDevices(QWidget):
     """A card for each GPU of `host` ("" is this machine) and for its CPU, and above them what is wrong with it.
 
-    While nothing comes from another machine, none of its devices can be checked; those that are stay so, and can be unchecked.
+    While nothing comes from another machine, none of its devices can be checked; those that are stay so, and can be
+    unchecked.
 
     Signals:
         toggled(): the user has checked or unchecked something.

@@ -37,9 +37,9 @@ EMPTY, TRYING, FAULT, FOUND = range(4)
 class FinderPage(QWidget):
     """Tries the form's job when asked, and offers what was found for its field `target`.
 
-    Signals: closed() - back to where one came from; used(object) - the values to set (a dict), by field; wanted() - the job
-    as it now stands is to be tried: `show_job` is the answer; refused(object) - the Problems (a tuple) for which it could
-    not be tried. Attribute: found - what is on screen, None where nothing is.
+    Signals: closed() - back to where one came from; used(object) - the values to set (a dict), by field; wanted() -
+    the job as it now stands is to be tried: `show_job` is the answer; refused(object) - the Problems (a tuple) for
+    which it could not be tried. Attribute: found - what is on screen, None where nothing is.
     """
 
     closed = Signal()
@@ -80,7 +80,8 @@ class FinderPage(QWidget):
         self._connect()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of it."""
+        """Shows what was found for `job`: at once where it has been tried, else after that. `problems` are all of
+        it."""
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]
         wrong += here_only(job.devices) if job is not None else []

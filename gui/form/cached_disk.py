@@ -1,4 +1,5 @@
-"""The disk and the network as the form last saw them: what its checks ask is answered at once, and looked at on threads.
+"""The disk and the network as the form last saw them: what its checks ask is answered at once, and looked at on
+threads.
 
 A disk may take for ever, as that of a network that is gone does; the window must not.
 """
@@ -25,7 +26,8 @@ GRACE_S = 0.02
 _SLOW_S = 0.2
 """A look that takes longer has met a disk that may never answer."""
 _TYPING_MS = 250
-"""After such a look others wait until nothing has been asked for so long, so that not every letter of a path takes a thread."""
+"""After such a look others wait until nothing has been asked for so long, so that not every letter of a path takes a
+thread."""
 
 _NETWORK = "host"
 """The questions that are not about the disk, and wait for a server's answer as a matter of course."""
@@ -83,7 +85,8 @@ class CachedDisk(QObject):
         return cast("Standing | None", self._ask(("run", str(run.path)), lambda: standing(run)))
 
     def begin(self, *, afresh: bool = False) -> None:
-        """What is asked for from now on counts; answers to other questions are forgotten, or with `afresh` all of them."""
+        """What is asked for from now on counts; answers to other questions are forgotten, or with `afresh` all of
+        them."""
         if afresh:
             self._answers.clear()
             self._looks.clear()
@@ -92,8 +95,8 @@ class CachedDisk(QObject):
         self._asked = {}
 
     def look(self) -> bool:
-        """Looks at all that was asked for since `begin`, and waits a moment for what is not known. Whether more is known
-        then than before."""
+        """Looks at all that was asked for since `begin`, and waits a moment for what is not known. Whether more is
+        known then than before."""
         now = time.monotonic()
         disk = (look for question, look in self._looks.items() if question[0] != _NETWORK)
         if any(look.work.running and now - look.begun > _SLOW_S for look in disk):

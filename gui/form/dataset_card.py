@@ -28,8 +28,8 @@ _BARS_HEIGHT = 190
 
 
 class DatasetCard(QFrame):
-    """Signals: cancelled() - the user no longer wants the folder looked through; gallery_wanted(int) - its examples are to be
-    shown large, from the one at that index on.
+    """Signals: cancelled() - the user no longer wants the folder looked through; gallery_wanted(int) - its examples
+    are to be shown large, from the one at that index on.
     """
 
     cancelled = Signal()

@@ -68,8 +68,8 @@ def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]
 def measure_choices(
     catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
 ) -> list[tuple[str, str, str]]:
-    """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file that says what
-    is learnt, or the measures of all tasks."""
+    """What the best checkpoint may be chosen by: the measures of `task`, before which are those of the file that says
+    what is learnt, or the measures of all tasks."""
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.measures)]
     known = task is not None and (not task.file or of_file)
     own = f"Task default ({listed[0].title})" if known else "Task default"

@@ -57,9 +57,11 @@ _WIDEST = 500
 class JobForm(QWidget):
     """The job on screen.
 
-    Signals: changed() - the job or its problems have changed; train_requested(object) - the Job
-    to run; resume_requested(object, object) - the RunFolder to resume, and the changes of its job (a dict);
-    folder_chosen(object) - the folder of this Job is to be inspected, None for none; touched() - the user is editing, so a run may follow soon; cut_wanted() - the page of the cut is to be shown; finder_wanted(str) - a value for this field is to be found by trials.
+    Signals: changed() - the job or its problems have changed; train_requested(object) - the Job to run;
+    resume_requested(object, object) - the RunFolder to resume, and the changes of its job (a dict);
+    folder_chosen(object) - the folder of this Job is to be inspected, None for none; touched() - the user is editing,
+    so a run may follow soon; cut_wanted() - the page of the cut is to be shown; finder_wanted(str) - a value for this
+    field is to be found by trials.
 
     Attributes: prefill_mode - shows another run's job in the form, and restores the form's own; asked - whether the
     run that is being started was requested here.
@@ -370,8 +372,8 @@ class JobForm(QWidget):
     # Judging it
 
     def judge(self, *, afresh: bool = False) -> None:
-        """Finds anew what the job is and what is wrong with it, as far as the disk has answered by now; the rest follows.
-        `afresh`: not by what it answered before."""
+        """Finds anew what the job is and what is wrong with it, as far as the disk has answered by now; the rest
+        follows. `afresh`: not by what it answered before."""
         if self._judging:
             self._judge_soon.start()
             return
@@ -479,8 +481,8 @@ class JobForm(QWidget):
         return self.disk.model_file(model) if model.endswith(".py") else None
 
     def _model_file_sha256(self) -> str:
-        """Of which contents of the model file the job is: those that it came with or was allowed, or else those that the user
-        has agreed to before."""
+        """Of which contents of the model file the job is: those that it came with or was allowed, or else those that
+        the user has agreed to before."""
         file = self._model_file()
         if not str(self.rows["model"].value()).endswith(".py"):
             return ""

@@ -22,8 +22,8 @@ _TYPING_MS = 250
 class Inspection(QObject):
     """Asks for the folder to be looked through whenever it, or how it is divided, has changed.
 
-    Signals: wanted(object) - the folder of this Job, of which the fields that decide on the report are set, None for none;
-    changed() - what is known of it.
+    Signals: wanted(object) - the folder of this Job, of which the fields that decide on the report are set, None for
+    none; changed() - what is known of it.
 
     Attributes: checking - whether it is still being looked through; report - the findings, None while there are none.
     """

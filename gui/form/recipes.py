@@ -1,4 +1,5 @@
-"""The recipe of the job on screen: chosen, followed by the fields that the user leaves alone, and kept under a new name."""
+"""The recipe of the job on screen: chosen, followed by the fields that the user leaves alone, and kept under a new
+name."""
 
 from __future__ import annotations
 
@@ -61,9 +62,9 @@ class RecipeFollower(QObject):
     Until the user chooses a recipe, it is the one that fits. What was changed under a recipe comes back with it. While
     another run's job is in the form, the values are that run's.
 
-    Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values; following - whether the fields are being set at this moment; preferred - the recipe that is
-    taken where it is for the task, "" for the one that fits; about - says below
-    the field what the recipe is for.
+    Attributes: paused - whether that is so; is_loading - whether the fields are being set to a job's values;
+    following - whether the fields are being set at this moment; preferred - the recipe that is taken where it is for
+    the task, "" for the one that fits; about - says below the field what the recipe is for.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, parent: QObject) -> None:
@@ -116,8 +117,8 @@ class RecipeFollower(QObject):
             self._rows[name].set_standard(self._rows[name].editor.value(), self._way_back())
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
-        """Sets what the user has left alone to what the recipe says now. `checking`: the `report` is still to come, until
-        when what was found last stands."""
+        """Sets what the user has left alone to what the recipe says now. `checking`: the `report` is still to come,
+        until when what was found last stands."""
         if report is not None or not checking:
             self._report = report
         self.following = True
@@ -147,7 +148,8 @@ class RecipeFollower(QObject):
             self._own.discard(name)
 
     def _choose(self, recipe: str) -> None:
-        """Another recipe: what was changed under the last one is put aside, and what was under this one brought back."""
+        """Another recipe: what was changed under the last one is put aside, and what was under this one brought
+        back."""
         if self._unsettled:
             self._settle()
         self._put_aside()

@@ -20,10 +20,11 @@ def sample_job() -> Job:
 
 
 class TaskDetection(QObject):
-    """Chooses the task for a new folder by what lies there, as `footplate train FOLDER` does, until the user chooses one.
+    """Chooses the task for a new folder by what lies there, as `footplate train FOLDER` does, until the user chooses
+    one.
 
-    The sample's model, which is one for the sample alone, gives way to the task's with the first folder of the user's own.
-    What comes with a job stays as it is.
+    The sample's model, which is one for the sample alone, gives way to the task's with the first folder of the user's
+    own. What comes with a job stays as it is.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The curves of a plot, painted as one piece.
 
-A `pg.PlotCurveItem` for each spends far longer on asking for bounds, transforms and options than on drawing: eight plots
-of four lines took twice as long.
+A `pg.PlotCurveItem` for each spends far longer on asking for bounds, transforms and options than on drawing: eight
+plots of four lines took twice as long.
 """
 
 from __future__ import annotations

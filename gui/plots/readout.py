@@ -72,7 +72,8 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """A small plot, over which the names would take several rows, has the values alone; its tool tip has the names."""
+        """A small plot, over which the names would take several rows, has the values alone; its tool tip has the
+        names."""
         spans = self._spans(named=True)
         font = QFont(self._values.font())
         font.setBold(True)

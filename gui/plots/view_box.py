@@ -21,8 +21,8 @@ _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 class ViewBox(QGraphicsWidget):
     """Shows `across` of the horizontal axis and `up` of the vertical one, which whoever draws in it asks for.
 
-    The mouse moves the former: its wheel zooms around the pointer, and dragging pans. With pyqtgraph's box and axes, which
-    can do far more, a frame in which nothing but time moves on took a third longer.
+    The mouse moves the former: its wheel zooms around the pointer, and dragging pans. With pyqtgraph's box and axes,
+    which can do far more, a frame in which nothing but time moves on took a third longer.
 
     Signals: across_changed(); up_changed(); moved_by_mouse(): `across` is what the user wants.
     """

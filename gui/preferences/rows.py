@@ -1,4 +1,5 @@
-"""One row of the settings: its title, an editor, the way back to the default, what it does, and what is wrong with it."""
+"""One row of the settings: its title, an editor, the way back to the default, what it does, and what is wrong with
+it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class RunHeader(QWidget):
     """Title, state, the views of the run, and the controls that act on all curves.
 
     Attributes: tabs - the run's views, in the order of `VIEWS`; which of them is shown is its owner's to follow;
-    result - what came of a run that has ended; elsewhere - offers another folder for a last state that the disk does not take, and is hidden where there is none.
+    result - what came of a run that has ended; elsewhere - offers another folder for a last state that the disk does
+    not take, and is hidden where there is none.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:

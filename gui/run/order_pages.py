@@ -1,4 +1,5 @@
-"""Work with a run's model as people see it: what is asked for, how far it has come, why it failed, and what came of it."""
+"""Work with a run's model as people see it: what is asked for, how far it has come, why it failed, and what came of
+it."""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ _WARNINGS = 5
 
 
 class OrderPages(QStackedWidget):
-    """Does one kind of work at a time, and shows its form, its progress, its fault or its result. Work on one run goes on while
-    another is looked at.
+    """Does one kind of work at a time, and shows its form, its progress, its fault or its result. Work on one run
+    goes on while another is looked at.
 
-    Signals: done(str) - the path of the file that tells what came of the work on the run on screen, whose result is to be shown;
-    message(str, str) - in plain words, what came of the work; "info" or "warning".
+    Signals: done(str) - the path of the file that tells what came of the work on the run on screen, whose result is
+    to be shown; message(str, str) - in plain words, what came of the work; "info" or "warning".
     """
 
     done = Signal(str)
     message = Signal(str, str)
 
     def __init__(self, title: str, form: QWidget, result: QWidget, *, first: QWidget, reading: str = "") -> None:
-        """`title` names the work, as in "The prediction". `first` of the form gets the focus when the form is come back to;
-        `reading` is what the page READING says."""
+        """`title` names the work, as in "The prediction". `first` of the form gets the focus when the form is come
+        back to; `reading` is what the page READING says."""
         super().__init__()
         self._title = title
         self._first = first

@@ -37,8 +37,8 @@ _PREPARE_MS = 400
 
 
 class RunPage(QWidget):
-    """Shows what a `RunSession` follows. The plots are made a little after the page is first seen. Which of its views is shown
-    stays so from run to run.
+    """Shows what a `RunSession` follows. The plots are made a little after the page is first seen. Which of its views
+    is shown stays so from run to run.
 
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.

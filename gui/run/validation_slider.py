@@ -1,4 +1,5 @@
-"""Which of a run's validations is looked at: a slider through all of them, which stays with the newest while it is there."""
+"""Which of a run's validations is looked at: a slider through all of them, which stays with the newest while it is
+there."""
 
 from __future__ import annotations
 

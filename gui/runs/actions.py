@@ -19,8 +19,8 @@ _FORK = "Opens a new run in the form that starts from this run's last checkpoint
 
 
 class RunActions(QObject):
-    """Signals: tag_wanted(str, bool) - that tag (or tags, between commas) is to be put on the chosen runs, or taken from
-    them."""
+    """Signals: tag_wanted(str, bool) - that tag (or tags, between commas) is to be put on the chosen runs, or taken
+    from them."""
 
     tag_wanted = Signal(str, bool)
 

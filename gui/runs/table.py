@@ -22,7 +22,8 @@ _WIDEST = 400
 """Pixels that a column takes by itself at most."""
 
 _NARROWEST = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Pixels that columns of words keep where the table is narrower than its columns: what is cut off ends with an ellipsis."""
+"""Pixels that columns of words keep where the table is narrower than its columns: what is cut off ends with an
+ellipsis."""
 
 
 class RunsTable(QTableView):

@@ -35,7 +35,8 @@ class DimensionRow(QWidget):
     removed = Signal()
 
     def __init__(self, name: str, field: Field, now: Any) -> None:
-        """`name` is the field's in the space, `now` the value that it has in the job, around which the search begins."""
+        """`name` is the field's in the space, `now` the value that it has in the job, around which the search
+        begins."""
         super().__init__()
         self.name, self.field = name, field
         self.problem_label = ProblemLabel()

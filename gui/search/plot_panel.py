@@ -18,8 +18,8 @@ _MOST_COLUMNS = 3
 
 
 class SearchPlots(QWidget):
-    """All plots of the search that is shown; those out of sight are drawn once they come into it. One plot is drawn at a time, so
-    that the window never waits for all.
+    """All plots of the search that is shown; those out of sight are drawn once they come into it. One plot is drawn
+    at a time, so that the window never waits for all.
 
     Signals: picked(int) - the number of the trial whose point was pressed.
     """

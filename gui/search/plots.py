@@ -1,4 +1,5 @@
-"""What a search's plots have in common, and those that go by trial and epoch: curves, values, the Pareto front, importance."""
+"""What a search's plots have in common, and those that go by trial and epoch: curves, values, the Pareto front,
+importance."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ STRONG, MARKED, POINT = 2.5, 1.5, 7
 _LEAST_HEIGHT = 200
 _SHADES = 6
 _OUTLIERS = 5.0
-"""Values further from the median than this many times the best are out of sight: one that diverged would flatten all others."""
+"""Values further from the median than this many times the best are out of sight: one that diverged would flatten all
+others."""
 
 
 class TrialPlot(ThemedPlot):
@@ -129,8 +131,9 @@ class TrialPlot(ThemedPlot):
         )
 
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
-        """Puts a point for each trial onto the plot, the stronger the better, and grey where it was stopped early or failed; it can
-        be pressed. One item for each colour, since an item with many colours is drawn point by point."""
+        """Puts a point for each trial onto the plot, the stronger the better, and grey where it was stopped early or
+        failed; it can be pressed. One item for each colour, since an item with many colours is drawn point by
+        point."""
         known = np.isfinite(x) & np.isfinite(y)
         early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
         steps = np.where(early, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))

@@ -42,8 +42,9 @@ _LOCKED = "Can't be changed once trials have begun."
 class SearchForm(QWidget):
     """Asks for a new search of the job on screen, or for another budget of one that there is.
 
-    Signals: start_wanted(Search) - it is to be started, or continued as it now is; job_opened(Job) - the job of a SPACE.toml
-    is to be put into the window's form; message(str, str) - in plain words, what was done or why not; "info" or "warning".
+    Signals: start_wanted(Search) - it is to be started, or continued as it now is; job_opened(Job) - the job of a
+    SPACE.toml is to be put into the window's form; message(str, str) - in plain words, what was done or why not;
+    "info" or "warning".
     """
 
     start_wanted = Signal(object)
@@ -90,7 +91,8 @@ class SearchForm(QWidget):
         names: Mapping[str, str],
         report: DatasetReport | None,
     ) -> None:
-        """The job in the window's form, with all that is wrong with it, the devices that are chosen and what GPUs are called."""
+        """The job in the window's form, with all that is wrong with it, the devices that are chosen and what GPUs are
+        called."""
         of_task = self._job.task if self._job is not None else None
         self._devices, self._names, self._report = devices, dict(names), report
         self._job = msgspec.structs.replace(job, name="") if job is not None else None

@@ -48,7 +48,8 @@ class _Column:
 
 
 class TrialsModel(ColumnModel):
-    """A row for each trial, in the order asked for. Rows come and move as the search goes on, and keep their indexes."""
+    """A row for each trial, in the order asked for. Rows come and move as the search goes on, and keep their
+    indexes."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
-    """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be told."""
+    """Has the supervisor of a run stop it. Raises LookupError where there is no such run, OSError where it cannot be
+    told."""
     from engine.contract.protocol import Stop
 
     return _ask(run_id, Stop())

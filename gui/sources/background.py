@@ -1,6 +1,7 @@
 """Work that must not hold up the window: one function on a thread, its outcome back on the GUI thread.
 
-An exception that `failed` is given and does not expect is to be raised there: it is then told of as a fault of the window.
+An exception that `failed` is given and does not expect is to be raised there: it is then told of as a fault of the
+window.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def emitted(signal: SignalInstance, *values: Any) -> bool:
 
 
 def expected_of_a_disk(error: Exception) -> None:
-    """What to do about a failure that only means that there is nothing to show: nothing, or to raise what is a fault."""
+    """What to do about a failure that only means that there is nothing to show: nothing, or to raise what is a
+    fault."""
     if not isinstance(error, OSError):
         raise error
 

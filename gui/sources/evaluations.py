@@ -1,4 +1,5 @@
-"""A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples sort at once."""
+"""A run's kept evaluations as the window reads them, on a thread: in arrays, so that tens of thousands of samples
+sort at once."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class SampleTable:
-    """The columns of `engine.contract.inference.evaluation.Samples`, those of numbers as float64 with NaN for what is not known.
+    """The columns of `engine.contract.inference.evaluation.Samples`, those of numbers as float64 with NaN for what is
+    not known.
 
     `true_class` and `predicted_class` are those of tasks in which each sample has one of each, `NO_CLASS` for none.
     """
@@ -120,7 +122,8 @@ class Rival:
 
 
 def rivals_of(evaluation: Evaluation) -> list[Rival]:
-    """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for itself."""
+    """The evaluations of all runs on the same split of the same folder by the same task, the newest first, but for
+    itself."""
     found = [
         Rival(kept, _title(run))
         for run in list_runs()
@@ -180,8 +183,8 @@ class CurvePoints:
 
 @dataclass(frozen=True)
 class Counts:
-    """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is right, and
-    of objects what is rightly not found."""
+    """True and false positives, false and true negatives. None is what is not known: how many are wrong where none is
+    right, and of objects what is rightly not found."""
 
     true_positives: int
     false_positives: int | None
@@ -209,7 +212,8 @@ class Counts:
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
-    """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises DamagedEvaluation."""
+    """Those of a curve's class. Of labels the class's column alone is read of what may be a large file. Raises
+    DamagedEvaluation."""
     file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
         return CurvePoints(curve)
@@ -226,8 +230,8 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
-    """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none of the classes,
-    which is the last column; None where samples have no single class."""
+    """[n + 1, n + 1]: the confusion matrix where predictions with a lower confidence than `threshold` count as none
+    of the classes, which is the last column; None where samples have no single class."""
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:
         return None

@@ -95,7 +95,8 @@ def export_csv(
 ) -> Background:
     """Writes the `excerpt` of these arguments as CSV (RFC 4180, UTF-8, a header) on a thread of its own.
 
-    Then calls `done` with the path, or `failed` with why nothing was written, on the GUI thread, if `parent` still lives.
+    Then calls `done` with the path, or `failed` with why nothing was written, on the GUI thread, if `parent` still
+    lives.
     """
     part = excerpt(history, keys, quantities, low, high)
     return in_background(lambda: write_csv(path, part), parent, done, lambda error: failed(str(error)))

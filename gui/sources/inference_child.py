@@ -1,4 +1,5 @@
-"""Work with a trained model in a process of its own (``python -m engine.inference``): evaluations, predictions, and more."""
+"""Work with a trained model in a process of its own (``python -m engine.inference``): evaluations, predictions, and
+more."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ LINE_LIMIT_BYTES = 1 << 20
 
 
 class InferenceChild(ChildModule):
-    """Does one order at a time; a new one ends the last. `doing` begins the sentences on what went wrong, e.g. "The evaluation".
+    """Does one order at a time; a new one ends the last. `doing` begins the sentences on what went wrong, e.g. "The
+    evaluation".
 
-    Signals: progress(object) - a Progress; done(str) - the path of the file that tells what came of the order; refused(object) -
-    the Problems that stand in its way, a tuple.
-    Attributes: order - the last that was given, None where none was.
+    Signals: progress(object) - a Progress; done(str) - the path of the file that tells what came of the order;
+    refused(object) - the Problems that stand in its way, a tuple. Attributes: order - the last that was given, None
+    where none was.
     """
 
     progress = Signal(object)

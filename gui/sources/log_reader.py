@@ -10,8 +10,8 @@ from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.system.decode_errors import NOT_DECODED
 
 _CHUNK_BYTES = 1 << 16
-"""What is decoded at once: a third of a millisecond's work, whose events the processor's cache still holds when they are
-sorted into arrays. With 1 MiB a long log took half as long again."""
+"""What is decoded at once: a third of a millisecond's work, whose events the processor's cache still holds when they
+are sorted into arrays. With 1 MiB a long log took half as long again."""
 
 
 class LogReader:
@@ -56,8 +56,8 @@ class LogReader:
 
 
 def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
-    """The events whose numbers can be believed. Each follows the one before by one; one that jumps, and that the next does
-    not go beyond, has been damaged."""
+    """The events whose numbers can be believed. Each follows the one before by one; one that jumps, and that the next
+    does not go beyond, has been damaged."""
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):
         return events

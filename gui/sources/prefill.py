@@ -24,8 +24,8 @@ class Prefill:
     """`said` tells what stands in the form, above it; `action` is what the button says that starts it.
 
     A prefill with a `run` resumes in that run's folder, from its `checkpoint` (a path, "" for the start), and its
-    `job` is the run's own; one without is the job of a new run. `preset` holds values that the form begins with instead of
-    the job's, and `focus` is the field where the user is likely to begin.
+    `job` is the run's own; one without is the job of a new run. `preset` holds values that the form begins with
+    instead of the job's, and `focus` is the field where the user is likely to begin.
     """
 
     said: str
@@ -48,8 +48,8 @@ class Prefill:
     def values(self, shown: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
         """The job's values with those that are `shown` in the form, where they may be changed.
 
-        A number that the form shows rounded is thus left as it is, and so is what has no effect, in the job as it was and in
-        the form, where it is `hidden`.
+        A number that the form shows rounded is thus left as it is, and so is what has no effect, in the job as it was
+        and in the form, where it is `hidden`.
         """
         own = self._plain()
         kept = hidden & idle_fields(own, load_catalogue()).keys()
@@ -74,8 +74,8 @@ class Prefill:
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], standing: Standing | None) -> list[Problem]:
-        """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or where `standing`,
-        how the run stands, is not known yet."""
+        """What keeps the run from going on so, at the fields that it is owed to; none for a new run, or where
+        `standing`, how the run stands, is not known yet."""
         if self.run is None or standing is None:
             return []
         from engine.runs.resume import changed_job

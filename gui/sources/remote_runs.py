@@ -62,7 +62,8 @@ def _asked(name: str, kind: type[_Line], *words: str) -> list[_Line]:
 class FollowedRun(QObject):
     """Owns the process that follows a run of another machine for this window; one at a time.
 
-    Signals: followed(RunFolder) - what the run says is in this folder from now on; failed(str) - why it can't be followed.
+    Signals: followed(RunFolder) - what the run says is in this folder from now on; failed(str) - why it can't be
+    followed.
     """
 
     followed = Signal(object)

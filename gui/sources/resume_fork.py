@@ -1,4 +1,5 @@
-"""Prefills of the form with the jobs of existing runs: to resume, train further or fork. Called in background threads."""
+"""Prefills of the form with the jobs of existing runs: to resume, train further or fork. Called in background
+threads."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def to_resume(summary: RunSummary) -> Prefill:
 
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
-    """The job of a new run that starts from `checkpoint` of this one, by default from its last. Raises CannotPrefill."""
+    """The job of a new run that starts from `checkpoint` of this one, by default from its last. Raises
+    CannotPrefill."""
     run, job = _read(summary)
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
@@ -82,8 +84,8 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 
 
 def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
-    """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run. Raises
-    CannotPrefill."""
+    """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run.
+    Raises CannotPrefill."""
     if verdict.code == "falling":
         return replace(to_resume(summary), preset=dict(verdict.changes))
     said = f"A new run like “{run_title(summary)}”, but with {changes_words(verdict.changes)}."

@@ -23,8 +23,8 @@ class RunInterval:
     """One execution of a run: from `start`, when it came to its devices, to `end`, in seconds since the epoch; `end` is
     None while it goes on. A run that was paused or stopped and goes on has several, each with a `state`.
 
-    `devices` are those that it holds, or held; one that waits in line holds none. `supervisor` is the pid of the process
-    that runs it, None where none does.
+    `devices` are those that it holds, or held; one that waits in line holds none. `supervisor` is the pid of the
+    process that runs it, None where none does.
     """
 
     run_id: str
@@ -76,8 +76,8 @@ class IntervalReader:
         self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
-        """Those to show of `runs`, oldest first, and what was known of the runs in `unread`, to which those are added whose
-        executions cannot be understood."""
+        """Those to show of `runs`, oldest first, and what was known of the runs in `unread`, to which those are added
+        whose executions cannot be understood."""
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
             before = self._known.get(run.run_id)

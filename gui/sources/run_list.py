@@ -47,7 +47,8 @@ class RunsRead:
 
 
 class RunList(QObject):
-    """Reads the runs through the index of what cannot change any more. Whatever goes wrong, it looks again the next time.
+    """Reads the runs through the index of what cannot change any more. Whatever goes wrong, it looks again the next
+    time.
 
     Signals:
         found(list[RunSummary]): runs that are new or others than before, newest first, as they are read.
@@ -118,7 +119,8 @@ class RunList(QObject):
         expected_of_a_disk(error)
 
     def _read(self) -> RunsRead | None:
-        """None where it was ended before its end. Raises OSError where the folder cannot be read, or is there no more."""
+        """None where it was ended before its end. Raises OSError where the folder cannot be read, or is there no
+        more."""
         folder = paths.runs_folder()
         if self._known and not folder.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))

@@ -1,4 +1,5 @@
-"""The line of waiting runs as the window shows it, and taking runs out of it. To be called away from the window's thread."""
+"""The line of waiting runs as the window shows it, and taking runs out of it. To be called away from the window's
+thread."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def put_back(folder: str) -> None:
 
 
 def start_now(folder: str) -> None:
-    """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn, OSError."""
+    """Has a run that waits start beside those that have its devices, as its job then says. Raises CannotReturn,
+    OSError."""
     take_out(folder)
     _resume(RunFolder(folder), {"start": "at_once"})
 

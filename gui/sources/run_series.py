@@ -81,9 +81,9 @@ class Validations:
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and how often
-    each true class (a row) was found as each (a column), int64, None where that was not told. `intervals` are, by title, the ends of
-    a 95 % interval of each share, [n, 2], where there are such."""
+    """What one validation found of each class: by title a share for each, NaN for a class that does not occur, and
+    how often each true class (a row) was found as each (a column), int64, None where that was not told. `intervals`
+    are, by title, the ends of a 95 % interval of each share, [n, 2], where there are such."""
 
     epoch: int
     step: int
@@ -93,7 +93,8 @@ class ClassFigures:
 
 
 class Looks:
-    """What validations told besides their measures, in the order of their steps: figures of each class and predictions."""
+    """What validations told besides their measures, in the order of their steps: figures of each class and
+    predictions."""
 
     def __init__(self) -> None:
         self.classes: list[ClassFigures] = []

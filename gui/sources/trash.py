@@ -1,4 +1,5 @@
-"""Deleting runs and parts of them so that they can be had back: in the desktop's trash, or in one of Footplate's own where there is none."""
+"""Deleting runs and parts of them so that they can be had back: in the desktop's trash, or in one of Footplate's own
+where there is none."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class CannotTrash(Exception):  # noqa: N818  (a state of things more than an err
 
 @dataclass(frozen=True)
 class Trashed:
-    """A folder in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the desktop's trash,
-    which the user empties there."""
+    """A folder in a trash. `location` is where it lies, `origin` where it was; `desktop` is whether it is the
+    desktop's trash, which the user empties there."""
 
     origin: Path
     location: Path
@@ -37,7 +38,8 @@ def trash_run(run: RunFolder) -> Trashed:
 
 
 def trash_folder(folder: Path) -> Trashed:
-    """Moves a folder to a trash on its own disk. Raises CannotTrash where it is gone or the system does not allow it."""
+    """Moves a folder to a trash on its own disk. Raises CannotTrash where it is gone or the system does not allow
+    it."""
     path = folder.absolute()
     if not path.is_dir():
         raise CannotTrash(f"{path.name} no longer exists.")
@@ -53,7 +55,8 @@ def trash_folder(folder: Path) -> Trashed:
 
 
 def put_back(thing: Trashed) -> None:
-    """Moves a folder from the trash to where it was. Raises CannotTrash where it is there no more, or its place is taken."""
+    """Moves a folder from the trash to where it was. Raises CannotTrash where it is there no more, or its place is
+    taken."""
     if not thing.location.is_dir():
         raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
     if thing.origin.exists():

@@ -86,8 +86,8 @@ _order: dict[str, int] = {}
 
 @dataclass
 class _Chosen:
-    """What the user has chosen: "light", "dark", or "system" for whatever the desktop has; the size of texts in per cent.
-    `base` is the font at 100 per cent, None before the first `apply`."""
+    """What the user has chosen: "light", "dark", or "system" for whatever the desktop has; the size of texts in per
+    cent. `base` is the font at 100 per cent, None before the first `apply`."""
 
     scheme: str = "system"
     text_percent: int = 100
@@ -98,7 +98,8 @@ _chosen = _Chosen()
 
 
 def choose(scheme: str, text_percent: int) -> None:
-    """Draws everything in the colours of `scheme`, "system", "light" or "dark", and with texts of that size, from now on."""
+    """Draws everything in the colours of `scheme`, "system", "light" or "dark", and with texts of that size, from now
+    on."""
     if (scheme, text_percent) == (_chosen.scheme, _chosen.text_percent):
         return
     _chosen.scheme, _chosen.text_percent = scheme, text_percent

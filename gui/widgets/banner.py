@@ -18,8 +18,8 @@ _SPOKEN: dict[Severity, str] = {"info": "Information", "ok": "Done", "warning": 
 
 
 class Banner(QFrame):
-    """Hidden until it says something, which it is not to do before it has its place in a layout: it shows itself. The text
-    wraps, so that all of it can be read.
+    """Hidden until it says something, which it is not to do before it has its place in a layout: it shows itself. The
+    text wraps, so that all of it can be read.
 
     Signals: closed() - its cross has been pressed.
     """
@@ -49,8 +49,8 @@ class Banner(QFrame):
         self.hide()
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
-        """Shows `text`, and with `titles` what the buttons say, of which an empty one hides its button. Hides itself where
-        there is no text. Screen readers are told what is new."""
+        """Shows `text`, and with `titles` what the buttons say, of which an empty one hides its button. Hides itself
+        where there is no text. Screen readers are told what is new."""
         if severity != self._severity:
             self._severity = severity
             self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])

@@ -172,7 +172,8 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """A number in any spelling that Python reads, such as 0.001 or 1e-3, or in the desktop's; where the field may be empty, None."""
+    """A number in any spelling that Python reads, such as 0.001 or 1e-3, or in the desktop's; where the field may be
+    empty, None."""
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
         super().__init__(empty)

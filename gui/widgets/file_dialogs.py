@@ -16,8 +16,8 @@ PATIENCE_S = 0.05
 
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or in the
-    nearest folder above that there is, where the disk tells within a moment; else at home."""
+    """Opens a dialog that is not modal, and calls `chosen` with the path if one is picked. It begins at `start`, or
+    in the nearest folder above that there is, where the disk tells within a moment; else at home."""
     look = Background(lambda: _existing(start), parent)
     found: list[str] = []
     look.done.connect(found.append)

@@ -19,16 +19,17 @@ _LEADING = 4
 
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
-    """A patch of the entry's colour with its upper left corner there; empty where it has none. It has an edge, since the
-    colour may be that of the panel."""
+    """A patch of the entry's colour with its upper left corner there; empty where it has none. It has an edge, since
+    the colour may be that of the panel."""
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
     painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
 
 
 class Legend(QWidget):
-    """Shows a legend whole where it fits into two lines, with what is not in the images muted; of a longer one what is in
-    them, as far as there is room. Its height depends on its width alone, so that nothing jumps from image to image."""
+    """Shows a legend whole where it fits into two lines, with what is not in the images muted; of a longer one what
+    is in them, as far as there is room. Its height depends on its width alone, so that nothing jumps from image to
+    image."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

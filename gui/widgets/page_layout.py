@@ -9,7 +9,8 @@ from gui.widgets.scroll_panel import scroll_panel
 
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
-    """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the room."""
+    """Puts the way back and the titles at the top of `page`, and what is `below` under them; the last takes the
+    room."""
     texts = QVBoxLayout()
     texts.setSpacing(2)
     texts.addWidget(title)

@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QScrollArea, QStackedWidget
 class PageScroll(QScrollArea):
     """Filled by `pages`, whose page in front scrolls rather than being made smaller than its least size.
 
-    A QScrollArea that resizes its widget would ask for the ideal height of wrapped texts, and for the room of the largest page.
+    A QScrollArea that resizes its widget would ask for the ideal height of wrapped texts, and for the room of the
+    largest page.
     """
 
     def __init__(self, pages: QStackedWidget) -> None:

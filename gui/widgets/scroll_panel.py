@@ -26,8 +26,8 @@ class _WholeWidth(QScrollArea):
 
 
 def scroll_panel(inside: QWidget, *, whole_up_to: int = 0) -> QScrollArea:
-    """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be made
-    narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus."""
+    """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be
+    made narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus."""
     scroll = _WholeWidth(whole_up_to) if whole_up_to else QScrollArea()
     scroll.setWidgetResizable(True)
     scroll.setObjectName("panel")

@@ -22,10 +22,11 @@ def order_tabs(window: QWidget, parts: Sequence[QWidget]) -> None:
 
 
 def tab(window: QWidget, parts: Sequence[QWidget], forward: bool) -> bool:
-    """Moves the keyboard as Tab does, or Shift+Tab, through `parts` one after the other; False where there is nowhere to go.
+    """Moves the keyboard as Tab does, or Shift+Tab, through `parts` one after the other; False where there is nowhere
+    to go.
 
-    What is made later has its place at once. Qt's own chain would have it after all else, and where that is a field whose
-    editor is its focus proxy, Tab would never come back to the beginning of the window.
+    What is made later has its place at once. Qt's own chain would have it after all else, and where that is a field
+    whose editor is its focus proxy, Tab would never come back to the beginning of the window.
     """
     here = window.focusWidget()
     own = next((index for index, part in enumerate(parts) if here is not None and part.isAncestorOf(here)), None)

@@ -1,4 +1,5 @@
-"""Damaged datasets of every kind, by the thousand, looked through by the inspector's own entry under its own limit of memory."""
+"""Damaged datasets of every kind, by the thousand, looked through by the inspector's own entry under its own limit of
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs whose processes are killed, frozen and told to end over and over, at random moments: nothing is lost, and nothing is left."""
+"""Runs whose processes are killed, frozen and told to end over and over, at random moments: nothing is lost, and
+nothing is left."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ RICH = {
 TITLED = {"setLabel", "setTitle"}
 """pyqtgraph draws what these are given as HTML."""
 ALLOWED = {"gui/widgets/rich_label.py", "gui/plots/themed.py", "gui/help.py"}
-"""The label and the plot that escape what they are given, and Help, which draws the pages of `resources/docs` and nothing else."""
+"""The label and the plot that escape what they are given, and Help, which draws the pages of `resources/docs` and
+nothing else."""
 
 
 def found(tree: ast.AST, plots: bool) -> Iterator[str]:

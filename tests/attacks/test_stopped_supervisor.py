@@ -1,5 +1,5 @@
-"""A supervisor that is stopped (SIGSTOP), and one whose door nobody opens: whoever asks it for something is told, and the
-window goes on."""
+"""A supervisor that is stopped (SIGSTOP), and one whose door nobody opens: whoever asks it for something is told, and
+the window goes on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """How good the advisor's answers are: `python tests/benchmarks/advisor.py [--only JOB ...] [--seconds N]`.
 
-Five jobs of different kinds on two CPU workers, each on one core: a small CNN, a ResNet, a ViT, wide layers whose gradients take
-longer to send than to compute, and a model that does not fit one worker under a cap of memory. Of each:
+Five jobs of different kinds on two CPU workers, each on one core: a small CNN, a ResNet, a ViT, wide layers whose
+gradients take longer to send than to compute, and a model that does not fit one worker under a cap of memory. Of
+each:
 
 - speed: the advised way beside the best of all ways that can run, every one of which is tried but for settings of those that are
   half as fast; the best of them and the advised one are then measured again in turns, and their medians compared (at least
@@ -170,8 +171,8 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Images per second of every way that can run; of those that vary a setting, where what they vary is at least half as
-    fast as the fastest."""
+    """Images per second of every way that can run; of those that vary a setting, where what they vary is at least
+    half as fast as the fastest."""
     able = [way for way in ways(case.job, load_catalogue()) if not way.refusal]
     bases = {way.name: way.job for way in able if not way.varies}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)

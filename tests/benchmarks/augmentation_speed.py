@@ -2,11 +2,11 @@
 
     python tests/benchmarks/augmentation_speed.py [--strength medium] [--turns N] [--steps N] [--device cpu] [--cpu-time]
 
-For each model both sides take short turns in one process, on one model and optimizer, so that what else the machine does
-disturbs both alike: some steps on one batch again and again, and as many on the loader's, whose images have been decoded
-before. A ratio is the median over the turns of the ratios within one; the exit code is 1 where one is below 0.97. With
-`--cpu-time` seconds are those that the process's threads have computed, of which there is one for torch then: for machines
-that are busy with other work.
+For each model both sides take short turns in one process, on one model and optimizer, so that what else the machine
+does disturbs both alike: some steps on one batch again and again, and as many on the loader's, whose images have been
+decoded before. A ratio is the median over the turns of the ratios within one; the exit code is 1 where one is below
+0.97. With `--cpu-time` seconds are those that the process's threads have computed, of which there is one for torch
+then: for machines that are busy with other work.
 """
 
 from __future__ import annotations

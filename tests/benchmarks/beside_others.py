@@ -5,9 +5,9 @@
 All watch at once, once a second, each on a terminal of 120 by 40 characters, while torch loads the first GPU by turns
 (with --idle it does not). Each number of another is set against that of Footplate's snapshot nearest in time, half a
 second away at most; what is printed is the median and the greatest difference. The cost is the processor time of the
-whole tree of processes in percent of one core, start left out: of Footplate's sampler, of `nvidia-smi dmon`, of nvitop's
-library and of nvitop with its screen. A tool that is not installed is left out, and said. The exit code is 1 where a
-median differs by more than its tolerance, 0 otherwise and where there is no GPU.
+whole tree of processes in percent of one core, start left out: of Footplate's sampler, of `nvidia-smi dmon`, of
+nvitop's library and of nvitop with its screen. A tool that is not installed is left out, and said. The exit code is 1
+where a median differs by more than its tolerance, 0 otherwise and where there is no GPU.
 """
 
 from __future__ import annotations
@@ -165,8 +165,9 @@ class Dmon(Watcher):
 
 
 def process_clock(pid: int) -> int:
-    """The clock of a process's processor time, its ended threads included, in nanoseconds rather than the ticks of /proc,
-    which miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's posix-timers_types.h."""
+    """The clock of a process's processor time, its ended threads included, in nanoseconds rather than the ticks of
+    /proc, which miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's
+    posix-timers_types.h."""
     return (~pid << 3) | 2
 
 

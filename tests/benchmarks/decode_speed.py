@@ -2,11 +2,12 @@
 
     python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--images 2000] [--seconds 1.0]
 
-First the decoders by themselves, in images per second and core (the thread's processor time): libjpeg-turbo as Footplate
-calls it against Pillow and against `torchvision.io.decode_jpeg` in a bare loop over tensors that are there already; whole
-images, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns.
-Then an `ImageSource` from an empty cache on: the first epoch, the second, and the first of another run. Without a
-dataset, JPEGs of 500 px are made. Exits with 1 where whole images are decoded slower than by torchvision.
+First the decoders by themselves, in images per second and core (the thread's processor time): libjpeg-turbo as
+Footplate calls it against Pillow and against `torchvision.io.decode_jpeg` in a bare loop over tensors that are there
+already; whole images, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the
+median of its turns. Then an `ImageSource` from an empty cache on: the first epoch, the second, and the first of
+another run. Without a dataset, JPEGs of 500 px are made. Exits with 1 where whole images are decoded slower than by
+torchvision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What edge detection learns from scratch: `python tests/benchmarks/edge_figures.py`.
 
-Some epochs on 30 images of BSDS500 at a small size by the recipe *From scratch*, on the CPU. ODS, OIS and average precision
-of the fresh and of the best weights, in plain torch, on the 10 validation images, by which the best are chosen, and on 10
-test images, which the run never sees; beside those of detectors that learn nothing, on the same images and by the same
-measures: the magnitude of the Sobel gradient of the grey levels, that of a Gaussian's derivative, and chance.
+Some epochs on 30 images of BSDS500 at a small size by the recipe *From scratch*, on the CPU. ODS, OIS and average
+precision of the fresh and of the best weights, in plain torch, on the 10 validation images, by which the best are
+chosen, and on 10 test images, which the run never sees; beside those of detectors that learn nothing, on the same
+images and by the same measures: the magnitude of the Sobel gradient of the grey levels, that of a Gaussian's
+derivative, and chance.
 """
 
 from __future__ import annotations

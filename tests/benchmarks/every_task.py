@@ -1,9 +1,9 @@
 """What each task learns from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
 
-Trains each row's job on the CPU by the recipe *From scratch* and prints a table: the measure that decides, on the validation split, of the fresh model
-and of the best epoch, beside that of something that learns nothing, which is named; and how long it took. Below stand the other
-measures of all three. The exit code is 1 where a row does not beat that by the row's `least`. Datasets that are missing are
-left out.
+Trains each row's job on the CPU by the recipe *From scratch* and prints a table: the measure that decides, on the
+validation split, of the fresh model and of the best epoch, beside that of something that learns nothing, which is
+named; and how long it took. Below stand the other measures of all three. The exit code is 1 where a row does not beat
+that by the row's `least`. Datasets that are missing are left out.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Trivial = Callable[[Batch, Splits], Tensor]
 
 @dataclass(frozen=True)
 class Row:
-    """A dataset, the flags for `footplate train`, what it is compared with, and how much better it has to be, in the measure
-    that decides."""
+    """A dataset, the flags for `footplate train`, what it is compared with, and how much better it has to be, in the
+    measure that decides."""
 
     dataset: str
     flags: str

@@ -1,11 +1,11 @@
 """How good the rates are that the learning-rate finder suggests: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
-Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, once per seed;
-the mean of each training's best validation measure is printed, and at last the suggestions' as a share of the sweep's best.
-The optimizer is AdamW with a cosine schedule. Datasets that are missing are left out.
+Each row's job is trained at the rate that `find-lr` suggests for it and at those of a sweep, all else alike, once per
+seed; the mean of each training's best validation measure is printed, and at last the suggestions' as a share of the
+sweep's best. The optimizer is AdamW with a cosine schedule. Datasets that are missing are left out.
 
-Every suggestion and every training is a cell of `--results`, a JSON file: one that stands there of the same job and commit
-is not made again, so that an interrupted benchmark goes on.
+Every suggestion and every training is a cell of `--results`, a JSON file: one that stands there of the same job and
+commit is not made again, so that an interrupted benchmark goes on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How much later a run's events come to whoever follows it from another machine: `python tests/benchmarks/following_speed.py` (root).
+"""How much later a run's events come to whoever follows it from another machine: `python
+tests/benchmarks/following_speed.py` (root).
 
-The sample trains on one CPU worker of a network namespace, which an ssh server and a wire join to the head. A client there and one
-on the head receive its events at the same time, each through the socket that a window would use; both have the same clock. Prints the
-time from an event's writing to its coming, on either side and between both. Aim: 100 ms more.
+The sample trains on one CPU worker of a network namespace, which an ssh server and a wire join to the head. A client
+there and one on the head receive its events at the same time, each through the socket that a window would use; both
+have the same clock. Prints the time from an event's writing to its coming, on either side and between both. Aim: 100
+ms more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How many wrong labels a review finds: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
+"""How many wrong labels a review finds: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs
+12]`.
 
-Takes the 1,200 images of fashion_mnist_small, gives a share of them a wrong label, and reviews them by a cross-validation of the
-small MNIST network with `footplate review --cross-validate`. Prints how many of the wrong ones are among the first 15 % of the samples as
-they are listed, and how many of those listed are wrong. The exit code is 1 where it is fewer than 60 %.
+Takes the 1,200 images of fashion_mnist_small, gives a share of them a wrong label, and reviews them by a
+cross-validation of the small MNIST network with `footplate review --cross-validate`. Prints how many of the wrong
+ones are among the first 15 % of the samples as they are listed, and how many of those listed are wrong. The exit code
+is 1 where it is fewer than 60 %.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def main() -> int:
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """The share of the wrong labels that are in the first 15 % of the samples, and the share of what is listed there that is wrong."""
+    """The share of the wrong labels that are in the first 15 % of the samples, and the share of what is listed there
+    that is wrong."""
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     begun = time.monotonic()

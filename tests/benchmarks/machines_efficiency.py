@@ -1,10 +1,11 @@
 """Whether the advisor predicts what a second machine brings: `python tests/benchmarks/machines_efficiency.py` (root).
 
-The small network for MNIST at 28 px on made JPEGs, one CPU worker of one thread on each of two network namespaces. What one
-machine needs for a step, of the whole batch and of half of it, is measured while the other one trains the same, since both share a
-processor here; what the network carries is measured by the same bytes sent both ways at 10, 100 and 1,000 Mbit/s, with 1 ms each
-way (none where the kernel has no netem). From these `engine.advisor.advice.machines` predicts the efficiency of both together, which
-is measured, too; all take turns, and medians are taken. Aim: within 15 %.
+The small network for MNIST at 28 px on made JPEGs, one CPU worker of one thread on each of two network namespaces.
+What one machine needs for a step, of the whole batch and of half of it, is measured while the other one trains the
+same, since both share a processor here; what the network carries is measured by the same bytes sent both ways at 10,
+100 and 1,000 Mbit/s, with 1 ms each way (none where the kernel has no netem). From these
+`engine.advisor.advice.machines` predicts the efficiency of both together, which is measured, too; all take turns, and
+medians are taken. Aim: within 15 %.
 """
 
 from __future__ import annotations

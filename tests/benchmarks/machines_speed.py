@@ -1,8 +1,9 @@
-"""How near DDP over two machines comes to a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
+"""How near DDP over two machines comes to a plain script under torchrun: `python tests/benchmarks/machines_speed.py`
+(root).
 
-resnet18 at 64 px on made JPEGs, one CPU worker of one thread on each of two network namespaces, with 1 Gbit/s between them and
-1 ms each way (none where the kernel has no netem). Footplate's run through ssh and torch's DDP tutorial take turns; each is timed over the third epoch alone. Prints
-images per second and their ratio. Aim: 0.95.
+resnet18 at 64 px on made JPEGs, one CPU worker of one thread on each of two network namespaces, with 1 Gbit/s between
+them and 1 ms each way (none where the kernel has no netem). Footplate's run through ssh and torch's DDP tutorial take
+turns; each is timed over the third epoch alone. Prints images per second and their ratio. Aim: 0.95.
 """
 
 from __future__ import annotations

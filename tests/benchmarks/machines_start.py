@@ -1,8 +1,9 @@
-"""How much longer a run takes to its first loss on two machines than on one: `python tests/benchmarks/machines_start.py` (root).
+"""How much longer a run takes to its first loss on two machines than on one: `python
+tests/benchmarks/machines_start.py` (root).
 
-The sample is trained under DDP by `footplate train`, on two CPU workers of the head and on one of each of two network namespaces,
-which ssh joins, in turn. Prints the seconds from the command to the first loss on either side, and the difference of their medians.
-Aim: 3 s.
+The sample is trained under DDP by `footplate train`, on two CPU workers of the head and on one of each of two network
+namespaces, which ssh joins, in turn. Prints the seconds from the command to the first loss on either side, and the
+difference of their medians. Aim: 3 s.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/nvml_cost.py [--seconds 30] [--json]
 
-In front of the GPUs of this machine where there are any, else of the NVML stub with eight GPUs that tell all that an H200
-tells, whose calls cost next to nothing: then only what the sampler itself costs can be measured. "Over NVML" is the
-processor time of all the sampler's processes less the time inside NVML's calls.
+In front of the GPUs of this machine where there are any, else of the NVML stub with eight GPUs that tell all that an
+H200 tells, whose calls cost next to nothing: then only what the sampler itself costs can be measured. "Over NVML" is
+the processor time of all the sampler's processes less the time inside NVML's calls.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The settings that all sides share on the dataset in `folder`, or on one made here, and what `footplate train` is told
-    beside them. Without weights all train from scratch."""
+    """The settings that all sides share on the dataset in `folder`, or on one made here, and what `footplate train`
+    is told beside them. Without weights all train from scratch."""
 
     folder: str
     measure: str

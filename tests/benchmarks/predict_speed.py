@@ -2,11 +2,11 @@
 
     python tests/benchmarks/predict_speed.py [--size 128] [--images 512] [--batch-size 16] [--rounds 5]
 
-A resnet18 is trained for a moment. Then, in one process and with the same weights, a round of each in turn: the model's forward
-passes alone, over batches that are in memory; and all that a worker of `footplate predict` does with as many JPEG files of
-`--size` px: read, decode, forward, probabilities, journal. Both have had a round before. Each round's ratios are of the images per
-second of the two, and of their processor time, which others' work beside it changes less; the last line is their medians. Exits
-with 1 where the first is below 0.97.
+A resnet18 is trained for a moment. Then, in one process and with the same weights, a round of each in turn: the
+model's forward passes alone, over batches that are in memory; and all that a worker of `footplate predict` does with
+as many JPEG files of `--size` px: read, decode, forward, probabilities, journal. Both have had a round before. Each
+round's ratios are of the images per second of the two, and of their processor time, which others' work beside it
+changes less; the last line is their medians. Exits with 1 where the first is below 0.97.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
     python tests/benchmarks/recovery.py [--times N] [--model NAME ...]
 
-Trains under DistributedDataParallel on two CPU workers, started by a preloaded parent as the window's runs are, and in
-turn, N times for each model: sends SIGKILL to the worker of rank 1, and takes the time until the rank is named and until
-the first step's metrics of the workers that were started again have come; sends a pause, has the run go on, sends a stop,
-and takes the time until the devices are free, the last state being saved. All times are of events as they reach a client.
-The aims: named and training again within 2 s, devices free within 3 s; the exit code is 1 where one is missed once.
+Trains under DistributedDataParallel on two CPU workers, started by a preloaded parent as the window's runs are, and
+in turn, N times for each model: sends SIGKILL to the worker of rank 1, and takes the time until the rank is named and
+until the first step's metrics of the workers that were started again have come; sends a pause, has the run go on,
+sends a stop, and takes the time until the devices are free, the last state being saved. All times are of events as
+they reach a client. The aims: named and training again within 2 s, devices free within 3 s; the exit code is 1 where
+one is missed once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python tests/benchmarks/report.py [--only NAME ...] [--table]
 
-`figures.json` has an entry for each line of the table: its name, what is measured, the aim, the command (what Python is given)
-and a pattern. "Measured" is what the command prints last, or all lines of it in which the pattern is found; beside it stand the
-day and the machine. With `--only` the other lines keep what they have, with `--table` all do, and nothing is run. A command that
-serves several lines is run once. One that ends in an error leaves its lines as they are, and the exit code is 1.
+`figures.json` has an entry for each line of the table: its name, what is measured, the aim, the command (what Python
+is given) and a pattern. "Measured" is what the command prints last, or all lines of it in which the pattern is found;
+beside it stand the day and the machine. With `--only` the other lines keep what they have, with `--table` all do, and
+nothing is run. A command that serves several lines is run once. One that ends in an error leaves its lines as they
+are, and the exit code is 1.
 """
 
 from __future__ import annotations

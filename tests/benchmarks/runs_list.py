@@ -3,13 +3,13 @@
     python tests/benchmarks/runs_list.py [--runs N] [--times N]
 
 Makes N runs with whole logs (60 steps, 4 epochs, a supervisor that has ended; every twelfth interrupted, every third
-with notes), then opens the real window in a fresh process, offscreen, with the disk's cache warm, and clicks on Runs once
-the window has settled. Timed until the table has been painted with all runs in it: cold, with the reading that the window
-does at its start held back until the click, by the index that an earlier window left, which is what the aim of 0.3 s is for;
-cold with a damaged index, when all logs are read anew; and as the window is, which has read the list before the click.
-Wall time includes what other processes took of the cores, so the window's own time is told too. Then, in the window that is
-open: a search, a sort by the best measure, the renewal of a list in which nothing has changed, and the command palette.
-The exit code is 1 where the median with the index misses the aim.
+with notes), then opens the real window in a fresh process, offscreen, with the disk's cache warm, and clicks on Runs
+once the window has settled. Timed until the table has been painted with all runs in it: cold, with the reading that
+the window does at its start held back until the click, by the index that an earlier window left, which is what the
+aim of 0.3 s is for; cold with a damaged index, when all logs are read anew; and as the window is, which has read the
+list before the click. Wall time includes what other processes took of the cores, so the window's own time is told
+too. Then, in the window that is open: a search, a sort by the best measure, the renewal of a list in which nothing
+has changed, and the command palette. The exit code is 1 where the median with the index misses the aim.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def make_runs(count: int) -> None:
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a sort,
-    for a renewal, for the command palette to open, and for the slowest of the keys typed into it."""
+    """Seconds to the first rows, to all rows, of which the window's own (it may wait for others), for a search, for a
+    sort, for a renewal, for the command palette to open, and for the slowest of the keys typed into it."""
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return [float(word) for word in child.stdout.split()]

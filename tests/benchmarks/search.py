@@ -1,11 +1,14 @@
-"""What a search over settings costs and gains: `python tests/benchmarks/search.py [--only handover gain] [--trials N] [--gain-trials N]`.
+"""What a search over settings costs and gains: `python tests/benchmarks/search.py [--only handover gain] [--trials N]
+[--gain-trials N]`.
 
-handover: trials of the sample dataset on two CPU workers. The time from the driver's start to its end is told as a multiple of the ideal one
-of two devices: half the sum of the trials' own times, from each run's first event to its last, in the same search.
+handover: trials of the sample dataset on two CPU workers. The time from the driver's start to its end is told as a
+multiple of the ideal one of two devices: half the sum of the trials' own times, from each run's first event to its
+last, in the same search.
 
-gain: on three datasets a search over a few fields, which suit the task, begins at what `footplate train` does by itself, and confirms its
-best trials as it does by default. The best settings and those are then trained with three other seeds than the search had, and the means
-of the best validation are compared. Datasets that are missing are left out.
+gain: on three datasets a search over a few fields, which suit the task, begins at what `footplate train` does by
+itself, and confirms its best trials as it does by default. The best settings and those are then trained with three
+other seeds than the search had, and the means of the best validation are compared. Datasets that are missing are left
+out.
 
 The exit code is 1 where the multiple is above 1.1, or one of the means is below that of the default.
 """

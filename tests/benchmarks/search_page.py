@@ -1,10 +1,12 @@
-"""What a search of many trials costs the window's thread: forced frames of its page, drawn by software, without a screen.
+"""What a search of many trials costs the window's thread: forced frames of its page, drawn by software, without a
+screen.
 
     python tests/benchmarks/search_page.py [--trials 500] [--frames 40]
 
-Each of the page's plots is repainted by itself and all of them together with the table, as while they are scrolled; a change of
-the selection marks trials in all plots; and every second a search that goes on brings new data, in pieces of one plot each. The
-aim is 16 ms, the time of a frame at 60 Hz; the exit code is 1 where a median takes more of the thread's own time.
+Each of the page's plots is repainted by itself and all of them together with the table, as while they are scrolled; a
+change of the selection marks trials in all plots; and every second a search that goes on brings new data, in pieces
+of one plot each. The aim is 16 ms, the time of a frame at 60 Hz; the exit code is 1 where a median takes more of the
+thread's own time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ SIZE = (1250, 1300)
 
 
 def measure(frame: Callable[[], object], frames: int) -> tuple[float, float]:
-    """The median and the longest of `frames` frames in milliseconds of the thread's own time, after three to warm up."""
+    """The median and the longest of `frames` frames in milliseconds of the thread's own time, after three to warm
+    up."""
     times = []
     for _ in range(frames + 3):
         begun = time.thread_time()

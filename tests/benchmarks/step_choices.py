@@ -1,9 +1,9 @@
 """Whether the trials at a run's start choose well, and what they cost: `python tests/benchmarks/step_choices.py`.
 
 For each model the trials decide as in a run of `--steps` steps; then every way that they choose among is measured for
-longer, in turns, and what they chose is compared with the best. On a GPU (`--device cuda`) precision and compiling are
-decided, too. The aims: at least 0.95 of the best way's speed, for at most 4 % of the run's time; the exit code is 1 where
-one is missed.
+longer, in turns, and what they chose is compared with the best. On a GPU (`--device cuda`) precision and compiling
+are decided, too. The aims: at least 0.95 of the best way's speed, for at most 4 % of the run's time; the exit code is
+1 where one is missed.
 """
 
 from __future__ import annotations

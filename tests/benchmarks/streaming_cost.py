@@ -3,11 +3,12 @@
     python tests/benchmarks/streaming_cost.py [--pairs N] [--epochs N] [--dataset FOLDER]
 
 Counted by the clocks of the threads that do it, in real runs of `mnist_cnn` on MNIST: in the training thread, reading
-figures off the device (`.item()`), handing over metrics, the stopwatch of where time goes, and copying checkpoints; the
-thread that writes these; the worker's channel threads; the supervisor's loop with its log and its socket, without a
-reader and with one; and the sampler of the devices, from its first sample on. As a check, the worker's whole processor
-time with all that is set against runs with none of it, in turn; that difference is only as good as the machine is
-quiet, and more than one of the `--pairs` makes it better. The aim is 0.5 %; the exit code is 1 where the counted share misses it.
+figures off the device (`.item()`), handing over metrics, the stopwatch of where time goes, and copying checkpoints;
+the thread that writes these; the worker's channel threads; the supervisor's loop with its log and its socket, without
+a reader and with one; and the sampler of the devices, from its first sample on. As a check, the worker's whole
+processor time with all that is set against runs with none of it, in turn; that difference is only as good as the
+machine is quiet, and more than one of the `--pairs` makes it better. The aim is 0.5 %; the exit code is 1 where the
+counted share misses it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python tests/benchmarks/window_start.py [--times N]
 
 Starts the real command N times, offscreen and, where Xvfb is installed, on an X screen, with a home in which it has
-been open before. The first start of each kind is not counted (it warms the disk's cache and Python's). The aim is 0.6 s;
-the exit code is 1 where the median misses it.
+been open before. The first start of each kind is not counted (it warms the disk's cache and Python's). The aim is 0.6
+s; the exit code is 1 where the median misses it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def machine_as_seen() -> dict[str, Any]:
 
 
 def copied_and_awaited() -> list[list[int]]:
-    """What is read from a copy into pinned memory at once, and once the device was waited for; then the same of a state."""
+    """What is read from a copy into pinned memory at once, and once the device was waited for; then the same of a
+    state."""
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]
@@ -102,7 +103,8 @@ def batches_by_two_slots() -> list[list[int]]:
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """The weights, 1 each, after an fp16 step whose gradients overflow; they are on the CPU, as shards that are offloaded.
+    """The weights, 1 each, after an fp16 step whose gradients overflow; they are on the CPU, as shards that are
+    offloaded.
 
     Whether they overflow all ranks agree on by way of the GPU, from which copies come late.
     """

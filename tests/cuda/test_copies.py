@@ -1,4 +1,5 @@
-"""Copies to and from GPUs of the CUDA stand-in, which come late there: nobody reads, or writes over, what is under way."""
+"""Copies to and from GPUs of the CUDA stand-in, which come late there: nobody reads, or writes over, what is under
+way."""
 
 from __future__ import annotations
 

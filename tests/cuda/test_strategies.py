@@ -1,4 +1,5 @@
-"""Every strategy on GPUs of the CUDA stand-in: which process is on which GPU, in what precision, and what it waits for."""
+"""Every strategy on GPUs of the CUDA stand-in: which process is on which GPU, in what precision, and what it waits
+for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every task on a GPU of the CUDA stand-in: no step waits for the GPU but where a model of torchvision does by itself."""
+"""Every task on a GPU of the CUDA stand-in: no step waits for the GPU but where a model of torchvision does by
+itself."""
 
 from __future__ import annotations
 

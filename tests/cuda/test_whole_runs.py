@@ -1,4 +1,5 @@
-"""Whole runs on GPUs of the CUDA stand-in, from outside: supervisor, workers, NVML's view of them, and what befalls them."""
+"""Whole runs on GPUs of the CUDA stand-in, from outside: supervisor, workers, NVML's view of them, and what befalls
+them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A first day with Footplate on a desktop: the real window in a process of its own, read through the accessibility bus and
-driven by keys. One window is started, and again where that is what is proved."""
+"""A first day with Footplate on a desktop: the real window in a process of its own, read through the accessibility
+bus and driven by keys. One window is started, and again where that is what is proved."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ app.exec()
 
 @dataclass
 class Day:
-    """What the tests share. `greeting` is what the first start showed, and `fitted` which windows did not fit the screen."""
+    """What the tests share. `greeting` is what the first start showed, and `fitted` which windows did not fit the
+    screen."""
 
     desktop: Desktop
     window: Window

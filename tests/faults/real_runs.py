@@ -153,8 +153,9 @@ class Hold:
         self._asked, self._reached = home / "hold", home / "held"
 
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which waits in native code besides; "crash"
-        natively, or "crash_once"; or "throw" a BufferError into the thread that reads images ahead."""
+        """`what` is "wait", until something else is asked; "ignore", which is deaf to SIGTERM too; "block", which
+        waits in native code besides; "crash" natively, or "crash_once"; or "throw" a BufferError into the thread that
+        reads images ahead."""
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
         self._asked.with_suffix(".part").write_text(f"{moment} {rank} {what}")

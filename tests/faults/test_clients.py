@@ -30,8 +30,8 @@ EPOCHS = 60
 """360 steps, of which the clients come after the 120th and go after the 240th."""
 SLOWED = 5.0
 SLOWED_S = 1.0
-"""A step may take so many times as long beside such clients and so much longer, since they take the machine's cores, too.
-One who waited for them would stand still for five seconds."""
+"""A step may take so many times as long beside such clients and so much longer, since they take the machine's cores,
+too. One who waited for them would stand still for five seconds."""
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
 

@@ -1,7 +1,7 @@
 """What is called in workers before they train, to watch or to change what the product never changes.
 
-They are named to `WorkerGroup` as `prepare`, get what they need to know from the worker's environment, and leave what they see
-in the run's folder (`seen`).
+They are named to `WorkerGroup` as `prepare`, get what they need to know from the worker's environment, and leave what
+they see in the run's folder (`seen`).
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def count_waits(spec: WorkerSpec) -> None:
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
 OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
-"""Where torchvision's detectors are given a list of as many boxes as each image has, and where the way back goes through what
-they chose by it: both wait for how many there are."""
+"""Where torchvision's detectors are given a list of as many boxes as each image has, and where the way back goes
+through what they chose by it: both wait for how many there are."""
 
 
 def of_libraries(place: str, task: str) -> bool:
@@ -116,8 +116,8 @@ def _place() -> str:
 
 
 def on_one_card(spec: WorkerSpec) -> None:
-    """Has all ranks compute on the first of the run's devices, where they meet over gloo, since NCCL refuses two ranks on one
-    card; and DataParallel make as many replicas there as the run has devices."""
+    """Has all ranks compute on the first of the run's devices, where they meet over gloo, since NCCL refuses two
+    ranks on one card; and DataParallel make as many replicas there as the run has devices."""
     if not is_gpu(spec.devices[0]):
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = spec.devices[0]
@@ -201,8 +201,8 @@ def count_launches(spec: WorkerSpec) -> None:
 
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
-    """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that is
-    Triton's, and calls that launch a "graph"."""
+    """How many of each: "regions" that torch.compile has made, "kernels" on the device, "fused" ones among them, that
+    is Triton's, and calls that launch a "graph"."""
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
@@ -223,7 +223,8 @@ def search_convolutions(spec: WorkerSpec) -> None:
 
 
 def time_recording(spec: WorkerSpec) -> None:
-    """Leaves what it costs each time to look into where a step's time goes: [{"start": seconds, "stop": seconds}, …]."""
+    """Leaves what it costs each time to look into where a step's time goes: [{"start": seconds, "stop": seconds},
+    …]."""
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
     start, stop = timer.start, timer.stop

@@ -151,4 +151,5 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""A network of few layers. It has a forward pass of its own, without which torch.compile passes a model over in torch 2.11."""
+"""A network of few layers. It has a forward pass of its own, without which torch.compile passes a model over in torch
+2.11."""

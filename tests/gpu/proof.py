@@ -1,7 +1,7 @@
 """What the parts of the proof are written with.
 
-A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function of a `Proof`, by which
-it claims and measures; what it tells goes to standard output as JSON lines, and all else to standard error:
+A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function of a `Proof`,
+by which it claims and measures; what it tells goes to standard output as JSON lines, and all else to standard error:
 
     {"checks": {CHECK: SECONDS, ...}}           first: what there is, and how long each may take
     {"begin": CHECK}                            then for each check
@@ -53,7 +53,8 @@ class Skipped(Exception):  # noqa: N818 - said of a check
 class Proof:
     """What a check is given: where it computes, where it may write, and how it tells what it found.
 
-    `device` is torch's and `gpu` what a job calls it; in a rehearsal both are the CPU. `folder` is empty and the check's own.
+    `device` is torch's and `gpu` what a job calls it; in a rehearsal both are the CPU. `folder` is empty and the
+    check's own.
     """
 
     def __init__(self, folder: Path, *, rehearsing: bool, tell: Callable[..., None]) -> None:
@@ -79,8 +80,8 @@ class Proof:
         text: str = "",
         anywhere: bool = False,
     ) -> None:
-        """Tells a figure, which fails where it misses its aim. Aims are a card's, and none in a rehearsal, unless they hold
-        `anywhere`."""
+        """Tells a figure, which fails where it misses its aim. Aims are a card's, and none in a rehearsal, unless
+        they hold `anywhere`."""
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
         met = figure <= aims.get("at_most", figure) and figure >= aims.get("at_least", figure)
@@ -101,13 +102,15 @@ class Proof:
             raise Skipped(f"there is no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
-        """Starts the workers of `job` in a folder of their own; those that still run at the end of the check are ended."""
+        """Starts the workers of `job` in a folder of their own; those that still run at the end of the check are
+        ended."""
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they fail."""
+        """Runs the workers of `job`, every step told of, to their end. Raises RuntimeError with the cause where they
+        fail."""
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):

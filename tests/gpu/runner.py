@@ -1,7 +1,9 @@
-"""Runs the parts of the proof, each in a process of its own with a limit of its own, and writes the report as results come.
+"""Runs the parts of the proof, each in a process of its own with a limit of its own, and writes the report as results
+come.
 
-Standard library only: it has to work on whatever machine has the card. A check that fails, crashes, or takes too long loses
-nothing but itself: its part is started again behind it. Whenever this ends, by whatever means, the report on disk is whole.
+Standard library only: it has to work on whatever machine has the card. A check that fails, crashes, or takes too long
+loses nothing but itself: its part is started again behind it. Whenever this ends, by whatever means, the report on
+disk is whole.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ class _Attempt:
 
 
 class Runner:
-    """Runs `parts` within `seconds` in all and keeps `report` up to date, in the folder `out` with the log of it all."""
+    """Runs `parts` within `seconds` in all and keeps `report` up to date, in the folder `out` with the log of it
+    all."""
 
     def __init__(
         self, parts: Sequence[Part], out: Path, *, seconds: float, rehearse: bool, environment: Mapping[str, str]
@@ -299,7 +302,8 @@ def unpack(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """The environment of all parts: this tree's modules and the wheels', and folders of their own for all that is written."""
+    """The environment of all parts: this tree's modules and the wheels', and folders of their own for all that is
+    written."""
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:

@@ -1,4 +1,5 @@
-"""The real window for tests: the program's own style, nothing left running when it closes, and stand-ins for ssh and NVML."""
+"""The real window for tests: the program's own style, nothing left running when it closes, and stand-ins for ssh and
+NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every page of the window, filled: what assistive technologies are told, where Tab goes, and how numbers are written."""
+"""Every page of the window, filled: what assistive technologies are told, where Tab goes, and how numbers are
+written."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(shown: QWidget) -> Iterator[str]:
-    """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own sentences."""
+    """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own
+    sentences."""
     for widget in shown.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel):
             continue

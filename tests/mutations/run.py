@@ -1,4 +1,5 @@
-"""``python tests/mutations/run.py [NAME ...]``: puts faults into copies of the tree, and tells which of them no test notices.
+"""``python tests/mutations/run.py [NAME ...]``: puts faults into copies of the tree, and tells which of them no test
+notices.
 
 Each patch in `faults` is such a fault. The lines before its first "diff" say what it breaks, and after "tests:" which
 tests are to fail with it, which pass without. Exit code 1 where a fault went unnoticed, or a patch no longer fits.

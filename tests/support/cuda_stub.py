@@ -6,8 +6,8 @@
     machine.state.set(0, hangs=True)                 # while processes run
     assert machine.notes("context") == [...]
 
-What is real and what is not: the first lines of tests/engine/gpus/stub/cuda_stub.h. Above all, kernels do nothing, so that
-values computed there mean nothing. NVML's stand-in sees the same GPUs, memory and processes.
+What is real and what is not: the first lines of tests/engine/gpus/stub/cuda_stub.h. Above all, kernels do nothing, so
+that values computed there mean nothing. NVML's stand-in sees the same GPUs, memory and processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class CudaStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process and its children load the stand-in. It tells of a machine with `CudaMachine.environment`."""
+        """What makes a process and its children load the stand-in. It tells of a machine with
+        `CudaMachine.environment`."""
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),

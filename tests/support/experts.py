@@ -52,8 +52,9 @@ class Setting:
 
 
 def fastai(setting: Setting) -> list[float]:
-    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5); the first of the
-    epochs trains the head alone, as `fine_tune` does by itself. From scratch: `Learner` and `fit_one_cycle`."""
+    """`vision_learner` and `fine_tune` by fastai's own defaults, with the presizing of its book (chapter 5); the
+    first of the epochs trains the head alone, as `fine_tune` does by itself. From scratch: `Learner` and
+    `fit_one_cycle`."""
     from fastai.vision import all as vision
 
     vision.set_seed(setting.seed, reproducible=True)
@@ -156,7 +157,8 @@ def torchvision(setting: Setting) -> list[float]:
 
 
 def pytorch(setting: Setting) -> list[float]:
-    """PyTorch's examples/mnist/main.py by its defaults: Adadelta of 1.0, times 0.7 after each epoch, no augmentation."""
+    """PyTorch's examples/mnist/main.py by its defaults: Adadelta of 1.0, times 0.7 after each epoch, no
+    augmentation."""
     model = fresh_model(setting)
     train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
     val = DataLoader(digits(setting, "val"), 1000)
@@ -286,7 +288,8 @@ def folder_loaders(
 
 
 class Masks(Dataset[tuple[Tensor, Tensor]]):
-    """Images normalised as EfficientNet-Lite's are, and masks of classes; their short side is `size`, cut to squares."""
+    """Images normalised as EfficientNet-Lite's are, and masks of classes; their short side is `size`, cut to
+    squares."""
 
     def __init__(self, setting: Setting, split: str) -> None:
         self._size, self._ignored = setting.size, setting.ignored

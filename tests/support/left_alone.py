@@ -1,5 +1,5 @@
-"""A worker that is left without its supervisor: forked as a supervisor forks its own, but for the signal by which the kernel
-would end it with its parent, which writes itself down as the run's supervisor and is gone at once.
+"""A worker that is left without its supervisor: forked as a supervisor forks its own, but for the signal by which the
+kernel would end it with its parent, which writes itself down as the run's supervisor and is gone at once.
 
 ``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: ones that ignore SIGTERM; ones with a child.
 """

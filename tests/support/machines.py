@@ -1,4 +1,5 @@
-"""Machines on one host: network namespaces, each with an ssh server, a host key, a name, a process tree and a Footplate home.
+"""Machines on one host: network namespaces, each with an ssh server, a host key, a name, a process tree and a
+Footplate home.
 
 They are on one bridge and have no route to anywhere else. The head, which has no ssh server, is one of them.
 """
@@ -107,7 +108,8 @@ class Machines:
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
     def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
-        """Bits per second, in each direction, of `nbytes` that the first two machines send each other at once through TCP."""
+        """Bits per second, in each direction, of `nbytes` that the first two machines send each other at once through
+        TCP."""
         told = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
@@ -161,8 +163,8 @@ class Machines:
     # What befalls them
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
-        """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen there in the
-        place of the second."""
+        """Starts a machine; `variables` are set in whatever ssh starts there. The first of the folders `over` is seen
+        there in the place of the second."""
         config = self.folder / f"sshd-{name}"
         set_there = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
@@ -220,8 +222,8 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, mbits: float, delay_s: float) -> float:
-        """Gives every machine a network of `mbits` Mbit/s, and of a delay each way, which is returned: 0 where the kernel has no
-        netem, and so nothing that delays."""
+        """Gives every machine a network of `mbits` Mbit/s, and of a delay each way, which is returned: 0 where the
+        kernel has no netem, and so nothing that delays."""
         rate = f"{mbits:g}mbit"
         burst = str(max(1 << 16, int(mbits * 1e6 / 8 * 0.001)))  # what a millisecond sends, and no less than a segment
         try:

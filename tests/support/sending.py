@@ -1,5 +1,6 @@
-"""What a wire carries: `python sending.py ADDRESS BYTES ROUNDS [--first]`. Two of these send each other so many bytes at once, in
-each round, as an all-reduce of two does; the first one listens at its address. Each prints the median of the rounds in bits per second.
+"""What a wire carries: `python sending.py ADDRESS BYTES ROUNDS [--first]`. Two of these send each other so many bytes
+at once, in each round, as an all-reduce of two does; the first one listens at its address. Each prints the median of
+the rounds in bits per second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What Footplate's speed is measured against: bare steps, and the loops that others write, each in a process of its own.
+"""What Footplate's speed is measured against: bare steps, and the loops that others write, each in a process of its
+own.
 
 A side is a function of a `Setting` that trains until its `Meter` has enough. `apart` runs it in a fresh process, forked
 from one that has imported torch, as Footplate's workers are.
@@ -29,7 +30,8 @@ from engine.tasks import TASKS, DatasetInfo
 class Setting:
     """What all sides train alike: `model` on images of [channels, size, size], `images` of them in an epoch.
 
-    `threads`, `memory_format`, `precision` and `compiled` are what Footplate chose; only `pure` goes by them on the CPU.
+    `threads`, `memory_format`, `precision` and `compiled` are what Footplate chose; only `pure` goes by them on the
+    CPU.
     """
 
     data: str

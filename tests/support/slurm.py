@@ -1,4 +1,5 @@
-"""A SLURM of one machine: Debian's munged, slurmctld and two slurmd, which are the nodes n1 and n2, with all their files in one folder.
+"""A SLURM of one machine: Debian's munged, slurmctld and two slurmd, which are the nodes n1 and n2, with all their
+files in one folder.
 
 The partition "low" is preempted by "high": jobs are warned by their own signal, and requeued.
 """

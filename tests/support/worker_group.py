@@ -42,9 +42,9 @@ INFERENCE = (
 
 
 class Order(msgspec.Struct):
-    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in the
-    worker before anything else, and `prepare`, "module:function", is called before it trains. `worker` is the function that it runs
-    where it is not to train."""
+    """What the forker is asked for; `file_limit_bytes` makes larger files fail to be written. `environment` is set in
+    the worker before anything else, and `prepare`, "module:function", is called before it trains. `worker` is the
+    function that it runs where it is not to train."""
 
     spec: WorkerSpec
     every_step: bool
@@ -77,7 +77,8 @@ class Forker:
             return ours, self._start(order, theirs)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """In place of `worker_process._spawn`, which starts a new interpreter: a test process has threads and must not be forked."""
+        """In place of `worker_process._spawn`, which starts a new interpreter: a test process has threads and must
+        not be forked."""
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
 
@@ -114,7 +115,8 @@ class ForkedWorker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads; those of the ranks in `datasets` find the dataset there.
+    """All workers of one run, each with `threads` intra-op threads; those of the ranks in `datasets` find the dataset
+    there.
 
     `messages` holds (rank, message) in the order of arrival, without heartbeats.
     """

@@ -31,8 +31,8 @@ _STEPS = {
 
 
 class ConfusionMatrix(QWidget):
-    """A row for each true class, a column for each class found. A cell is as full as its share of its row, and says it where
-    there is room; right ones have a frame. Arrow keys and the pointer choose a cell, which is told in words.
+    """A row for each true class, a column for each class found. A cell is as full as its share of its row, and says
+    it where there is room; right ones have a frame. Arrow keys and the pointer choose a cell, which is told in words.
 
     Signals:
         cell_chosen(int, int, str): row, column, and what the cell says, in words.

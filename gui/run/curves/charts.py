@@ -26,7 +26,8 @@ _MEASURE_COLOURS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
 
 class RunCharts(QWidget):
-    """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over steps."""
+    """All plots of one run. `axis` "elapsed" lays them over the run's own seconds (see `RunData`), "count" over
+    steps."""
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -89,8 +90,8 @@ class RunCharts(QWidget):
         self.group.set_extent(0.0, max(ends, default=1.0))
 
     def _show_measures(self, data: RunData, x: Floats) -> None:
-        """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are shares.
-        `x` are the positions of the steps."""
+        """The loss, and beside the accuracy, where there is such a thing, the first of the task's measures that are
+        shares. `x` are the positions of the steps."""
         shares = _shares(data)
         accuracy = data.steps.told_accuracy
         if accuracy:
@@ -149,8 +150,8 @@ class RunCharts(QWidget):
 
 
 def _shares(data: RunData) -> dict[str, str]:
-    """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not known
-    beforehand, those that have been between 0 and 1 so far."""
+    """The titles, by their ids, of the first of the task's measures that are shares; of a task whose measures are not
+    known beforehand, those that have been between 0 and 1 so far."""
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         found = {measure.id: measure.title for measure in task.measures if measure.percent}
@@ -177,8 +178,8 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names repeat; of
-    the CPU it would say less than "CPU"."""
+    """What each of the run's devices is called in its graphs: its name, or its place among the run's where names
+    repeat; of the CPU it would say less than "CPU"."""
     names = list(data.device_names.values())
     return {
         device: device_title(device)

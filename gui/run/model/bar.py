@@ -60,7 +60,8 @@ class EvaluationBar(QWidget):
         self.list.edited.connect(self._choose)
 
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
-        """Offers `evaluations`; the one whose folder's name is `chosen` is told as such, else the one that was, else the first."""
+        """Offers `evaluations`; the one whose folder's name is `chosen` is told as such, else the one that was, else
+        the first."""
         before = self.list.box.currentData()
         self._kept = {kept.folder.name: kept for kept in evaluations}
         with QSignalBlocker(self.list):

@@ -24,8 +24,9 @@ _Page = TypeVar("_Page", bound=QWidget)
 
 
 class ResultView(QWidget):
-    """Shows one evaluation. Each page is made, and given the evaluation, when it first comes into sight, since nobody should wait
-    for those that are not looked at. The page on screen stays so from one evaluation to the next, where that has it.
+    """Shows one evaluation. Each page is made, and given the evaluation, when it first comes into sight, since nobody
+    should wait for those that are not looked at. The page on screen stays so from one evaluation to the next, where
+    that has it.
 
     Signals: message(str, str) - in plain words, what came of saving; "info" or "warning".
     """

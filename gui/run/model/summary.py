@@ -1,4 +1,5 @@
-"""What a model is worth in short: its measures with intervals, what was left out, and what confident predictions alone are worth."""
+"""What a model is worth in short: its measures with intervals, what was left out, and what confident predictions
+alone are worth."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from gui.sources.evaluations import OpenedEvaluation, open_evaluation
 
 
 class ModelView(QWidget):
-    """Shows the evaluations of the run that it is given, and makes others. One that is being made goes on when another run is looked at.
+    """Shows the evaluations of the run that it is given, and makes others. One that is being made goes on when
+    another run is looked at.
 
     Signals: message(str, str) - in plain words, what came of something; "info" or "warning".
     """

@@ -104,8 +104,8 @@ class Zoom(QObject):
 class ImagePane(QWidget):
     """One image, as large as there is room, or in words why there is none.
 
-    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image, which can
-    be dragged to other programs. Other keys are left to the owner.
+    The wheel and + and - zoom, dragging and Shift with the arrows pan, a double click and 0 show the whole image,
+    which can be dragged to other programs. Other keys are left to the owner.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:

@@ -23,7 +23,8 @@ PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
 class UseView(QWidget):
-    """Predicts with the model of the run that it is given, and converts it. Files that are dropped are to be predicted for.
+    """Predicts with the model of the run that it is given, and converts it. Files that are dropped are to be
+    predicted for.
 
     Signals: message(str, str) - in plain words, what came of work on another run; "info" or "warning".
     """

@@ -19,14 +19,15 @@ BUDGET_BYTES = 64 << 20
 class DeviceHistory:
     """Times and all of `QUANTITIES` for each device, at full rate for a day, and never more than the budget.
 
-    Devices are known by `device_key`. Numbers are float32 (memory in bytes is exact to 16 KiB at 256 GiB); what a device
-    could not tell is NaN, and so is everything of one that is lost or missing from a snapshot. The processor's load is
-    kept as its utilization. Times are those of each host's own clock. Past the budget (many GPUs, fast sampling) the
-    older part is thinned to lowest and highest values; see `Timeline`.
+    Devices are known by `device_key`. Numbers are float32 (memory in bytes is exact to 16 KiB at 256 GiB); what a
+    device could not tell is NaN, and so is everything of one that is lost or missing from a snapshot. The processor's
+    load is kept as its utilization. Times are those of each host's own clock. Past the budget (many GPUs, fast
+    sampling) the older part is thinned to lowest and highest values; see `Timeline`.
 
     `titles` names each device as its card does now (CUDA's numbers come a little after the first snapshot), with the
     host's name before it where that is another; this machine first, in the order of the cards, those no longer there
-    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `x` count from, in seconds since the epoch.
+    last, until nothing is left of them. `additions` counts the snapshots taken in. `origin` is where `x` count from,
+    in seconds since the epoch.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -127,8 +128,8 @@ class DeviceHistory:
         return row
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there of which something
-        is left."""
+        """Sets the titles of this host's devices: those in `snapshot` first, then those no longer there of which
+        something is left."""
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}

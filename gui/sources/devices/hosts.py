@@ -42,8 +42,8 @@ class Hosts(QObject):
     removed = Signal(str)
 
     def __init__(self, settings: Settings, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
-        """`settings` may remember names of hosts from before there was a list. `local` watches this machine; None for the usual
-        one."""
+        """`settings` may remember names of hosts from before there was a list. `local` watches this machine; None for
+        the usual one."""
         super().__init__(parent)
         self._started = False
         self.latest: dict[str, Snapshot] = {}
@@ -66,8 +66,8 @@ class Hosts(QObject):
         return f"{name} is already being watched." if name in self.names else problem_with(name)
 
     def add(self, name: str) -> None:
-        """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where `problem` says
-        why not."""
+        """Watches another host from now on, and remembers it, where the home can be written. Raises ValueError where
+        `problem` says why not."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)

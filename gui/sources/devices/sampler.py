@@ -28,8 +28,8 @@ Explain = Callable[[int, str], str]
 
 
 class SamplerProcess(QObject):
-    """Owns one process that prints snapshots, this machine's ``python -m engine.gpus`` unless told otherwise, and starts
-    it again, ever more slowly, when it ends.
+    """Owns one process that prints snapshots, this machine's ``python -m engine.gpus`` unless told otherwise, and
+    starts it again, ever more slowly, when it ends.
 
     Signals:
         snapshot(Snapshot): what the sampler saw, at its interval.

@@ -33,11 +33,11 @@ _VALUE_BYTES = 4
 class Timeline:
     """Rows that share their places in time: seconds as float64, and any number of columns of float32.
 
-    A day is kept, or `kept_s`. Where that does not fit into the rows allowed, the older half is thinned to the lowest and highest of
-    every four rows, again and again, so that what is long past grows coarse and no peak is lost. A column takes room from
-    its first number on, until it has told nothing for a day; what it lacks is NaN. There is an eighth more room than
-    needed, so that everything is moved but once in hours. Moving and thinning fill new arrays: a view that was handed
-    out keeps its numbers.
+    A day is kept, or `kept_s`. Where that does not fit into the rows allowed, the older half is thinned to the lowest
+    and highest of every four rows, again and again, so that what is long past grows coarse and no peak is lost. A
+    column takes room from its first number on, until it has told nothing for a day; what it lacks is NaN. There is an
+    eighth more room than needed, so that everything is moved but once in hours. Moving and thinning fill new arrays:
+    a view that was handed out keeps its numbers.
     """
 
     def __init__(self) -> None:

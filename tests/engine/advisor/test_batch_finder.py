@@ -1,4 +1,5 @@
-"""The batch-size finder under caps of address space and of memory, against what a search by halves and a training find there."""
+"""The batch-size finder under caps of address space and of memory, against what a search by halves and a training
+find there."""
 
 from __future__ import annotations
 

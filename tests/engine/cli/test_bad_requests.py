@@ -25,8 +25,8 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
-    """What the command and its children say of a bad request to train, within this process; checks that it is one and that
-    nothing was started."""
+    """What the command and its children say of a bad request to train, within this process; checks that it is one and
+    that nothing was started."""
 
     def ask(*words: str) -> str:
         try:

@@ -1,4 +1,5 @@
-"""A run of every task in a terminal: its model is evaluated, asked for predictions, explained, reviewed, and converted."""
+"""A run of every task in a terminal: its model is evaluated, asked for predictions, explained, reviewed, and
+converted."""
 
 from __future__ import annotations
 

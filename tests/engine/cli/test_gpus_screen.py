@@ -38,7 +38,8 @@ code = subprocess.call(sys.argv[2:])
 os.write(int(sys.argv[1]), str(code).encode())
 signal.pause()
 """
-"""Holds the terminal as a shell does, so that Ctrl-C typed there becomes a signal and the terminal outlives the command."""
+"""Holds the terminal as a shell does, so that Ctrl-C typed there becomes a signal and the terminal outlives the
+command."""
 
 
 class Terminal:

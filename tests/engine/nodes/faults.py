@@ -1,8 +1,8 @@
 """Random faults of runs on two machines: `python -m tests.engine.nodes.faults --count 50 --seed 1` (root).
 
-Each fault befalls a run of its own at a random time, from its start to a little past its end. The run has to end with the weights of
-one that nothing befell, or, where nothing could be done, with a failure that says what happened; and nothing may be left of it on
-any machine.
+Each fault befalls a run of its own at a random time, from its start to a little past its end. The run has to end with
+the weights of one that nothing befell, or, where nothing could be done, with a failure that says what happened; and
+nothing may be left of it on any machine.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LEFT_S = 40.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls `machine` so long after the run's start; what passes is mended after some seconds, or else only after the
-    run's end."""
+    """What befalls `machine` so long after the run's start; what passes is mended after some seconds, or else only
+    after the run's end."""
 
     kind: Kind
     machine: str

@@ -1,4 +1,5 @@
-"""Runs on two machines, through the real ssh: the same training as on one, and nothing left behind whatever befalls them."""
+"""Runs on two machines, through the real ssh: the same training as on one, and nothing left behind whatever befalls
+them."""
 
 from __future__ import annotations
 

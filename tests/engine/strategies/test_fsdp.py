@@ -80,8 +80,8 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes, nn.NORM)
 """
-"""Three blocks, and a layer under two names. Each rank's part of every parameter is a number of whole vectors of the CPU
-(or less than one), since torch's fused optimizers round what is left after the last whole vector otherwise."""
+"""Three blocks, and a layer under two names. Each rank's part of every parameter is a number of whole vectors of the
+CPU (or less than one), since torch's fused optimizers round what is left after the last whole vector otherwise."""
 
 
 FORWARD = "        return self.last(self.blocks(self.first(x.flatten(1))))\n"

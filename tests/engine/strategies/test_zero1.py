@@ -1,4 +1,5 @@
-"""DDP with a sharded optimizer trains as one device does, and each rank keeps its share of the optimizer's state alone."""
+"""DDP with a sharded optimizer trains as one device does, and each rank keeps its share of the optimizer's state
+alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs that outlive what befalls them: restarts within an execution, pauses, and further executions in the same folder."""
+"""Runs that outlive what befalls them: restarts within an execution, pauses, and further executions in the same
+folder."""
 
 from __future__ import annotations
 

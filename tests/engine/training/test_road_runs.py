@@ -123,8 +123,9 @@ def test_that_masks_of_several_kinds_are_refused_before_anything_is_trained(star
 @pytest.mark.long
 @pytest.mark.timeout(1000)
 def test_that_roads_are_found_in_aerial_images(start: Start) -> None:
-    """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls everything a
-    road; whoever calls everything one that is brighter than the best threshold for the training tiles has 17 %."""
+    """From scratch, in some minutes. Roads cover 10 % of the validation tiles, which is the IoU of whoever calls
+    everything a road; whoever calls everything one that is brighter than the best threshold for the training tiles
+    has 17 %."""
     if not ROADS.is_dir():
         pytest.skip(f"needs {ROADS}")
     fields = {"image_size": 128, "epochs": 20, "batch_size": 4, "augmentation": "light", "learning_rate": 0.001}

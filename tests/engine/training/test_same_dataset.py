@@ -1,4 +1,5 @@
-"""Ranks that find different data train on nothing: each ends with the same words, which say what differs and what to do."""
+"""Ranks that find different data train on nothing: each ends with the same words, which say what differs and what to
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Precisions: what a card chooses by itself, and fp16's loss scale, which lets go of a step whose gradients overflow."""
+"""Precisions: what a card chooses by itself, and fp16's loss scale, which lets go of a step whose gradients
+overflow."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def build_model(num_classes):
 """
 """Its gradients overflow in fp16 under the first loss scales."""
 TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
-"""Relative, of 24 losses against the CPU's in fp32: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16 11."""
+"""Relative, of 24 losses against the CPU's in fp32: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16
+11."""
 
 
 def chosen(proof: Proof) -> None:

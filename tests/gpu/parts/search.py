@@ -1,4 +1,5 @@
-"""What cuDNN's search for its fastest convolutions, `torch.backends.cudnn.benchmark`, costs at first and gains later."""
+"""What cuDNN's search for its fastest convolutions, `torch.backends.cudnn.benchmark`, costs at first and gains
+later."""
 
 from __future__ import annotations
 

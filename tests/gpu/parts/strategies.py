@@ -1,4 +1,5 @@
-"""Strategies of several devices on a single card: replicas of DataParallel side by side, and two ranks that meet over gloo.
+"""Strategies of several devices on a single card: replicas of DataParallel side by side, and two ranks that meet over
+gloo.
 
 (DDP and FSDP over NCCL with one rank, and the single device, are in the part "tests".)
 """

@@ -44,7 +44,8 @@ def joined(
     count: int, *, nvlinks: dict[tuple[int, int], int] | int = 0, path: dict[tuple[int, int], PciPath] | PciPath = "SYS",
     peers: bool | None = None,
 ) -> Topology:  # fmt: skip
-    """`count` GPUs, with the same between each pair, or what is given for some pairs and the farthest for the others."""
+    """`count` GPUs, with the same between each pair, or what is given for some pairs and the farthest for the
+    others."""
     pairs = []
     for one, other in combinations(range(count), 2):
         links = nvlinks if isinstance(nvlinks, int) else nvlinks.get((one, other), 0)

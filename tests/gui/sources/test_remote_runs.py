@@ -1,4 +1,5 @@
-"""Runs of another machine, followed and fetched from by the real processes at both ends, with a stand-in for ssh between."""
+"""Runs of another machine, followed and fetched from by the real processes at both ends, with a stand-in for ssh
+between."""
 
 from __future__ import annotations
 

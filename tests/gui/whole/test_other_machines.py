@@ -1,4 +1,5 @@
-"""Other machines in the real window: a run on one, whose network is cut and comes back; and a run of one, followed from here."""
+"""Other machines in the real window: a run on one, whose network is cut and comes back; and a run of one, followed
+from here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Truth and prediction of samples as their task draws them, made by the engine some samples ahead and kept for the while."""
+"""Truth and prediction of samples as their task draws them, made by the engine some samples ahead and kept for the
+while."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ class Drawing(NamedTuple):
 
 
 class Drawings(QObject):
-    """Signals: drawn(object) - the Drawing of the sample that was asked for last; failed(object) - the Problems for which there is
-    none, a tuple. Attributes: child - what draws; legend - what the colours stand for.
+    """Signals: drawn(object) - the Drawing of the sample that was asked for last; failed(object) - the Problems for
+    which there is none, a tuple. Attributes: child - what draws; legend - what the colours stand for.
     """
 
     drawn = Signal(object)

@@ -1,4 +1,5 @@
-"""Where a model is wrong: the samples of an evaluation, the worst first, one of them large, and those that are marked."""
+"""Where a model is wrong: the samples of an evaluation, the worst first, one of them large, and those that are
+marked."""
 
 from __future__ import annotations
 

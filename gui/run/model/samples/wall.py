@@ -1,4 +1,5 @@
-"""Samples as a wall of small images, the worst first: their images are read in the background as they come into sight."""
+"""Samples as a wall of small images, the worst first: their images are read in the background as they come into
+sight."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _TOLD = (
 
 
 class SampleModel(QAbstractListModel):
-    """The samples at some rows of an evaluation. Attributes: rows - the number of each; marked - the rows that are marked."""
+    """The samples at some rows of an evaluation. Attributes: rows - the number of each; marked - the rows that are
+    marked."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -37,7 +39,8 @@ class SampleModel(QAbstractListModel):
     def show_rows(
         self, rows: Sequence[int], file: Callable[[int], Path], caption: Callable[[int], tuple[str, str]]
     ) -> None:
-        """Shows samples by their rows. `file` gives the file of a row, and `caption` two short lines on it, once they are in sight."""
+        """Shows samples by their rows. `file` gives the file of a row, and `caption` two short lines on it, once they
+        are in sight."""
         self.beginResetModel()
         self.rows, self._file, self._caption = list(rows), file, caption
         self.endResetModel()
@@ -69,7 +72,8 @@ class SampleModel(QAbstractListModel):
 
 
 class SampleWall(QListView):
-    """Signals: opened(int) - the sample at that position was asked for, by a double click or Enter; mark_wanted(int) - by Space.
+    """Signals: opened(int) - the sample at that position was asked for, by a double click or Enter; mark_wanted(int)
+    - by Space.
 
     Attributes: shown - its model.
     """

@@ -1,4 +1,5 @@
-"""What augmentations draw and what becomes of images, masks and boxes: the same for any number of ranks, and in register."""
+"""What augmentations draw and what becomes of images, masks and boxes: the same for any number of ranks, and in
+register."""
 
 from __future__ import annotations
 

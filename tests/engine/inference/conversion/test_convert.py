@@ -1,4 +1,5 @@
-"""A run's model converted: what is written gives what the model gives, in the programs that read it and without Footplate."""
+"""A run's model converted: what is written gives what the model gives, in the programs that read it and without
+Footplate."""
 
 from __future__ import annotations
 

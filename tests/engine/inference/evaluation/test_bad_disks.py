@@ -1,4 +1,5 @@
-"""A disk that is full, broken or read-only is told of, and leaves nothing half-written: the real command on a disk that fails."""
+"""A disk that is full, broken or read-only is told of, and leaves nothing half-written: the real command on a disk
+that fails."""
 
 from __future__ import annotations
 

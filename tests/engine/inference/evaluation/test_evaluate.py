@@ -1,4 +1,5 @@
-"""Every task is evaluated: its point measures are those of its run's last validation, and what is kept can be read again."""
+"""Every task is evaluated: its point measures are those of its run's last validation, and what is kept can be read
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Predictions that a full disk or a killed process ends midway are continued, with nothing lost and nothing done twice."""
+"""Predictions that a full disk or a killed process ends midway are continued, with nothing lost and nothing done
+twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``python killed_in_line.py EVENT EVERY``: has processes stand in line that are killed each at another place of the
-queue's code: at every so many lines ("line") or instructions of Python ("opcode") that they go through there. Looks each
-time at what is left, and prints how many were killed.
+queue's code: at every so many lines ("line") or instructions of Python ("opcode") that they go through there. Looks
+each time at what is left, and prints how many were killed.
 """
 
 from __future__ import annotations

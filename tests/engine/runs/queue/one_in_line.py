@@ -1,6 +1,7 @@
 """``python one_in_line.py RUN DEVICE [with_worker]``: a process that stands in line for a device until its stdin ends.
 
-Says "waiting" or "turn" as it comes to it; with a worker it forks one as supervisors do, which lives on, and says its pid.
+Says "waiting" or "turn" as it comes to it; with a worker it forks one as supervisors do, which lives on, and says its
+pid.
 """
 
 from __future__ import annotations

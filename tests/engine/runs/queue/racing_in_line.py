@@ -1,5 +1,5 @@
-"""``python racing_in_line.py PROCESSES ROUNDS KILLS``: processes that all at once stand in line for devices drawn by lot,
-again and again, while some of them are killed wherever they are; each of those is followed by a new one.
+"""``python racing_in_line.py PROCESSES ROUNDS KILLS``: processes that all at once stand in line for devices drawn by
+lot, again and again, while some of them are killed wherever they are; each of those is followed by a new one.
 
 Who has its turn makes a file for each of its devices, which must not be there: so two on one device are found by what
 has nothing to do with the queue. Prints how many turns there were, and how many were killed.

@@ -1,4 +1,5 @@
-"""A run that goes on from any of its checkpoints on as many devices is the uninterrupted run from there on, to the bit."""
+"""A run that goes on from any of its checkpoints on as many devices is the uninterrupted run from there on, to the
+bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The view in which a run's model is used, with a real run: files are dropped and predicted for, the model is converted."""
+"""The view in which a run's model is used, with a real run: files are dropped and predicted for, the model is
+converted."""
 
 from __future__ import annotations
 
