@@ -80,7 +80,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
     form.rows["strategy"].set_value("ddp")
     assert window.workspace is not None
     window.workspace.devices.set_selection(("cpu", "cpu"))
-    few = paused_at // 12 + 3  # the sample's epochs have 11 steps
+    few = paused_at // 10 + 3  # an epoch of the sample has more than ten steps
     form.rows["epochs"].set_value(few)
     started(window, form.train, qtbot)
     assert form.prefill_mode.prefill is None
@@ -135,7 +135,9 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """The run that a press of `button` starts."""
     assert window.workspace is not None
-    qtbot.waitUntil(button.isEnabled)
+    # What has just been edited is judged a little later, which moves the button.
+    qtbot.waitUntil(lambda: button.isEnabled() and not window.form._judge_soon.isActive())
+    qtbot.wait(1)  # and the layout follows with the next events
     with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert signal.args is not None
