@@ -139,29 +139,20 @@ def test_that_a_setting_acts_at_once_and_is_marked_until_it_is_the_default_again
 
 def test_that_the_palette_finds_a_command_by_parts_of_its_words_and_runs_it(window: Window) -> None:
     window.wait_for("CPU workers")
-    window.keys("ctrl+k")
-    window.wait_for_focus("Find anything")
-    window.type("vice pan")
-    until(
-        lambda: any("Devices panel" in node.name for node in window.nodes() if node.role == "list item"), "the command"
-    )
-    window.keys("Return")
+    window.run_command("vice pan", "Devices panel")
     window.wait_for_end_of("CPU workers")
     window.keys("F7")
     window.wait_for("CPU workers")
 
 
 def test_that_a_message_is_announced(window: Window) -> None:
-    do(window, "show the queue")
+    window.run_command("show the queue")
     until(lambda: "No run waits for devices." in window.announced(), "the message")
     assert window.find("No run waits for devices.", "label")
 
 
 def test_that_a_chosen_key_holds_when_the_window_is_opened_again(day: Day, window: Window) -> None:
-    window.keys("ctrl+k")
-    window.wait_for_focus("Find anything")
-    window.type("keyboard shortcuts")
-    window.keys("Return")
+    window.run_command("keyboard shortcuts")
     window.wait_for_focus("Search shortcuts")
     assert off_screen(window.windows()) == []
     window.type("fills the screen")
@@ -307,7 +298,7 @@ def test_that_all_controls_of_all_pages_have_a_name_and_a_role(window: Window) -
     look("dataset")
     window.keys("Escape")
     for words, title in DIALOGS.items():
-        do(window, words)
+        window.run_command(words)
         until(lambda title=title: window.title_in_front() == title, title)
         if title == "Report a problem":  # what it shows takes a while
             until(lambda: any(node.name.startswith("This is all") for node in window.nodes()), "the report", 180)
@@ -315,14 +306,6 @@ def test_that_all_controls_of_all_pages_have_a_name_and_a_role(window: Window) -
         window.keys("Escape")
         until(lambda: window.title_in_front() == "Footplate", "the window")
     assert {page: found for page, found in wrong.items() if found} == {}
-
-
-def do(window: Window, words: str) -> None:
-    """By the palette."""
-    window.keys("ctrl+k")
-    window.wait_for_focus("Find anything")
-    window.type(words)
-    window.keys("Return")
 
 
 def test_that_nothing_was_complained_of(day: Day) -> None:

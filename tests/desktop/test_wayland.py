@@ -55,13 +55,7 @@ def test_that_keys_open_menus_palette_and_settings_under_wayland_and_begin_and_s
     assert "Stop" in {node.name for node in until(lambda: window.open_menu("Run"), "the menu Run").children}
     window.keys("Escape", "Escape")  # the menu, and the menu bar
     window.wait_for_focus("Train the sample")
-    window.keys("ctrl+k")
-    window.wait_for_focus("Find anything")
-    window.type("vice pan")
-    until(
-        lambda: any("Devices panel" in node.name for node in window.nodes() if node.role == "list item"), "the command"
-    )
-    window.keys("Return")
+    window.run_command("vice pan", "Devices panel")
     window.wait_for_end_of("CPU workers")
     window.keys("F7")
     window.wait_for("CPU workers")

@@ -133,6 +133,17 @@ class Window:
     def type(self, text: str) -> None:
         self._do(self._keyboard.type(text))
 
+    def run_command(self, words: str, listed: str = "") -> None:
+        """Has the palette find `words` and does what stands first, once what is called `listed` is there, too."""
+        self.keys("ctrl+k")
+        self.wait_for_focus("Find anything")
+        self.type(words)
+        until(
+            lambda: any(listed in node.name for node in self.nodes() if node.role == "list item"),
+            f"“{listed}” in the list",
+        )
+        self.keys("Return")
+
     def tab_to(self, name: str, key: str = "Tab") -> Node:
         """Presses Tab until the keyboard is on the thing of that name. Raises AssertionError where it never gets
         there."""
