@@ -26,6 +26,9 @@ from engine.system.plain_text import brief
 from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
+_AWAITED = (signal.SIGINT, signal.SIGCHLD) if sys.platform == "linux" else ()
+"""What the watcher waits for, blocked all the while: a Ctrl-C that came as it forked, or just before it slept, was
+lost."""
 
 
 def main() -> int:
@@ -52,16 +55,27 @@ def _watch_over(arguments: argparse.Namespace) -> int:
     parent = os.getpid()
     for threads in (None, 1):
         LAST_OPENED.share()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         pid = os.fork()
         if pid == 0:
             linux.die_with_parent(parent)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
             limit_memory()
             return _look(arguments, threads)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = _exit_code(pid)
         if code >= 0:
             return code
     _print(InspectionDone(_crashed(arguments.folder, -code)))
     return 0
+
+
+def _exit_code(pid: int) -> int:
+    """Waits for the child to end. Raises KeyboardInterrupt."""
+    while signal.sigwait(_AWAITED) != signal.SIGINT:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+    raise KeyboardInterrupt
 
 
 def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -95,7 +96,7 @@ class WorkerProcess:
 
     def poll(self) -> int | None:
         """The exit code once the process has ended (minus the signal's number if by one), else None."""
-        if self.exit_code is None:
+        if self.exit_code is None and _is_dead(self.pid):
             _end_children_of_dead(self.pid)
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
@@ -149,18 +150,25 @@ class WorkerProcess:
             self.channel = None
 
 
+def _is_dead(pid: int) -> bool:
+    """Whether a worker has ended; True where that can't be told without reaping it."""
+    if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
+        return True
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 def _end_children_of_dead(pid: int) -> None:
-    """Once a worker has ended, ends what it started and left in its process group.
+    """Ends what a worker that is dead started and left in its process group.
 
     That is done before the worker is reaped, as long as nobody else can get its number.
     """
-    if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
+    if not hasattr(os, "waitid"):
         return
-    try:
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            os.killpg(pid, signal.SIGKILL)
-    except (ChildProcessError, ProcessLookupError, PermissionError):
-        return  # macOS reports a group of which only the dead leader is left as forbidden
+    with suppress(ProcessLookupError, PermissionError):  # macOS forbids a group of which only the dead leader is left
+        os.killpg(pid, signal.SIGKILL)
 
 
 def can_fork() -> bool:

@@ -1,5 +1,4 @@
-"""A small network with everything that a checkpoint keeps: weights, BatchNorm's statistics and a dropout's random
-numbers."""
+"""A small network with everything that a checkpoint keeps: weights, BatchNorm's statistics and a dropout's random numbers."""
 
 from torch import nn
 
