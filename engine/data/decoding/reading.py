@@ -155,10 +155,14 @@ _PLAIN_WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (UnidentifiedImageError, "it is not a readable image"),
     (PermissionError, "it can't be read (permission denied)"),
     (FileNotFoundError, "it does not exist (a broken link, or removed in the meantime)"),
-    (MemoryError, "there is not enough memory to decode it"),
     (RecursionError, "it is nested too deeply"),
 )
 _SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough", "broken")
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether `error` says that the host had no memory left, as Python or as torch says it."""
+    return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -166,6 +170,8 @@ def describe_failure(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, Unfit | UnusableFile):
         return text
+    if lacks_memory(error):
+        return "there is not enough memory to decode it"
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         return "it is a link that leads back to itself"
     for kind, words in _PLAIN_WORDS:

@@ -13,6 +13,7 @@ from engine.data.cache.cache_policy import OnChosen, open_store
 from engine.data.cache.store import Store
 from engine.data.datasets.images import DatasetError, ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
+from engine.data.decoding.reading import lacks_memory
 from engine.data.splits import Labels, wrong
 
 _UNKNOWN, _READABLE, _KEPT, _BAD = 0, 1, 2, 3
@@ -52,6 +53,7 @@ class ImageSource:
         self._settled = 0
         self._counting = threading.Lock()
         self._opened = False
+        self._short_of_memory = False
         self._store: Store | None = None
         self._block: dict[int, Bytes] = {}
         self._threads = threads
@@ -93,7 +95,8 @@ class ImageSource:
         """The samples to use instead of `samples`: the readable ones among them and, if `replace` is set, the next
         readable one of the split for each of the others. Decodes what is not decoded yet.
 
-        Raises DatasetError where a replacement is needed and no image of the split is readable.
+        Raises DatasetError where a replacement is needed and no image of the split is readable, and MemoryError where
+        it is memory that they lack.
         """
         self._decode(samples)
         bad = self._state[samples] == _BAD
@@ -167,6 +170,7 @@ class ImageSource:
         except UnreadableImage as problem:
             if self._state[sample] != _BAD:
                 self._become(sample, _BAD)
+                self._short_of_memory = lacks_memory(problem.__cause__)
                 self._on_unreadable(problem.path, problem.reason)
             return
         self._settle(sample, pixels)
@@ -198,6 +202,8 @@ class ImageSource:
                 self._decode(np.array([index], np.int64))
                 if self._state[index] != _BAD:
                     return index
+        if self._short_of_memory:
+            raise MemoryError("not even one image of the training set can be decoded")
         raise DatasetError(
             [wrong("No image of the training set can be read.", "Choose a folder with readable images.")]
         )

@@ -155,6 +155,19 @@ def test_that_images_that_cannot_be_read_are_told_by_every_run_and_never_kept(
     assert told == [images.path(4)] * 2
 
 
+def test_that_it_is_memory_that_is_short_where_not_one_image_finds_room(
+    make: Make, images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*given: Any) -> np.ndarray:
+        raise MemoryError
+
+    told: list[str] = []
+    monkeypatch.setattr("engine.data.datasets.images.decode", no_room)
+    with pytest.raises(MemoryError):
+        make(images, on_unreadable=lambda path, reason: told.append(reason)).take(EVERY, replace=True)
+    assert set(told) == {"there is not enough memory to decode it"}
+
+
 def test_that_the_number_of_threads_can_change_as_it_goes(make: Make, images: ImageSet) -> None:
     def count() -> int:
         return sum(thread.name.startswith("decode") for thread in threading.enumerate())
