@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -27,22 +28,41 @@ from gui.format import counted
 from gui.sources.background import Background, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, line_now, put_back, start_now, take_out
 from gui.style.icons import icon
+from gui.widgets.column_model import ColumnModel, Index
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.question_bar import QuestionBar
+from gui.widgets.table_look import look_calm
 
 LOOK_EVERY_MS = 1000
 """While some wait and are in sight; else as often as the list of runs is read."""
 
 _ROWS_SHOWN = 4
 _WIDEST_NAME, _PADDING = 170, 5
-_Index = QModelIndex | QPersistentModelIndex
-_NOTHING = QModelIndex()
 
 
-class LineModel(QAbstractTableModel):
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    text: Callable[[int, QueuePosition], str]
+    """Of the row's place, from 1, and what stands there."""
+    number: bool = False
+    help: str = ""
+
+
+COLUMNS = (
+    _Column("Place", lambda place, _: str(place)),
+    _Column("Run", lambda _, position: position.name),
+    _Column("Devices", lambda _, position: position.devices),
+    _Column("Waits for", lambda _, position: position.waits_for),
+    _Column("Since", lambda _, position: position.since),
+)
+_RUN, _WAITS_FOR = 1, 3
+
+
+class LineModel(ColumnModel):
     """A row for each run in line, in its order."""
 
-    COLUMNS = ("Place", "Run", "Devices", "Waits for", "Since")
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,26 +76,15 @@ class LineModel(QAbstractTableModel):
     def row(self, run_id: str) -> int | None:
         return next((row for row, position in enumerate(self.positions) if position.run_id == run_id), None)
 
-    def rowCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.positions)
+    def count(self) -> int:
+        return len(self.positions)
 
-    def columnCount(self, parent: _Index = _NOTHING) -> int:
-        return 0 if parent.isValid() else len(self.COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-        return self.COLUMNS[section] if role == Qt.ItemDataRole.DisplayRole else None
-
-    def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
         position = self.positions[index.row()]
-        texts = (str(index.row() + 1), position.name, position.devices, position.waits_for, position.since)
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
-            return texts[index.column()]
+            return COLUMNS[index.column()].text(index.row() + 1, position)
         if role == Qt.ItemDataRole.DecorationRole and index.column() == 0:
             return icon("pause", "text") if position.held else icon("clock", "accent")
         return None
@@ -94,20 +103,13 @@ class LineTable(QTableView):
         self._model = model
         self.setAccessibleName("Runs in line")
         self.setModel(model)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        look_calm(self, padding=_PADDING, leading=10)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.setShowGrid(False)
-        self.setTabKeyNavigation(False)
-        self.setWordWrap(False)
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 10)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-        header.setSectionResizeMode(LineModel.COLUMNS.index("Waits for"), QHeaderView.ResizeMode.Stretch)
-        header.setSectionResizeMode(1, QHeaderView.ResizeMode.Interactive)
-        self.setStyleSheet(f"QTableView::item {{ padding: 0 {_PADDING}px; }}")
+        header.setSectionResizeMode(_WAITS_FOR, QHeaderView.ResizeMode.Stretch)
+        header.setSectionResizeMode(_RUN, QHeaderView.ResizeMode.Interactive)
         self.doubleClicked.connect(self.opened)
 
     def chosen(self) -> QueuePosition | None:
@@ -122,7 +124,7 @@ class LineTable(QTableView):
 
     def fit(self) -> None:
         """Is as high as its rows, of which a few are in sight at once, with room for the names."""
-        self.setColumnWidth(1, min(_WIDEST_NAME, self.sizeHintForColumn(1) + 2 * _PADDING))
+        self.setColumnWidth(_RUN, min(_WIDEST_NAME, self.sizeHintForColumn(_RUN) + 2 * _PADDING))
         rows = min(_ROWS_SHOWN, max(1, self._model.rowCount()))
         self.setFixedHeight(
             self.horizontalHeader().sizeHint().height() + rows * self.verticalHeader().defaultSectionSize() + 2

@@ -14,7 +14,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.queue import Line, hold, holders, waiting
 from engine.system import paths
 from gui.runs.page import RunsPage
-from gui.runs.queue_view import LineModel
+from gui.runs.queue_view import COLUMNS
 from gui.sources.run_queue import take_out
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
 from tests.engine.supervisor.supervised import Start, wait_until
@@ -66,7 +66,8 @@ def names(page: RunsPage) -> list[str]:
 
 def column(page: RunsPage, title: str) -> list[str]:
     model = page.queue.model
-    return [model.index(row, LineModel.COLUMNS.index(title)).data() for row in range(model.rowCount())]
+    column = [column.title for column in COLUMNS].index(title)
+    return [model.index(row, column).data() for row in range(model.rowCount())]
 
 
 def order() -> list[str]:
