@@ -265,6 +265,15 @@ class SearchState(_Told, frozen=True, kw_only=True):
         """How many trials of its own there will be, as far as that is known."""
         return self.total - self.repeats if self.total is not None else None
 
+    @property
+    def reached(self) -> float | None:
+        """What the best trial has reached by the first goal: the mean of its repeats, or its own value where none was
+        completed."""
+        best = self.row(self.best)
+        if best is None:
+            return None
+        return best.values[0] if best.mean is None else best.mean
+
     def count(self, state: TrialState) -> int:
         """How many trials are in that state."""
         return sum(row.state == state for row in self.trials)

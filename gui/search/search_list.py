@@ -41,8 +41,9 @@ def _trials(line: SearchLine) -> str:
 
 
 def _best(line: SearchLine) -> str:
-    best = line.state.row(line.state.best) if len(line.state.front) < 2 else None
-    return goal_words(line.search.goals[0], best.values[0]) if best is not None and line.search else NOT_KNOWN
+    if line.search is None or len(line.state.front) > 1:
+        return NOT_KNOWN
+    return goal_words(line.search.goals[0], line.state.reached)
 
 
 def _left(line: SearchLine) -> str:
@@ -53,7 +54,9 @@ COLUMNS = (
     _Column("Search", lambda line: line.name),
     _Column("State", lambda line: STATUS[line.status] if line.search is not None else "Can't be read"),
     _Column("Trials", _trials, number=True),
-    _Column("Best", _best, number=True),
+    _Column(
+        "Best", _best, number=True, help="What the best trial has reached: the mean over other seeds, once confirmed"
+    ),
     _Column("Goal", lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
     _Column("Time left", _left, number=True),
     _Column("Changed", lambda line: moment(line.changed)),

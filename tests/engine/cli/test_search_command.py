@@ -150,6 +150,7 @@ def test_that_confirmation_is_told_while_it_goes_on_and_at_its_end(
     done = [msgspec.structs.replace(row, state="completed") for row in repeats]
     folder = create_search(search)
     folder.save_state(msgspec.structs.replace(state, trials=(*confirmed, *done), best=2, front=(2,), ended="completed"))
+    assert "  85.3 %" in ask(capsys, "search", "--list").out
     shown = ask(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1:00 min worked\n" in shown
     assert "Confirming" not in shown

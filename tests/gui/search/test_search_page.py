@@ -18,6 +18,7 @@ from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.main_window import MainWindow
 from gui.search.page import FORM, LIST, NONE, ONE, SearchPage
+from gui.search.search_list import COLUMNS
 from gui.sources.search_data import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search
@@ -138,6 +139,8 @@ def test_that_repeats_stand_beside_the_trials_that_they_confirm(page: SearchPage
         page.source.look()
     assert "; 85.0 % over 2 other seeds, 71.0 % with the job's own settings: " in view.best.text()
     assert "Confirming" not in view.how_far.text()
+    listed = [column.title for column in COLUMNS].index("Best")
+    assert page.model.index(0, listed).data() == "85.0 %"
     titles = [column.title for column in view.model.columns]
     cell = view.model.index(view.model.row_of(best.number) or 0, titles.index("Confirmed"))
     assert cell.data() == "85.0 %"
