@@ -15,6 +15,8 @@ _ZOOM_PER_NOTCH = 1.35
 """How many times as much is in sight after the wheel was turned by one notch towards the user."""
 _NOTCH = 120
 """What Qt counts for it."""
+_DOTS_REACH = 4.0
+"""How far a dot reaches beyond its middle, in pixels."""
 _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
@@ -76,9 +78,10 @@ class ViewBox(QGraphicsWidget):
         return low + pixel / max(1.0, self.width) * (high - low)
 
     def shape(self) -> QPainterPath:
-        """What is drawn inside it is clipped to; what lies on its right and lower edges is in sight, too."""
+        """What is drawn inside it is clipped to; dots on its upper and lower edges are whole, and what lies on the right
+        one is in sight, too."""
         path = QPainterPath()
-        path.addRect(self.rect().adjusted(0, 0, 0.5, 0.5))
+        path.addRect(self.rect().adjusted(0, -_DOTS_REACH, 0.5, _DOTS_REACH))
         return path
 
     # The mouse
