@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -96,8 +95,7 @@ class WorkerProcess:
 
     def poll(self) -> int | None:
         """The exit code once the process has ended (minus the signal's number if by one), else None."""
-        if self.exit_code is None and _is_dead(self.pid):
-            _end_children_of_dead(self.pid)
+        if self.exit_code is None and _may_be_reaped(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
             else:
@@ -150,25 +148,20 @@ class WorkerProcess:
             self.channel = None
 
 
-def _is_dead(pid: int) -> bool:
-    """Whether a worker has ended; True where that can't be told without reaping it."""
-    if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
-        return True
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
-def _end_children_of_dead(pid: int) -> None:
-    """Ends what a worker that is dead started and left in its process group.
+def _may_be_reaped(pid: int) -> bool:
+    """False while a worker lives. Once it has ended, ends what it started and left in its process group.
 
     That is done before the worker is reaped, as long as nobody else can get its number.
     """
-    if not hasattr(os, "waitid"):
-        return
-    with suppress(ProcessLookupError, PermissionError):  # macOS forbids a group of which only the dead leader is left
+    if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
+        return True
+    try:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
         os.killpg(pid, signal.SIGKILL)
+    except (ChildProcessError, ProcessLookupError, PermissionError):
+        pass  # another process's child; macOS reports a group of which only the dead leader is left as forbidden
+    return True
 
 
 def can_fork() -> bool:
