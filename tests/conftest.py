@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -32,6 +33,14 @@ sys.dont_write_bytecode = False
 # A script's background job inherits SIGINT as ignored, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TOGETHER = {
+    "tests/attacks": "faults",
+    "tests/faults": "faults",
+    "tests/cuda": "cuda",
+    "tests/engine/inference": "inference",
+}
+"""Rooms whose files share, for a whole session, what takes seconds to start or to train: one process runs them all."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
@@ -54,6 +63,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
         for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed, QtBot.waitActive):
             wait.__kwdefaults__["timeout"] = PATIENCE_MS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile` does, but for the rooms of `TOGETHER`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByRoom(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((name for room, name in TOGETHER.items() if file.startswith(f"{room}/")), file)
+
+    return ByRoom(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
