@@ -120,6 +120,7 @@ def test_that_a_cache_that_others_could_write_to_is_not_used(common: Path, which
     assert why.endswith("Set FOOTPLATE_CACHE to a folder that you own.")
 
 
+@pytest.mark.long
 def test_that_a_run_says_that_its_cache_cannot_be_trusted(
     common: Path, job: Make, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from engine.system.paths import sample_dataset
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Begin, Follow, Make
+from tests.support.cases import some
 
 pytestmark = [
     pytest.mark.attacks,
@@ -42,7 +43,7 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("sent", list(SEEN))
+@pytest.mark.parametrize("sent", some(SEEN, everyday=[signal.SIGKILL]))
 def test_that_the_signal_that_ends_a_supervisor_is_told_in_the_terminal_and_in_the_window(
     job: Make, begin_anew: Begin, qtbot: QtBot, sent: signal.Signals
 ) -> None:

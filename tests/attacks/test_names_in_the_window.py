@@ -59,6 +59,7 @@ from tests.gui.monitor.watching import full_gpu
 from tests.gui.run.evaluated_run import CLASSES, draw, events
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.gui.sources.written_runs import job, write
+from tests.support.cases import some
 
 pytestmark = [
     pytest.mark.attacks,
@@ -72,6 +73,8 @@ MOST_DAILY_S = 1.0
 """The same where other tests have the processor's caches, too."""
 MOST_PATH = 4096
 """PATH_MAX of Linux."""
+PAGES = ("devices", "runs", "job")
+"""The ways through the window, as methods of `Tour`."""
 STEPS = 8
 START = 1_700_000_000.0
 
@@ -337,9 +340,9 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
     made.close()
 
 
-@pytest.fixture(params=["devices", "runs", "job"])
+@pytest.fixture
 def tour(
-    request: pytest.FixtureRequest, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
     """Goes through some pages with such names, without a trap sprung; returns how much longer than with ordinary ones
     each stop took at most, in seconds."""
@@ -348,16 +351,17 @@ def tour(
     def go(names: Sequence[str]) -> dict[str, float]:
         ordinary = [f"flowers {number}" for number in range(len(names))]
         usual, hostile = Tour(window, qtbot, ordinary), Tour(window, qtbot, names)
-        getattr(Tour(window, qtbot, ordinary[:1]), request.param)()  # makes the pages, which takes longer
-        getattr(usual, request.param)()
+        getattr(Tour(window, qtbot, ordinary[:1]), pages)()  # makes the pages, which takes longer
+        getattr(usual, pages)()
         with trap(tmp_path) as sprung:
-            getattr(hostile, request.param)()
+            getattr(hostile, pages)()
             assert not sprung.exists()
         return {where: took - usual.took.get(where, 0.0) for where, took in hostile.took.items()}
 
     return go
 
 
+@pytest.mark.parametrize("pages", some(PAGES, everyday=["job"]))
 def test_that_no_name_is_drawn_as_html_or_holds_the_window_up(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
@@ -367,6 +371,7 @@ def test_that_no_name_is_drawn_as_html_or_holds_the_window_up(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("pages", PAGES)
 def test_that_no_name_at_all_is_drawn_as_html_or_holds_the_window_up(
     tour: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:

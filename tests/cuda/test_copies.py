@@ -18,6 +18,7 @@ def test_that_a_slot_is_filled_again_only_once_its_batch_was_read(machine: Machi
     assert {note.gpu for note in host.notes()} == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", some(["sgd", "adam", "adamw"], ["adamw"]))
 def test_that_an_overflow_leaves_offloaded_shards_as_they_are(machine: Machine, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)

@@ -19,6 +19,7 @@ from .conftest import Machine
 pytestmark = pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
 
 
+@pytest.mark.long
 def test_that_pressing_train_on_two_gpus_trains_there_and_stop_frees_them(
     machine: Machine,
     images: Path,

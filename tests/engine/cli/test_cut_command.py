@@ -12,6 +12,7 @@ from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
 
 
+@pytest.mark.long
 def test_that_the_stages_are_shown_as_a_table() -> None:
     answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
     assert answer.code == 0, answer

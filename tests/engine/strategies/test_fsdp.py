@@ -191,6 +191,7 @@ def test_that_replicas_of_sharded_models_train_as_one_device_fed_all_shares_in_t
     assert_same_training(group, single, 1e-4)
 
 
+@pytest.mark.long
 def test_that_a_checkpoint_goes_from_strategy_to_strategy(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
     fields |= model_file(LAYER_NORM)

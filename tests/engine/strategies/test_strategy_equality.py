@@ -53,7 +53,7 @@ def test_that_ddp_divides_a_batch_unevenly_without_changing_the_training(job: Ma
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("pipeline", marks=pytest.mark.long)])
 def test_that_fewer_images_than_a_batch_train_the_same(job: Make, start: Start, tmp_path: Path, strategy: str) -> None:
     for place in ("train/a", "train/b", "val/a", "val/b"):
         (tmp_path / "two" / place).mkdir(parents=True)

@@ -200,6 +200,7 @@ def test_that_a_preloaded_run_starts_without_waiting_for_imports(
         wait_until(lambda pid=pid: gone(pid), "the supervisor to go")  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_that_a_run_is_started_the_usual_way_until_the_preloader_is_ready_and_outlives_the_one_that_forked_it(
     images: Path,
 ) -> None:

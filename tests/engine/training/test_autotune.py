@@ -287,7 +287,7 @@ def test_that_all_ranks_choose_the_same_by_what_all_measured(
     ("before", "after"),
     [
         ({"memory_format": "channels_last"}, {"memory_format": "contiguous"}),
-        ({"memory_format": "contiguous"}, {"memory_format": "channels_last"}),
+        pytest.param({"memory_format": "contiguous"}, {"memory_format": "channels_last"}, marks=pytest.mark.long),
         pytest.param({"memory_format": "channels_last"}, {"strategy": "fsdp", "cpus": 2}, marks=pytest.mark.long),
         ({"memory_format": "contiguous"}, {"strategy": "ddp", "cpus": 2, "memory_format": "channels_last"}),
     ],

@@ -137,7 +137,7 @@ class Regions(OwnTask):
     ("strategy", "fields"),
     [
         ("ddp", {}),
-        ("pipeline", {"microbatches": 2}),
+        pytest.param("pipeline", {"microbatches": 2}, marks=pytest.mark.long),
         pytest.param("model_parallel", {}, marks=pytest.mark.long),
         pytest.param("fsdp", {}, marks=pytest.mark.long),
     ],

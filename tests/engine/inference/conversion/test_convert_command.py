@@ -21,6 +21,7 @@ from tests.support.trained_runs import Trained
 Trainer = Callable[[str], Trained]
 
 
+@pytest.mark.long
 def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) -> None:
     run = str(trained("classification").run.path)
     out = tmp_path / "out"

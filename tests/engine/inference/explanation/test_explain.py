@@ -156,6 +156,7 @@ def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: 
         assert together.size == (3 * 44 + 2 * 2, 32)
 
 
+@pytest.mark.long
 def test_that_the_command_writes_maps_and_says_where(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
     image = first_image(Path(of.job.dataset))
