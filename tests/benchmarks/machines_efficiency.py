@@ -3,9 +3,8 @@
 The small network for MNIST at 28 px on made JPEGs, one CPU worker of one thread on each of two network namespaces.
 What one machine needs for a step, of the whole batch and of half of it, is measured while the other one trains the
 same, since both share a processor here; what the network carries is measured by the same bytes sent both ways at 10,
-100 and 1,000 Mbit/s, with 1 ms each way (none where the kernel has no netem). From these
-`engine.advisor.advice.machines` predicts the efficiency of both together, which is measured, too; all take turns, and
-medians are taken. Aim: within 15 %.
+100 and 1,000 Mbit/s, with 1 ms each way. From these `engine.advisor.advice.machines` predicts the efficiency of both
+together, which is measured, too; all take turns, and medians are taken. Aim: within 15 %.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ GRADIENTS = tuple(4 * parameter.numel() for parameter in MnistCnn(2, 3).paramete
 def main() -> int:
     if why := why_not():
         raise SystemExit(why)
-    delay_s = 0.0
     one, half, shares = [], [], []
     together: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
     carried: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
@@ -55,14 +53,14 @@ def main() -> int:
                 half += [step_s(run, WARM) for run in parts]
                 shares += map(backward_share, parts)
                 for mbit in MBITS:
-                    delay_s = machines.slow(mbit, DELAY_S)
+                    machines.slow(mbit, DELAY_S)
                     carried[mbit].append(machines.payload_rate(sum(GRADIENTS) // 2))
                     (run,) = machines.trained(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
                     together[mbit].append(step_s(run, WARM))
                 machines.unshape()
         finally:
             machines.close()
-    print(f"{where()}; {1000 * delay_s:g} ms each way")
+    print(f"{where()}; {1000 * DELAY_S:g} ms each way")
     whole, part = statistics.median(one), statistics.median(half)
     last = last_bucket(reversed(GRADIENTS))
     step = Step(whole, max(0.0, 2 * part - whole), sum(GRADIENTS), last, statistics.median(shares))
@@ -73,7 +71,7 @@ def main() -> int:
     met = True
     for mbit, seconds in together.items():
         rate = statistics.median(carried[mbit])
-        network = Network(bits_per_second=rate / PAYLOAD, latency_s=delay_s or Network(1).latency_s)
+        network = Network(bits_per_second=rate / PAYLOAD, latency_s=DELAY_S)
         predicted = predict(step, BATCH, 2, network, total_s=1.0, steps=1).efficiency
         measured = whole / statistics.median(seconds) / 2
         off = predicted / measured - 1
