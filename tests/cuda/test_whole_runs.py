@@ -93,7 +93,7 @@ RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "fsdp_tp": (4, {"strategy": "fsdp_tp", "shard_precision": "bf16", **DIVISIBLE}),
 }
 PIPELINES = ("model_parallel", "pipeline", "ddp_pipeline")
-EVERYDAY = ("single", "fsdp, offloaded", "pipeline")
+EVERYDAY = ("single", "ddp", "pipeline")
 
 
 @pytest.mark.parametrize("name", some(RUNS, EVERYDAY))

@@ -1,11 +1,17 @@
-"""The stub of NVIDIA's library, for commands in processes of their own."""
+"""The stub of NVIDIA's library, for commands in processes of their own, and children that are asked but once."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from engine.cli import children
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, InspectionProgress, inspector_options
+from engine.contract.job import Job
 from tests.support.nvml_stub import NvmlStub
 
 
@@ -13,3 +19,22 @@ from tests.support.nvml_stub import NvmlStub
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
     """The stub with a profile of this test's own."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
+
+
+@pytest.fixture(scope="module")
+def asked_once() -> Iterator[None]:
+    """Within this process the machine, and a folder in one way, are asked of a real child once for all tests of a
+    file."""
+    inspect = children.inspect
+    reports: dict[tuple[str, ...], DatasetReport] = {}
+
+    def inspected(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
+        asked = (job.dataset, *inspector_options(job, load_catalogue()))
+        if asked not in reports:
+            reports[asked] = inspect(job, on_progress)
+        return reports[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(children, "snapshot", functools.cache(children.snapshot))
+        patch.setattr(children, "inspect", inspected)
+        yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,12 @@ from tests.engine.supervisor.supervised import make_images
 Refused = Callable[..., str]
 
 
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    return make_images(tmp_path / "images", 4)
+pytestmark = pytest.mark.usefixtures("asked_once")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_images(tmp_path_factory.mktemp("images"), 4)
 
 
 @pytest.fixture
@@ -150,18 +154,21 @@ def test_that_folders_without_a_dataset_are_refused(refused: Refused, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are always Unicode")
-def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(refused: Refused, images: Path) -> None:
-    odd = os.fsdecode(os.fsencode(images) + b"-\xff")
-    images.rename(odd)
+def test_that_a_folder_whose_name_is_not_utf8_is_refused_with_the_remedy(
+    refused: Refused, images: Path, tmp_path: Path
+) -> None:
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd-\xff")
+    shutil.copytree(images, odd)
     said = refused(odd)
     assert "DATASET:" in said
     assert "symbolic link" in said
 
 
-def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, images: Path) -> None:
-    (images / "val" / "odd").mkdir()
-    Image.new("L", (28, 28)).save(images / "val" / "odd" / "1.png")
-    said = refused(str(images))
+def test_that_a_class_that_only_validation_has_is_refused(refused: Refused, images: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(images, tmp_path / "copy")
+    (folder / "val" / "odd").mkdir()
+    Image.new("L", (28, 28)).save(folder / "val" / "odd" / "1.png")
+    said = refused(str(folder))
     assert "DATASET:" in said
     assert "odd" in said
 

@@ -19,10 +19,12 @@ from engine.contract.recipes import SETTABLE, SHIPPED
 from tests.engine.supervisor.supervised import make_images
 from tests.support.outlined import make_outlined
 
+pytestmark = pytest.mark.usefixtures("asked_once")
 
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    return make_images(tmp_path / "images")
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ SETTINGS = {
 }
 
 EVERYDAY = {
-    *(("batchnorm", name) for name in ("single", "ddp", "1f1b")),
+    *(("batchnorm", name) for name in ("single", "1f1b")),
     *(("cnn", "zbv"), ("dropout", "ddp"), ("tied", "fsdp")),
 }
 """A few seconds each; the others take as long again."""

@@ -33,6 +33,7 @@ def judged(forker: Forker, tmp_path: Path) -> Judged:
     return train
 
 
+@pytest.mark.long
 def test_that_a_run_at_a_rate_of_nearly_nothing_learned_nothing(judged: Judged) -> None:
     found = judged(epochs=3, learning_rate=1e-8)
     assert found is not None

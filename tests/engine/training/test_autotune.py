@@ -289,7 +289,11 @@ def test_that_all_ranks_choose_the_same_by_what_all_measured(
         ({"memory_format": "channels_last"}, {"memory_format": "contiguous"}),
         pytest.param({"memory_format": "contiguous"}, {"memory_format": "channels_last"}, marks=pytest.mark.long),
         pytest.param({"memory_format": "channels_last"}, {"strategy": "fsdp", "cpus": 2}, marks=pytest.mark.long),
-        ({"memory_format": "contiguous"}, {"strategy": "ddp", "cpus": 2, "memory_format": "channels_last"}),
+        pytest.param(
+            {"memory_format": "contiguous"},
+            {"strategy": "ddp", "cpus": 2, "memory_format": "channels_last"},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["to-contiguous", "to-channels-last", "to-fsdp", "to-ddp"],
 )

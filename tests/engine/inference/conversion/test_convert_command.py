@@ -51,6 +51,7 @@ def test_that_a_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> No
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".out", "out"))]
 
 
+@pytest.mark.long
 def test_that_a_stopped_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = ConvertOrder(run=str(trained("classification").run.path), to=("onnx",), out=str(out))

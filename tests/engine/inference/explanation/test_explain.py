@@ -58,6 +58,7 @@ def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str]
             assert each.empty == (not grey(tmp_path / method / each.raw).any())
 
 
+@pytest.mark.long
 def test_that_the_same_images_give_the_same_files(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("detection")
     image = first_image(Path(of.job.dataset))
