@@ -19,7 +19,7 @@ from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
 from gui.run.exporter import Exporter
-from gui.run.header import CURVES, VIEW_KEYS, RunHeader
+from gui.run.header import CURVES, USE, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
@@ -76,8 +76,7 @@ class RunPage(QWidget):
         self.predictions = PredictionsView()
         self.model = ModelView()
         self.model.message.connect(self.message)
-        self.use = UseView()
-        self.use.message.connect(self.message)
+        self.use: UseView | None = None
         self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
@@ -114,7 +113,8 @@ class RunPage(QWidget):
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus({**self._titles, **self._gpu_titles})
         self.model.set_gpus(self._gpu_titles)
-        self.use.set_gpus(self._gpu_titles)
+        if self.use is not None:
+            self.use.set_gpus(self._gpu_titles)
         self.welcome.set_machine(snapshot)
 
     def name_devices(self, titles: Mapping[str, str]) -> None:
@@ -137,7 +137,8 @@ class RunPage(QWidget):
         self.classes.restart()
         self.predictions.restart()
         self.model.show_run(self.store.run)
-        self.use.show_run(self.store.run)
+        if self.use is not None:
+            self.use.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
         self.result.hide()
@@ -150,7 +151,8 @@ class RunPage(QWidget):
         if self.store.run is not None:
             run = RunFolder(self.store.run.path)  # another one, which they look at anew
             self.model.show_run(run)
-            self.use.show_run(run)
+            if self.use is not None:
+                self.use.show_run(run)
 
     def _show(self) -> None:
         store = self.store
@@ -185,7 +187,21 @@ class RunPage(QWidget):
 
     def _show_view(self, view: int) -> None:
         self.header.controls.setVisible(view == CURVES)
+        if view == USE and self.use is None and self.charts is not None:
+            self._make_use()
         self.views.setCurrentIndex(view)
+
+    def _make_use(self) -> None:
+        """Makes the view of what the model can be used for, at which few look, when it first is looked at."""
+        place = self.views.widget(USE)
+        assert place is not None
+        self.use = UseView()
+        self.use.message.connect(self.message)
+        self.use.set_gpus(self._gpu_titles)
+        self.use.show_run(self.store.run)
+        self.views.insertWidget(USE, self.use)
+        self.views.removeWidget(place)
+        place.deleteLater()
 
     def _next_view(self, by: int) -> None:
         tabs = self.header.tabs
@@ -203,6 +219,14 @@ class RunPage(QWidget):
         """Writes `run` to one zip file; what came of it is told."""
         self.message.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
         self.exporter.start(run, path)
+
+    def close_work(self) -> None:
+        """Ends what goes on with runs and their models, for the end of the window."""
+        self.exporter.close()
+        self.header.remote.close_work()
+        self.model.close_work()
+        if self.use is not None:
+            self.use.close_work()
 
     def _give_room_to_curves(self) -> None:
         """A splitter keeps the room of a part that has become lower; the curves can use it."""
@@ -238,9 +262,9 @@ class RunPage(QWidget):
         column.addWidget(scroll, 1)
         for page in (curves, self.large):
             self._curves.addWidget(page)
-        for view in (self._curves, self.classes, self.predictions, self.model, self.use):
+        for view in (self._curves, self.classes, self.predictions, self.model, QWidget()):
             self.views.addWidget(view)
-        self.views.setCurrentIndex(self.header.tabs.currentIndex())
+        self._show_view(self.header.tabs.currentIndex())
         inside = QWidget()
         layout = QVBoxLayout(inside)
         layout.setContentsMargins(14, 8, 14, 8)

@@ -13,7 +13,7 @@ class _ScrollPanel(QScrollArea):
     def __init__(self, inside: QWidget) -> None:
         super().__init__(widgetResizable=True)
         self.inside = inside
-        inside.setParent(self)
+        inside.setParent(self.viewport())
 
     def event(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Polish and self.widget() is None:
