@@ -3,6 +3,7 @@ NVML."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,16 +12,18 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QLocale
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 
 from gui import format as window_format
+from gui.actions import TRAIN
 from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.style import theme
 from gui.widgets import file_dialogs
+from tests.conftest import home_in
 from tests.support.nvml_stub import NvmlStub
 
 OFFSCREEN_NOISE = "This plugin does not support"
@@ -135,6 +138,39 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], Mai
     yield open_one
     for window in opened:
         window.close()
+
+
+@pytest.fixture(scope="module")
+def window_of_file(
+    styled: QApplication, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MainWindow]:
+    """See `window`. Its home is its own, and so is what it may not leave behind."""
+    bot, was_enabled = QtBot(request), gc.isenabled()
+    gc.disable()  # as in each test
+    with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
+        patch.setattr(Launcher, "touch", lambda _launcher: None)
+        patch.setattr(cached_disk, "GRACE_S", 60.0)
+        made = MainWindow()
+        with bot.waitSignal(made.completed):
+            made.show()
+        bot.waitUntil(made.form.train.isEnabled)
+        yield made
+        made.close()
+        made.deleteLater()
+    if was_enabled:
+        gc.enable()
+
+
+@pytest.fixture
+def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
+    """One window, ready to train the sample, for the tests of a file that only look at it; the dialogs and pages that
+    they open are out of the way for the next."""
+    with qtbot.waitActive(window_of_file):
+        window_of_file.activateWindow()
+    yield window_of_file
+    for dialog in window_of_file.findChildren(QDialog):
+        dialog.close()
+    window_of_file.header.show_page(TRAIN)
 
 
 @pytest.fixture

@@ -42,8 +42,7 @@ def test_that_keys_are_changed_kept_and_reset(open_window: Callable[[], MainWind
     assert open_window().acts.job_panel.keys == ("F8",)
 
 
-def test_that_keys_of_another_command_are_refused_and_it_is_named(open_window: Callable[[], MainWindow]) -> None:
-    window = open_window()
+def test_that_keys_of_another_command_are_refused_and_it_is_named(window: MainWindow) -> None:
     dialog = opened(window)
     dialog.choose("help")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+."))
@@ -63,7 +62,7 @@ def test_that_keys_of_another_command_are_refused_and_it_is_named(open_window: C
     assert (window.acts.help.keys, window.acts.stop.keys) == (("F1",), ("Ctrl+.",))
 
 
-def test_that_the_list_is_searched_by_any_words(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
-    dialog = opened(open_window())
+def test_that_the_list_is_searched_by_any_words(window: MainWindow, qtbot: QtBot) -> None:
+    dialog = opened(window)
     qtbot.keyClicks(dialog.search, "ctrl+. stop")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
