@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
@@ -40,12 +41,6 @@ class FieldRow(QWidget):
         self.standard = default
         self.has_effect = True
         self.locked = ""
-        self.problem_label = ProblemLabel()
-        # The strategy's also counts those that are not to be had, and would push the fields below it about.
-        self.note = ElidedLabel() if field.name == "strategy" else QLabel(wordWrap=True)
-        self.note.setObjectName("muted")
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
-        self.note.hide()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
@@ -53,6 +48,28 @@ class FieldRow(QWidget):
         self._lay_out()
         editor.edited.connect(self._edited)
         self._edited()
+
+    # A form has eighty rows, most of which have nothing to say under the editor.
+
+    @cached_property
+    def problem_label(self) -> ProblemLabel:
+        """What is wrong with the field, under all else."""
+        label = ProblemLabel()
+        if not self._stacked:
+            self._grid.addWidget(label, 2, 0, 1, 3)  # its sentences want the whole width
+        return label
+
+    @cached_property
+    def note(self) -> QLabel:
+        """What is to be known of the field's value, under the editor."""
+        # The strategy's also counts those that are not to be had, and would push the fields below it about.
+        label = ElidedLabel() if self.field.name == "strategy" else QLabel(wordWrap=True)
+        label.setObjectName("muted")
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.hide()
+        if not self._stacked:
+            self._grid.addWidget(label, 1, 0, 1, 3)
+        return label
 
     def value(self) -> Any:
         return self.editor.value() if self.has_effect else self.default
@@ -97,11 +114,12 @@ class FieldRow(QWidget):
             control.style().polish(control)
         wrong = " ".join(map(str, problems))
         control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
-        self.problem_label.show_problems(problems)
+        if problems or "problem_label" in vars(self):
+            self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
         """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
-        if text != self.note.text():
+        if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             self.note.setToolTip(text)
             self.note.setVisible(bool(text))
@@ -130,7 +148,7 @@ class FieldRow(QWidget):
         return button
 
     def _lay_out(self) -> None:
-        grid = QGridLayout(self)
+        grid = self._grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(4)
         grid.setVerticalSpacing(2)
@@ -144,8 +162,6 @@ class FieldRow(QWidget):
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)
-        grid.addWidget(self.note, 1, 0, 1, 3)
-        grid.addWidget(self.problem_label, 2, 0, 1, 3)  # its sentences want the whole width
         grid.setColumnStretch(1, 1)
 
     def changeEvent(self, event: QEvent) -> None:
