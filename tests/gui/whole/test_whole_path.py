@@ -19,6 +19,8 @@ from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
 
+pytestmark = pytest.mark.usefixtures("real_inspector")
+
 OpenWindow = Callable[[], MainWindow]
 
 
