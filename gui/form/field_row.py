@@ -41,6 +41,7 @@ class FieldRow(QWidget):
         self.standard = default
         self.has_effect = True
         self.locked = ""
+        self._problems: tuple[Problem, ...] = ()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
@@ -105,6 +106,9 @@ class FieldRow(QWidget):
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         """Marks the field with all that is wrong, in words, colour and for assistive technologies."""
+        if problems == self._problems:
+            return
+        self._problems = problems
         severities = {problem.severity for problem in problems}
         severity = "error" if "error" in severities else "warning" if severities else ""
         control = self.editor.control
@@ -112,10 +116,8 @@ class FieldRow(QWidget):
             control.setProperty("severity", severity)
             control.style().unpolish(control)
             control.style().polish(control)
-        wrong = " ".join(map(str, problems))
-        control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
-        if problems or "problem_label" in vars(self):
-            self.problem_label.show_problems(problems)
+        self._describe()
+        self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
         """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
@@ -130,9 +132,13 @@ class FieldRow(QWidget):
     def _name_for_all(self) -> None:
         control = self.editor.control
         control.setAccessibleName(self.field.label)
-        control.setAccessibleDescription(self._about())
+        self._describe()
         for widget in (control, self.label):
             widget.setToolTip(self._about())
+
+    def _describe(self) -> None:
+        wrong = " ".join(map(str, self._problems))
+        self.editor.control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
 
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
