@@ -117,12 +117,6 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         self.splitter.setHandleWidth(5)
         self.splitter.setChildrenCollapsible(False)
-        middle = PageScroll(self.pages)
-        for widget in (self.devices_holder, middle, self.form):
-            self.splitter.addWidget(widget)
-        self.devices_holder.setMinimumWidth(290)
-        middle.setMinimumWidth(360)
-        self.splitter.setStretchFactor(1, 1)
         central = QWidget()
         central.setObjectName("window")
         layout = QVBoxLayout(central)
@@ -133,6 +127,12 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.message)
         layout.addWidget(self.status)
         self.setCentralWidget(central)
+        middle = PageScroll(self.pages)
+        for widget in (self.devices_holder, middle, self.form):
+            self.splitter.addWidget(widget)
+        self.devices_holder.setMinimumWidth(290)
+        middle.setMinimumWidth(360)
+        self.splitter.setStretchFactor(1, 1)
 
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):

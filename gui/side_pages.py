@@ -39,11 +39,6 @@ class SidePages(QObject):
         cut.used.connect(form.cuts.set_value)
         cut.closed.connect(lambda: self._close(form.cuts.show_button))
         form.cut_wanted.connect(self._show_cut)
-        for field, page in workspace.finders.items():
-            page.wanted.connect(partial(self._show_finder, field))
-            page.used.connect(self._set)
-            page.refused.connect(form.set_remarks)
-            page.closed.connect(partial(self._close, form.find_buttons[field]))
         form.finder_wanted.connect(self._show_finder)
         dataset.closed.connect(lambda: self._close(form.card.open))
         form.card.gallery_wanted.connect(self._show_dataset)
@@ -72,7 +67,13 @@ class SidePages(QObject):
         self._show(self._workspace.cut, TRAIN)
 
     def _show_finder(self, field: str) -> None:
-        page = self._workspace.finders[field]
+        page = self._workspace.finder(field)
+        if self._stack.indexOf(page) < 0:
+            self._stack.addWidget(page)
+            page.wanted.connect(partial(self._show_finder, field))
+            page.used.connect(self._set)
+            page.refused.connect(self._form.set_remarks)
+            page.closed.connect(partial(self._close, self._form.find_buttons[field]))
         page.show_job(self._job(), self._form.problems)
         self._show(page, TRAIN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
@@ -9,15 +10,11 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
 from engine.runs.folder import RunFolder
-from gui.advice.page import AdvicePage
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.devices.panel import DevicesPanel
-from gui.finders.batch_size import BatchPage
-from gui.finders.learning_rate import RatePage
-from gui.finders.page import FinderPage
 from gui.monitor.page import MonitorPage
 from gui.run.page import RunPage
 from gui.runs.page import RunsPage
@@ -33,6 +30,7 @@ from gui.sources.slurm_watch import SlurmWatch
 
 if TYPE_CHECKING:
     from gui.compare.page import ComparePage
+    from gui.finders.page import FinderPage
     from gui.search.page import SearchPage
 
 
@@ -56,7 +54,7 @@ class Workspace(QObject):
         self.monitor = MonitorPage(self.history, self.hosts, self.marks, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()
-        self.finders: dict[str, FinderPage] = {page.target: page for page in (RatePage(), BatchPage(), AdvicePage())}
+        self.finders: dict[str, FinderPage] = {}
         self.dataset = DatasetPage()
         self.compare: ComparePage | None = None
         self.search: SearchPage | None = None
@@ -75,8 +73,8 @@ class Workspace(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Those that the header leads to, in its order, then those that the form leads to."""
-        return self.run, self.monitor, self.runs, self.cut, self.dataset, *self.finders.values()
+        """Those that the header leads to, in its order, then the cut and the dataset."""
+        return self.run, self.monitor, self.runs, self.cut, self.dataset
 
     def start(self) -> None:
         """Begins to watch the devices, has a warm parent made ready and looks for runs that were interrupted."""
@@ -90,6 +88,18 @@ class Workspace(QObject):
             self.followed.close()
         self.store.open(run)
         self.has_run = True
+
+    def finder(self, field: str) -> FinderPage:
+        """The page that finds a value for `field` by trials, which is made when it is first asked for."""
+        if field not in self.finders:
+            from gui.advice.page import AdvicePage
+            from gui.finders.batch_size import BatchPage
+            from gui.finders.learning_rate import RatePage
+
+            makers: dict[str, Callable[[], FinderPage]]
+            makers = {"learning_rate": RatePage, "batch_size": BatchPage, "strategy": AdvicePage}
+            self.finders[field] = makers[field]()
+        return self.finders[field]
 
     def comparison(self) -> ComparePage:
         """The page that compares runs, which is made when it is first asked for."""
@@ -123,10 +133,7 @@ class Workspace(QObject):
         for page in self.finders.values():
             page.child.close()
         self.dataset.renderer.close()
-        self.run.exporter.close()
-        self.run.header.remote.close_work()
-        self.run.model.close_work()
-        self.run.use.close_work()
+        self.run.close_work()
         self.launcher.close()
 
     def _seen(self, host: str, snapshot: Snapshot) -> None:

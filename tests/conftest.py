@@ -100,22 +100,30 @@ def nothing_of_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Path]:
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A FOOTPLATE_HOME, caches and a runtime folder for this test alone; fails the test if it leaks anything."""
+    with home_in(tmp_path, monkeypatch) as home:
+        yield home
+
+
+@contextlib.contextmanager
+def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Sets a FOOTPLATE_HOME and caches in `folder`, and a runtime folder; fails if anything is left behind at the
+    end."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
-    home = tmp_path / "home"
-    monkeypatch.setenv("FOOTPLATE_HOME", str(home))
-    monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    home = folder / "home"
+    patch.setenv("FOOTPLATE_HOME", str(home))
+    patch.setenv("FOOTPLATE_CACHE", str(folder / "cache"))
+    patch.setenv("HF_HOME", str(folder / "hub"))
     # Nobody answers there, whether or not this machine has a network.
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setenv(MARK, str(tmp_path))
+    patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    patch.setenv("https_proxy", "http://127.0.0.1:9")
+    patch.setenv("TORCH_HOME", str(folder / "torch"))
+    patch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    patch.setenv(MARK, str(folder))
     threads = set(threading.enumerate())
     yield home
-    leaks = [f"process {process}" for process in lingering_processes(str(tmp_path))]
+    leaks = [f"process {process}" for process in lingering_processes(str(folder))]
     leaks += [f"thread {thread.name}" for thread in _lingering_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
     shutil.rmtree(runtime, ignore_errors=True)
@@ -151,14 +159,20 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 @pytest.fixture(autouse=True)
 def collected_on_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run:
-    the whole heap of a process that has run a thousand tests takes seconds."""
+    the whole heap of a process that has run a thousand tests takes seconds. The windows that a test has closed are
+    gone for the next, which would give each of them a style anew."""
     if "qapp" not in request.fixturenames:
         yield
         return
+    from PySide6.QtCore import QCoreApplication, QEvent
+
+    was_enabled = gc.isenabled()
     gc.disable()
     yield
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     gc.collect(1)
-    gc.enable()
+    if was_enabled:
+        gc.enable()
 
 
 def lingering_processes(mark: str) -> list[str]:

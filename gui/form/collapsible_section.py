@@ -46,16 +46,16 @@ class CollapsibleSection(QWidget):
         head.addWidget(self.button, 1)
         head.addWidget(self.mark)
         head.addWidget(self.reset)
-        inner = QVBoxLayout(self.body)
-        inner.setContentsMargins(6, 2, 0, 8)
-        inner.setSpacing(6)
-        for row in self.rows:
-            inner.addWidget(row)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(2)
         layout.addLayout(head)
         layout.addWidget(self.body)
+        inner = QVBoxLayout(self.body)
+        inner.setContentsMargins(6, 2, 0, 8)
+        inner.setSpacing(6)
+        for row in self.rows:
+            inner.addWidget(row)
 
     def _count(self) -> None:
         count = sum(row.changed for row in self.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
@@ -40,12 +41,7 @@ class FieldRow(QWidget):
         self.standard = default
         self.has_effect = True
         self.locked = ""
-        self.problem_label = ProblemLabel()
-        # The strategy's also counts those that are not to be had, and would push the fields below it about.
-        self.note = ElidedLabel() if field.name == "strategy" else QLabel(wordWrap=True)
-        self.note.setObjectName("muted")
-        self.note.setTextFormat(Qt.TextFormat.PlainText)
-        self.note.hide()
+        self._problems: tuple[Problem, ...] = ()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
         self.reset = self._reset_button()
@@ -53,6 +49,28 @@ class FieldRow(QWidget):
         self._lay_out()
         editor.edited.connect(self._edited)
         self._edited()
+
+    # A form has eighty rows, most of which have nothing to say under the editor.
+
+    @cached_property
+    def problem_label(self) -> ProblemLabel:
+        """What is wrong with the field, under all else."""
+        label = ProblemLabel()
+        if not self._stacked:
+            self._grid.addWidget(label, 2, 0, 1, 3)  # its sentences want the whole width
+        return label
+
+    @cached_property
+    def note(self) -> QLabel:
+        """What is to be known of the field's value, under the editor."""
+        # The strategy's also counts those that are not to be had, and would push the fields below it about.
+        label = ElidedLabel() if self.field.name == "strategy" else QLabel(wordWrap=True)
+        label.setObjectName("muted")
+        label.setTextFormat(Qt.TextFormat.PlainText)
+        label.hide()
+        if not self._stacked:
+            self._grid.addWidget(label, 1, 0, 1, 3)
+        return label
 
     def value(self) -> Any:
         return self.editor.value() if self.has_effect else self.default
@@ -88,6 +106,9 @@ class FieldRow(QWidget):
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         """Marks the field with all that is wrong, in words, colour and for assistive technologies."""
+        if problems == self._problems:
+            return
+        self._problems = problems
         severities = {problem.severity for problem in problems}
         severity = "error" if "error" in severities else "warning" if severities else ""
         control = self.editor.control
@@ -95,13 +116,12 @@ class FieldRow(QWidget):
             control.setProperty("severity", severity)
             control.style().unpolish(control)
             control.style().polish(control)
-        wrong = " ".join(map(str, problems))
-        control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
+        self._describe()
         self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
         """Says under the editor what is to be known of the field's value; nothing where `text` is ""."""
-        if text != self.note.text():
+        if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             self.note.setToolTip(text)
             self.note.setVisible(bool(text))
@@ -112,9 +132,13 @@ class FieldRow(QWidget):
     def _name_for_all(self) -> None:
         control = self.editor.control
         control.setAccessibleName(self.field.label)
-        control.setAccessibleDescription(self._about())
+        self._describe()
         for widget in (control, self.label):
             widget.setToolTip(self._about())
+
+    def _describe(self) -> None:
+        wrong = " ".join(map(str, self._problems))
+        self.editor.control.setAccessibleDescription(f"{wrong} {self._about()}".strip())
 
     def _reset_button(self) -> QToolButton:
         button = QToolButton()
@@ -130,7 +154,7 @@ class FieldRow(QWidget):
         return button
 
     def _lay_out(self) -> None:
-        grid = QGridLayout(self)
+        grid = self._grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(4)
         grid.setVerticalSpacing(2)
@@ -144,8 +168,6 @@ class FieldRow(QWidget):
         grid.addWidget(self.label, 0, 0)
         grid.addWidget(self.editor, 0, 1)
         grid.addWidget(self.reset, 0, 2)
-        grid.addWidget(self.note, 1, 0, 1, 3)
-        grid.addWidget(self.problem_label, 2, 0, 1, 3)  # its sentences want the whole width
         grid.setColumnStretch(1, 1)
 
     def changeEvent(self, event: QEvent) -> None:

@@ -256,6 +256,12 @@ class JobForm(QWidget):
 
     def _lay_out(self) -> None:
         column = QWidget()
+        area = self._area = scroll_panel(column, whole_up_to=_WIDEST)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(self.prefill_mode.band)
+        outer.addWidget(area, 1)
         layout = QVBoxLayout(column)
         layout.setContentsMargins(14, 12, 14, 12)
         layout.setSpacing(8)
@@ -276,12 +282,6 @@ class JobForm(QWidget):
         for section in self.sections:
             layout.addWidget(section)
         layout.addStretch(1)
-        area = self._area = scroll_panel(column, whole_up_to=_WIDEST)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.setSpacing(0)
-        outer.addWidget(self.prefill_mode.band)
-        outer.addWidget(area, 1)
         outer.addWidget(self.submit_bar)
 
     def _devices_line(self) -> QHBoxLayout:

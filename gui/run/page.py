@@ -19,7 +19,7 @@ from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
 from gui.run.exporter import Exporter
-from gui.run.header import CURVES, VIEW_KEYS, RunHeader
+from gui.run.header import CURVES, MODEL, USE, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
@@ -74,10 +74,7 @@ class RunPage(QWidget):
         self.classes = ClassesView()
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
-        self.model = ModelView()
-        self.model.message.connect(self.message)
-        self.use = UseView()
-        self.use.message.connect(self.message)
+        self._of_model: dict[int, ModelView | UseView] = {}
         self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
@@ -113,8 +110,8 @@ class RunPage(QWidget):
         """What this machine has, and what its GPUs are called."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus({**self._titles, **self._gpu_titles})
-        self.model.set_gpus(self._gpu_titles)
-        self.use.set_gpus(self._gpu_titles)
+        for view in self._of_model.values():
+            view.set_gpus(self._gpu_titles)
         self.welcome.set_machine(snapshot)
 
     def name_devices(self, titles: Mapping[str, str]) -> None:
@@ -136,8 +133,8 @@ class RunPage(QWidget):
         charts.restart()
         self.classes.restart()
         self.predictions.restart()
-        self.model.show_run(self.store.run)
-        self.use.show_run(self.store.run)
+        for view in self._of_model.values():
+            view.show_run(self.store.run)
         self.log.clear()
         self._executions = 0
         self.result.hide()
@@ -149,8 +146,8 @@ class RunPage(QWidget):
         """There is a file more in the run's folder."""
         if self.store.run is not None:
             run = RunFolder(self.store.run.path)  # another one, which they look at anew
-            self.model.show_run(run)
-            self.use.show_run(run)
+            for view in self._of_model.values():
+                view.show_run(run)
 
     def _show(self) -> None:
         store = self.store
@@ -185,7 +182,21 @@ class RunPage(QWidget):
 
     def _show_view(self, view: int) -> None:
         self.header.controls.setVisible(view == CURVES)
+        if view in (MODEL, USE) and view not in self._of_model and self.charts is not None:
+            self._make_view_of_model(view)
         self.views.setCurrentIndex(view)
+
+    def _make_view_of_model(self, number: int) -> None:
+        """Makes the view of how good the model is, or of what it can be used for, when it is first looked at."""
+        view = self._of_model[number] = ModelView() if number == MODEL else UseView()
+        view.message.connect(self.message)
+        view.set_gpus(self._gpu_titles)
+        view.show_run(self.store.run)
+        place = self.views.widget(number)
+        assert place is not None
+        self.views.insertWidget(number, view)
+        self.views.removeWidget(place)
+        place.deleteLater()
 
     def _next_view(self, by: int) -> None:
         tabs = self.header.tabs
@@ -203,6 +214,13 @@ class RunPage(QWidget):
         """Writes `run` to one zip file; what came of it is told."""
         self.message.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
         self.exporter.start(run, path)
+
+    def close_work(self) -> None:
+        """Ends what goes on with runs and their models, for the end of the window."""
+        self.exporter.close()
+        self.header.remote.close_work()
+        for view in self._of_model.values():
+            view.close_work()
 
     def _give_room_to_curves(self) -> None:
         """A splitter keeps the room of a part that has become lower; the curves can use it."""
@@ -238,9 +256,9 @@ class RunPage(QWidget):
         column.addWidget(scroll, 1)
         for page in (curves, self.large):
             self._curves.addWidget(page)
-        for view in (self._curves, self.classes, self.predictions, self.model, self.use):
+        for view in (self._curves, self.classes, self.predictions, QWidget(), QWidget()):
             self.views.addWidget(view)
-        self.views.setCurrentIndex(self.header.tabs.currentIndex())
+        self._show_view(self.header.tabs.currentIndex())
         inside = QWidget()
         layout = QVBoxLayout(inside)
         layout.setContentsMargins(14, 8, 14, 8)

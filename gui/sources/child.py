@@ -68,10 +68,14 @@ class ChildModule(QObject):
         process.finished.connect(self._finished)
         process.errorOccurred.connect(self._failed_to_start)
         self._process = process
-        process.start(sys.executable, ["-m", self._module, *arguments])
+        process.start(*self._command(arguments))
         if given:
             process.write(given)
         process.closeWriteChannel()
+
+    def _command(self, arguments: list[str]) -> tuple[str, list[str]]:
+        """The program that runs the module, and what it is told."""
+        return sys.executable, ["-m", self._module, *arguments]
 
     def _end(self, process: QProcess) -> None:
         """At once, or where it `cleans_up` by a signal that it can answer."""

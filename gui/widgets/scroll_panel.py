@@ -6,17 +6,30 @@ from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QWidget
 
 
-class _WholeWidth(QScrollArea):
+class _ScrollPanel(QScrollArea):
+    """Takes `inside` in when it gets its style itself. Qt gives a style to what is put into a scroll area at once, and
+    another each time the area gets a parent, until the window is whole."""
+
+    def __init__(self, inside: QWidget) -> None:
+        super().__init__(widgetResizable=True)
+        self.inside = inside
+        inside.setParent(self.viewport())
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Polish and self.widget() is None:
+            self.setWidget(self.inside)
+        return super().event(event)
+
+
+class _WholeWidth(_ScrollPanel):
     """Is never narrower than what it scrolls, up to `widest` pixels."""
 
-    def __init__(self, widest: int) -> None:
-        super().__init__()
+    def __init__(self, inside: QWidget, widest: int) -> None:
+        super().__init__(inside)
         self._widest = widest
 
     def minimumSizeHint(self) -> QSize:
-        inside = self.widget()
-        assert inside is not None
-        width = min(inside.minimumSizeHint().width(), self._widest) + self.verticalScrollBar().sizeHint().width()
+        width = min(self.inside.minimumSizeHint().width(), self._widest) + self.verticalScrollBar().sizeHint().width()
         return QSize(width, super().minimumSizeHint().height())
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
@@ -28,11 +41,9 @@ class _WholeWidth(QScrollArea):
 def scroll_panel(inside: QWidget, *, whole_up_to: int = 0) -> QScrollArea:
     """Scrolls `inside` on a panel's background, sideways only where it is narrower than `inside` can be. It can't be
     made narrower than that, up to `whole_up_to` pixels. It takes no keyboard focus."""
-    scroll = _WholeWidth(whole_up_to) if whole_up_to else QScrollArea()
-    scroll.setWidgetResizable(True)
+    scroll = _WholeWidth(inside, whole_up_to) if whole_up_to else _ScrollPanel(inside)
     scroll.setObjectName("panel")
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    scroll.setWidget(inside)
     return scroll
 
 

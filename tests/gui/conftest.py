@@ -3,7 +3,9 @@ NVML."""
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,17 +13,23 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QLocale
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import inspector_options
 from gui import format as window_format
+from gui.actions import TRAIN
 from gui.form import cached_disk
 from gui.form.form import JobForm
+from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
+from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher
 from gui.style import theme
 from gui.widgets import file_dialogs
-from tests.support.nvml_stub import NvmlStub
+from tests.conftest import home_in
+from tests.support.nvml_stub import NvmlStub, built_once
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Qt's offscreen platform says so of size hints and of raising a window; no screen says it."""
@@ -29,6 +37,8 @@ NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChange
 """Qt says so of an icon in the tray on the offscreen platform, which has none."""
 
 ROOT = Path(__file__).parents[2]
+SAMPLE = [sample_job().dataset, *inspector_options(sample_job(), load_catalogue())]
+"""What an inspector is told of the sample."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
@@ -119,6 +129,42 @@ def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         monkeypatch.setattr(Launcher, "touch", lambda _launcher: None)
 
 
+@pytest.fixture(scope="session")
+def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lines in which the inspector tells of the sample, which it has been asked for once."""
+
+    def look(file: Path) -> Path:
+        if not file.exists():
+            command = [sys.executable, "-m", "engine.data", *SAMPLE]
+            file.write_bytes(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+        return file
+
+    return built_once(tmp_path_factory, "sample", look)
+
+
+@pytest.fixture
+def real_inspector() -> None:
+    """Windows look through the sample as they do any other folder."""
+
+
+@pytest.fixture(autouse=True)
+def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_looked_through: Path) -> None:
+    """Windows are told of the sample what the inspector has said before, but in tests that ask for a real one: each
+    window begins with it, and looking through it takes as long as making the window."""
+    if "real_inspector" not in request.fixturenames:
+        tell_at_once(monkeypatch, sample_looked_through)
+
+
+def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
+    """Has inspectors of the sample tell what was `said` of it before."""
+    command = Inspector._command
+
+    def known(inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
+        return ("cat", [str(said)]) if arguments == SAMPLE else command(inspector, arguments)
+
+    patch.setattr(Inspector, "_command", known)
+
+
 @pytest.fixture
 def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], MainWindow]]:
     """Opens windows as the program does, and closes those that the test leaves open."""
@@ -135,6 +181,43 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], Mai
     yield open_one
     for window in opened:
         window.close()
+
+
+@pytest.fixture(scope="module")
+def window_of_file(
+    styled: QApplication,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    sample_looked_through: Path,
+) -> Iterator[MainWindow]:
+    """See `window`. Its home is its own, and so is what it may not leave behind."""
+    bot, was_enabled = QtBot(request), gc.isenabled()
+    gc.disable()  # as in each test
+    with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
+        patch.setattr(Launcher, "touch", lambda _launcher: None)
+        patch.setattr(cached_disk, "GRACE_S", 60.0)
+        tell_at_once(patch, sample_looked_through)
+        made = MainWindow()
+        with bot.waitSignal(made.completed):
+            made.show()
+        bot.waitUntil(made.form.train.isEnabled)
+        yield made
+        made.close()
+        made.deleteLater()
+    if was_enabled:
+        gc.enable()
+
+
+@pytest.fixture
+def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
+    """One window, ready to train the sample, for the tests of a file that only look at it; the dialogs and pages that
+    they open are out of the way for the next."""
+    with qtbot.waitActive(window_of_file):
+        window_of_file.activateWindow()
+    yield window_of_file
+    for dialog in window_of_file.findChildren(QDialog):
+        dialog.close()
+    window_of_file.header.show_page(TRAIN)
 
 
 @pytest.fixture

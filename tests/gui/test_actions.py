@@ -9,36 +9,31 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.actions import Action, bind
+from gui.actions import TRAIN, Action, bind
 from gui.commands.keymap import overlap
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
 from tests.gui.sources.written_runs import a_run
 
 
-def test_that_every_command_has_an_id_of_its_own_and_a_text(open_window: Callable[[], MainWindow]) -> None:
-    window = open_window()
-    assert window.workspace is not None
-    window.workspace.monitor.show_view(PROCESSES)
-    window.workspace.runs.compare_wanted.emit([])
-    actions = window.acts.all()
-    assert len(actions) > 50
-    assert all(action.objectName() and action.text() for action in actions)
-    assert [name for name, count in Counter(action.objectName() for action in actions).items() if count > 1] == []
-
-
-def test_that_no_two_commands_share_a_key_where_both_could_act(
+def test_that_every_command_has_a_text_and_an_id_and_keys_of_its_own(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     window = open_window()
     work = window.workspace
     assert work is not None
     work.monitor.show_view(PROCESSES)
+    work.runs.compare_wanted.emit([])
+    window.header.show_page(TRAIN)
     qtbot.waitUntil(lambda: work.run.charts is not None)  # from when on the views of a run are in the window
+    actions = window.acts.all()
+    assert len(actions) > 50
+    assert all(action.objectName() and action.text() for action in actions)
+    assert [name for name, count in Counter(action.objectName() for action in actions).items() if count > 1] == []
     shared = [
         (one.objectName(), other.objectName())
-        for number, one in enumerate(window.acts.all())
-        for other in window.acts.all()[number + 1 :]
+        for number, one in enumerate(actions)
+        for other in actions[number + 1 :]
         if {*one.shortcuts()} & {*other.shortcuts()} and overlap(one, other)
     ]
     assert shared == []

@@ -85,13 +85,13 @@ def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format()
 
 
 @pytest.fixture
-def told(open_window: Callable[[], MainWindow], monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
+def told(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
     """A window that tells of its own faults, as the program's does."""
-    window = open_window()
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     faults.install(window.show_message)
     yield window
+    window.show_message("")
     monkeypatch.undo()
     faults.open_log.cache_clear()
     log = logging.getLogger(faults.LOG_NAME)

@@ -1,5 +1,5 @@
-"""Every page of the window, filled: what assistive technologies are told, where Tab goes, and how numbers are
-written."""
+"""Every page of the window, filled: what assistive technologies are told, where Tab goes, how numbers are written, and
+whether everything is whole or can be scrolled to on a small screen with large texts and both panels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 
-from PySide6.QtCore import QPoint, QRect
+import pytest
+from PySide6.QtCore import QPoint, QRect, QSize
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
@@ -27,14 +28,21 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import SupervisorFile, process_start
 from gui.actions import RUNS, TRAIN
 from gui.main_window import MainWindow
+from gui.preferences.store import Preferences
 from gui.run.header import CURVES
+from gui.sources.settings import Settings
+from gui.style import theme
+from gui.welcome.finding_row import FindingRow
 from gui.widgets.problem_label import ProblemLabel
+from tests.gui.cut_off import at_rest
 from tests.gui.sources.written_runs import a_run
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.stage import SECOND, Stage, until
 
+WIDTH, HEIGHT = 1280, 800
+PERCENT = 150
 ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
 """A number grouped or separated as in English, where it is followed by what no name or version is."""
 
@@ -82,7 +90,7 @@ def texts(shown: QWidget) -> Iterator[str]:
     """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own
     sentences."""
     for widget in shown.findChildren(QWidget):
-        if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel):
+        if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue
         if isinstance(widget, QLabel | QAbstractButton):
             yield widget.text()
@@ -141,19 +149,35 @@ def show_going_on(stage: Stage) -> QWidget:
     return stage.show_run(CURVES)
 
 
-def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_and_numbers_are_the_desktops(
-    german: None, nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], tmp_path: Path, qtbot: QtBot
+@pytest.fixture
+def large_texts() -> Iterator[None]:
+    """Windows have large texts, and those of the tests that follow do not."""
+    Preferences(Settings()).set("text_percent", PERCENT)
+    yield
+    theme.choose("system", 100)
+
+
+@pytest.mark.usefixtures("german", "large_texts")
+def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_numbers_are_the_desktops_and_large_texts_find_room(
+    nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], tmp_path: Path, qtbot: QtBot
 ) -> None:
     MACHINES["everything"].write(nvml_stub)
     window = open_window()
     qtbot.waitActive(window)
     stage = Stage(window)
+    assert theme.scaled(100) == PERCENT
     found: dict[str, str] = {}
     for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_going_on, stage)}).items():
         if name == SECOND:
             stage.furnish(tmp_path)
-        for fault in faults(show()):
+        shown = show()
+        if shown is window:
+            window.acts.devices_panel.setChecked(True)
+            window.acts.job_panel.setChecked(True)
+            window.resize(WIDTH, HEIGHT)
+        for fault in (*at_rest(shown), *faults(shown)):
             found.setdefault(fault, name)
+        assert window.size() == QSize(WIDTH, HEIGHT), name
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
 
 

@@ -33,6 +33,8 @@ import sys
 from gui import app
 from gui.form.form import JobForm
 from gui.main_window import MainWindow
+from gui.sources.launcher import Launcher
+Launcher.touch = lambda launcher: None
 set_dataset = JobForm.set_dataset
 def shown(form, folder):
     set_dataset(form, folder)

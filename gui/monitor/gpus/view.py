@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QStackedWidget, QWidget
@@ -25,7 +26,7 @@ class GpusView(QStackedWidget):
 
     def __init__(self, history: DeviceHistory, group: PlotGroup, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._history = history
+        self._history, self._group = history, group
         self._order = LoadOrder()
         self._by_load = False
         self._compact = False
@@ -36,14 +37,20 @@ class GpusView(QStackedWidget):
         self.empty = EmptyState()
         self.tiles = TilesView(group, self.energy)
         self.lines = CompactView()
-        self.detail = GpuDetail(group, self.energy)
-        for widget in (self.empty, self.tiles, self.lines, self.detail):
+        for widget in (self.empty, self.tiles, self.lines):
             self.addWidget(widget)
         for view in (self.tiles, self.lines):
             view.opened.connect(self.open)
-        for source in (self.tiles, self.detail):
-            source.count_anew.connect(self.count_anew)
-        self.detail.closed.connect(self.close_detail)
+        self.tiles.count_anew.connect(self.count_anew)
+
+    @cached_property
+    def detail(self) -> GpuDetail:
+        """The face of one GPU, made when it is first looked at."""
+        detail = GpuDetail(self._group, self.energy)
+        detail.count_anew.connect(self.count_anew)
+        detail.closed.connect(self.close_detail)
+        self.addWidget(detail)
+        return detail
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -56,7 +63,7 @@ class GpusView(QStackedWidget):
         instances, which tell no utilization."""
         if self.currentWidget() is self.lines:
             return any(each.gpu.mig is not None for each in self._gpus)
-        return self.currentWidget() in (self.tiles, self.detail)
+        return self.currentWidget() is not self.empty
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
         """Shows `gpus`; where there are none, `empty` says why."""

@@ -261,7 +261,7 @@ def test_that_the_advisor_itself_advises_on_the_form_s_job(open_window: Callable
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(TWO)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
-    page = window.workspace.finders["strategy"]
+    page = window.workspace.finder("strategy")
     assert isinstance(page, AdvicePage)
     page.options.time.addItem("20 seconds", 20)
     page.options.time.setCurrentIndex(page.options.time.findData(20))

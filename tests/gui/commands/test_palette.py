@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import Qt
@@ -91,9 +90,7 @@ def test_that_the_model_keeps_qts_rules(qtbot: QtBot) -> None:
 
 
 @pytest.fixture
-def palette(open_window: Callable[[], MainWindow], qtbot: QtBot) -> Palette:
-    window = open_window()
-    qtbot.waitActive(window)
+def palette(window: MainWindow) -> Palette:
     window.acts.palette.trigger()
     return window.findChild(Palette)
 

@@ -8,8 +8,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from pytestqt.qtbot import QtBot
 
+from gui.actions import Actions
+from gui.commands.keymap import Keymap
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
+from gui.sources.settings import Settings
 
 
 def opened(window: MainWindow) -> ShortcutsDialog:
@@ -39,11 +42,12 @@ def test_that_keys_are_changed_kept_and_reset(open_window: Callable[[], MainWind
     dialog.reset.click()
     assert again.acts.job_panel.keys == ("F8",)
     again.close()
-    assert open_window().acts.job_panel.keys == ("F8",)
+    acts = Actions(again)
+    Keymap(acts, Settings(), again)
+    assert acts.job_panel.keys == ("F8",)
 
 
-def test_that_keys_of_another_command_are_refused_and_it_is_named(open_window: Callable[[], MainWindow]) -> None:
-    window = open_window()
+def test_that_keys_of_another_command_are_refused_and_it_is_named(window: MainWindow) -> None:
     dialog = opened(window)
     dialog.choose("help")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+."))
@@ -63,7 +67,7 @@ def test_that_keys_of_another_command_are_refused_and_it_is_named(open_window: C
     assert (window.acts.help.keys, window.acts.stop.keys) == (("F1",), ("Ctrl+.",))
 
 
-def test_that_the_list_is_searched_by_any_words(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
-    dialog = opened(open_window())
+def test_that_the_list_is_searched_by_any_words(window: MainWindow, qtbot: QtBot) -> None:
+    dialog = opened(window)
     qtbot.keyClicks(dialog.search, "ctrl+. stop")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]

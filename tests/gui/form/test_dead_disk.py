@@ -34,7 +34,7 @@ def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_pat
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     environment = os.environ | {
         "LD_PRELOAD": str(library),
-        "DEAD_DISK": str(tmp_path / "dead"),
+        "DEAD_DISK": "/dead",
         "PYTHONPATH": str(ROOT),
     }
     done = subprocess.run(

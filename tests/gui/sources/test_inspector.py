@@ -16,6 +16,8 @@ from engine.system import paths
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import problem_of, resolved
 
+pytestmark = pytest.mark.usefixtures("real_inspector")
+
 
 @pytest.fixture
 def inspector(qapp: QCoreApplication) -> Iterator[Inspector]:

@@ -89,7 +89,7 @@ def test_that_a_driver_too_old_is_seen_first_and_the_sample_trains_on_the_cpu_al
     assert "The run is on the CPU." in window.form.devices_problems.text()
 
 
-def test_that_the_keyboard_is_on_the_sample_at_the_first_start_so_that_enter_begins(
+def test_that_the_keyboard_is_on_the_sample_at_the_first_start_and_the_other_ways_lead_to_the_form_and_the_monitor(
     open_window: Callable[[], MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = open_window()
@@ -102,6 +102,15 @@ def test_that_the_keyboard_is_on_the_sample_at_the_first_start_so_that_enter_beg
     assert asked == [True]
     qtbot.waitUntil(window.form.train.isEnabled)
     assert window.focusWidget() is welcome.sample
+    browsed: list[bool] = []
+    monkeypatch.setattr(type(window.form), "browse", lambda _form: browsed.append(True))
+    window.acts.job_panel.setChecked(False)
+    welcome.open.click()
+    assert browsed == [True]
+    assert window.form.isVisible()
+    welcome.watch.click()
+    assert window.acts.page == MONITOR
+    assert window.workspace.monitor.isVisible()
 
 
 def test_that_the_keyboard_is_on_train_where_there_is_a_job_of_last_time(
@@ -110,20 +119,3 @@ def test_that_the_keyboard_is_on_train_where_there_is_a_job_of_last_time(
     Settings().remember_job(msgspec.structs.replace(sample_job(), devices=(CPU,)))
     window = open_window()
     qtbot.waitUntil(lambda: window.focusWidget() is window.form.train)
-
-
-def test_that_the_other_ways_lead_to_the_folder_dialog_and_the_monitor(
-    open_window: Callable[[], MainWindow], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window = open_window()
-    assert window.workspace is not None
-    welcome = window.workspace.run.welcome
-    asked: list[bool] = []
-    monkeypatch.setattr(type(window.form), "browse", lambda _form: asked.append(True))
-    window.acts.job_panel.setChecked(False)
-    welcome.open.click()
-    assert asked == [True]
-    assert window.form.isVisible()
-    welcome.watch.click()
-    assert window.acts.page == MONITOR
-    assert window.workspace.monitor.isVisible()

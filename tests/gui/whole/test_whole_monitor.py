@@ -111,29 +111,19 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
     assert pulse.longest_s < LONGEST_STALL_S
 
 
-def test_that_a_library_that_crashes_is_told_of_and_asked_again(
+def test_that_a_library_that_crashes_is_asked_again_and_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    crashing = tmp_path / "crashing"
-    nvml_stub.write([gpu_profile(0)], abort_file=crashing)
-    _, page = monitor()
+    crashing, fallen = tmp_path / "crashing", tmp_path / "fallen"
+    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)], abort_file=crashing)
+    window, page = monitor()
     tiles = page.gpus.tiles.tiles
-    qtbot.waitUntil(lambda: len(tiles) == 1)
+    qtbot.waitUntil(lambda: len(tiles) == 2)
     crashing.touch()
     qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.troubles))
     assert "Use" in tiles[uuid_of(0)].figures.words()
     crashing.unlink()
     qtbot.waitUntil(lambda: not page.troubles.isVisible())
-
-
-def test_that_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
-    monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
-) -> None:
-    fallen = tmp_path / "fallen"
-    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)])
-    window, page = monitor()
-    tiles = page.gpus.tiles.tiles
-    qtbot.waitUntil(lambda: len(tiles) == 2)
     assert not page.alert_banner.isVisible()
     fallen.touch()
     qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text())

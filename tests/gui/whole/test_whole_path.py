@@ -19,6 +19,8 @@ from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
 
+pytestmark = pytest.mark.usefixtures("real_inspector")
+
 OpenWindow = Callable[[], MainWindow]
 
 
@@ -187,9 +189,9 @@ def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtB
 
 
 def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
-    open_window: OpenWindow, qtbot: QtBot, own_home: Path
+    window: MainWindow, qtbot: QtBot, own_home: Path
 ) -> None:
-    window = ready(open_window(), qtbot)
+    own_home.mkdir()
     (own_home / "runs").write_text("in the way")
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "FOOTPLATE_HOME" in window.form.reason.text())
@@ -246,8 +248,7 @@ def test_that_each_page_remembers_its_own_panels(open_window: OpenWindow, qtbot:
     assert panels(second) == (True, True)
 
 
-def test_that_the_command_on_the_clipboard_is_the_job_on_screen(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+def test_that_the_command_on_the_clipboard_is_the_job_on_screen(window: MainWindow) -> None:
     window.form.copy.click()
     text = QGuiApplication.clipboard().text()
     assert text.startswith(f"footplate train {paths.sample_dataset()}")

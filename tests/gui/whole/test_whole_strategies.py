@@ -13,7 +13,7 @@ from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.run.strategy.view import StrategyView
 
-PIPELINE = {"strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4}
+pytestmark = pytest.mark.long
 
 
 def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
@@ -30,13 +30,12 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     return window.workspace.run.strategy
 
 
-@pytest.mark.parametrize(
-    "options", [PIPELINE, pytest.param(PIPELINE | {"pipeline_schedule": "zb1p"}, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
 def test_that_a_pipelines_cut_and_schedule_are_shown(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, options: dict[str, object]
+    open_window: Callable[[], MainWindow], qtbot: QtBot, schedule: str
 ) -> None:
-    job = msgspec.structs.replace(sample_job(), epochs=1, devices=("cpu", "cpu"), **options)
+    cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
+    job = msgspec.structs.replace(sample_job(), epochs=1, devices=("cpu", "cpu"), **cut)
     seen = train(open_window(), job, qtbot)
     assert seen.headline("cut").startswith("Cut into 2 stages.")
     assert seen.headline("schedule").startswith("Bubble ")
@@ -45,7 +44,6 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
     assert not seen.ranks.isVisibleTo(seen)
 
 
-@pytest.mark.long
 def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:

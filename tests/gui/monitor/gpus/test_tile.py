@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent
+from PySide6.QtGui import QColor, QContextMenuEvent, QImage
 from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -94,8 +95,8 @@ def test_that_thresholds_are_drawn_into_the_graph(styled: QApplication, group: P
     color = QColor(theme.colors().warning)
 
     def pixels(tile: Tile) -> int:
-        image = tile.plot.grab().toImage()
-        return sum(image.pixelColor(x, y) == color for x in range(image.width()) for y in range(image.height()))
+        image = tile.plot.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+        return int((np.array(image.constBits(), np.uint8).view(np.uint32) == color.rgb()).sum())
 
     tile = tile_of(watched(full_gpu()), group, qtbot)
     qtbot.waitUntil(lambda: pixels(tile) > 100)

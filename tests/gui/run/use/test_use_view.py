@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.prediction import PREDICTED
+from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAULT, FORM, RESULT
@@ -83,22 +84,39 @@ def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
     assert any(row[0].startswith("model.safetensors: ") for row in view.convert_result.files.texts())
 
 
-def test_that_a_refusal_names_what_stands_in_the_way_and_the_form_keeps_what_was_typed(
-    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("years of work")
+def order_into_a_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
+    """Asks for predictions in `out`, where somebody's file is."""
+    out.mkdir()
+    (out / "thesis.txt").write_text("years of work")
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
     form.add([str(Path(trained.job.dataset, "val"))])
-    form.out.set_value(str(tmp_path / "out"))
+    form.out.set_value(str(out))
     form.act.trigger()
-    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT)
+
+
+def test_that_a_refusal_names_what_stands_in_the_way_and_the_form_keeps_what_was_typed(
+    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
+) -> None:
+    order_into_a_full_folder(view, trained, tmp_path / "out", qtbot)
+    assert view.predict.working
+    view.predict.child.cancel()
+    view.predict.child.refused.emit((Problem("out", f"{tmp_path / 'out'} is not empty.", "Choose another folder."),))
+    assert view.predict.currentIndex() == FAULT
     assert str(tmp_path / "out") in view.predict.fault.text()
     qtbot.mouseClick(view.predict.again, Qt.MouseButton.LeftButton)
     assert view.predict.currentIndex() == FORM
-    assert form.out.value() == str(tmp_path / "out")
+    assert view.predict_form.out.value() == str(tmp_path / "out")
+
+
+@pytest.mark.long
+def test_that_the_engine_itself_refuses_a_folder_with_files_of_others(
+    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
+) -> None:
+    order_into_a_full_folder(view, trained, tmp_path / "out", qtbot)
+    qtbot.waitUntil(lambda: view.predict.currentIndex() == FAULT)
+    assert str(tmp_path / "out") in view.predict.fault.text()
 
 
 def test_that_a_run_without_a_checkpoint_is_told_of(view: UseView, tmp_path: Path, qtbot: QtBot) -> None:

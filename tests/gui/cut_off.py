@@ -1,13 +1,10 @@
-"""With large texts and both panels beside each page, everything is whole or can be scrolled to on a small screen."""
+"""What of a page is cut off: neither whole nor to be scrolled to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
-import pytest
-from PySide6.QtCore import QSize
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -20,16 +17,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui.main_window import MainWindow
-from gui.style import theme
 from gui.widgets.combo_box import ComboBox
 from gui.widgets.elided_label import ElidedLabel
-from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub
-from tests.support.stage import SECOND, Stage, until
+from tests.support.stage import until
 
-WIDTH, HEIGHT = 1280, 800
-PERCENT = 150
 PADDING = 3
 """Pixels of its height that a control can lack before its text does."""
 
@@ -93,32 +84,3 @@ def at_rest(shown: QWidget) -> list[str]:
     with suppress(TimeoutError):
         until(none, 10.0)
     return found
-
-
-@pytest.fixture
-def large_texts() -> Iterator[None]:
-    """Texts are as large as before for the tests that follow."""
-    yield
-    theme.choose("system", 100)
-
-
-def test_that_nothing_is_cut_off_on_any_page_with_large_texts_and_both_panels(
-    nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], large_texts: None, tmp_path: Path
-) -> None:
-    MACHINES["everything"].write(nvml_stub)
-    window = open_window()
-    stage = Stage(window)
-    window.commands.preferences.set("text_percent", PERCENT)
-    found: dict[str, str] = {}
-    for name, show in (stage.pages() | stage.unfolded()).items():
-        if name == SECOND:
-            stage.furnish(tmp_path)
-        shown = show()
-        if shown is window:
-            window.acts.devices_panel.setChecked(True)
-            window.acts.job_panel.setChecked(True)
-            window.resize(WIDTH, HEIGHT)
-        for fault in at_rest(shown):
-            found.setdefault(fault, name)
-        assert window.size() == QSize(WIDTH, HEIGHT), name
-    assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
