@@ -156,23 +156,28 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
         pytest.fail("unexpected log lines: " + "; ".join(unexpected))
 
 
-@pytest.fixture(autouse=True)
-def collected_on_this_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """In tests of the window garbage is collected on the GUI thread alone, as in the program, and not while they run:
-    the whole heap of a process that has run a thousand tests takes seconds. The windows that a test has closed are
-    gone for the next, which would give each of them a style anew."""
-    if "qapp" not in request.fixturenames:
-        yield
-        return
+    the whole heap of a process that has run a thousand tests takes seconds.
+
+    The windows of a test are gone for the next, and those that a file shares for the next file. Left to the collector,
+    they would be deleted on whichever thread is at work by then, which Qt answers with a crash.
+    """
+    if "qapp" not in getattr(item, "fixturenames", ()):
+        return (yield)
     from PySide6.QtCore import QCoreApplication, QEvent
 
-    was_enabled = gc.isenabled()
     gc.disable()
-    yield
+    done = yield
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
-    gc.collect(1)
-    if was_enabled:
-        gc.enable()
+    if nextitem is not None and nextitem.path == item.path:
+        gc.collect(1)
+    else:
+        gc.collect()
+        gc.freeze()
+    gc.enable()
+    return done
 
 
 def lingering_processes(mark: str) -> list[str]:

@@ -3,7 +3,6 @@ NVML."""
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -191,8 +190,7 @@ def window_of_file(
     sample_looked_through: Path,
 ) -> Iterator[MainWindow]:
     """See `window`. Its home is its own, and so is what it may not leave behind."""
-    bot, was_enabled = QtBot(request), gc.isenabled()
-    gc.disable()  # as in each test
+    bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "touch", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
@@ -204,8 +202,6 @@ def window_of_file(
         yield made
         made.close()
         made.deleteLater()
-    if was_enabled:
-        gc.enable()
 
 
 @pytest.fixture
