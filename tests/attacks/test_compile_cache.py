@@ -66,6 +66,7 @@ raise SystemExit(reported(spec, theirs, work))
 """A worker, which tells of the folders in which torch keeps compiled code."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
 def test_that_nothing_is_compiled_into_a_folder_that_another_user_has_prepared(common: Path, does: str) -> None:
     """Compiling takes over a minute where no header of torch's is compiled yet."""

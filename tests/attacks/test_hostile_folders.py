@@ -15,7 +15,7 @@ pytestmark = pytest.mark.attacks
 
 SOME = (
     "yaml of laughs within a name", "yaml with class 3 billion", "yaml of brackets", "classes.txt without end", "labels.csv is a pipe",
-    "image is a pipe", "mask without end", "edges are a pipe", "idx unpacks to 3 GB", "ply hides its header", "las announces vlrs",
+    "image is a pipe", "mask without end", "edges are a pipe", "idx announces 5 GB", "ply hides its header", "las announces vlrs",
     "laz announces a huge chunk", "laz announces chunks", "las is cut in half", "mat of structs without fields", "tiff of many bands", "tiff of endless pages",
     "csv of a huge field",
     "runs that overflow", "looping link", "links in 2^26 ways", "twins of 300 GB", "postscript",

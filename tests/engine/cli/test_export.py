@@ -179,6 +179,7 @@ def test_that_a_run_that_is_not_there_is_named() -> None:
     assert "no run “nothing”" in answer.err
 
 
+@pytest.mark.long
 def test_that_a_missing_tensorboard_is_told_with_how_to_install_it(run: RunFolder, tmp_path: Path) -> None:
     without = tmp_path / "modules"
     without.mkdir()

@@ -139,7 +139,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variation", VARIATIONS)
+@pytest.mark.parametrize("variation", some(VARIATIONS, everyday=["adamw", "checkpointed"]))
 @pytest.mark.parametrize("model", some(["plain", "batchnorm"], everyday=["batchnorm"]))
 def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
     job: Make, start: Start, model_file: Write, model: str, variation: str
@@ -162,7 +162,7 @@ def test_that_two_ranks_train_as_one_that_accumulates_two_parts(
         assert measured == [pytest.approx(event.measures) for event in alone.of(Validation)]
 
 
-@pytest.mark.parametrize("options", [{}, {"static_graph": True}], ids=["", "static_graph"])
+@pytest.mark.parametrize("options", some([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"])
 def test_that_ranks_that_accumulate_join_their_gradients_once(
     job: Make, start: Start, model_file: Write, options: dict[str, Any]
 ) -> None:
@@ -195,16 +195,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
-def test_that_no_option_of_ddp_changes_the_training(
-    job: Make, start: Start, model_file: Write, options: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("name", some(OPTIONS, everyday=["small buckets", "static graph, checkpointed"]))
+def test_that_no_option_of_ddp_changes_the_training(job: Make, start: Start, model_file: Write, name: str) -> None:
     fields = model_file(BATCHNORM) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
-    _same(start(job(2, **fields, **options), every_step=True).completed(), plain, exactly=True)
+    _same(start(job(2, **fields, **OPTIONS[name]), every_step=True).completed(), plain, exactly=True)
 
 
-@pytest.mark.parametrize("compression", ["fp16", "bf16"])
+@pytest.mark.parametrize("compression", some(["fp16", "bf16"], everyday=["bf16"]))
 def test_that_compressed_gradients_change_the_training_by_their_rounding_alone(
     job: Make, start: Start, model_file: Write, compression: str
 ) -> None:

@@ -11,6 +11,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import errors
+from tests.support.cases import some
 
 EDGES: dict[str, dict[str, Any]] = {
     "single, an image per part": {"strategy": "single", "cpus": 1, "accumulation": 12},
@@ -33,11 +34,10 @@ EDGES: dict[str, dict[str, Any]] = {
     "pipelines, fewer images than devices": {"strategy": "ddp_pipeline", "cpus": 4, "batch_size": 2},
     "hybrid shards, an image per rank": {"strategy": "hsdp", "cpus": 4, "batch_size": 4},
 }
+EVERYDAY = ("single, an image per part", "ddp, an image per part", "fsdp, unequal parts", "zbv, one microbatch")
 
 
-@pytest.mark.parametrize(
-    "edge", [pytest.param(name, marks=[pytest.mark.long] if edge["cpus"] > 2 else []) for name, edge in EDGES.items()]
-)
+@pytest.mark.parametrize("edge", some(EDGES, EVERYDAY))
 def test_that_what_the_checks_just_let_pass_trains(
     job: Callable[..., Job], start: Callable[..., Any], edge: str
 ) -> None:

@@ -224,6 +224,7 @@ def test_that_bf16_shards_are_kept_and_joined_in_fp32(job: Make, start: Start, m
     assert {s["momentum_buffer"].dtype for s in state["optimizer"]["state"].values()} == {torch.float32}
 
 
+@pytest.mark.long
 def test_that_fp16_scales_the_loss_as_on_one_device(job: Make, start: Start, model_file: WriteModel) -> None:
     fields = {"precision": "fp16", "epochs": 2} | model_file(LAYER_NORM)
     single = start(job(accumulation=2, **fields), every_step=True).completed()

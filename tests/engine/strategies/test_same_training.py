@@ -146,7 +146,7 @@ SETTINGS = {
 
 EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "1f1b")),
-    *(("cnn", "zbv"), ("dropout", "ddp"), ("tied", "fsdp")),
+    *(("dropout", "ddp"), ("tied", "fsdp")),
 }
 """A few seconds each; the others take as long again."""
 

@@ -18,6 +18,7 @@ Make = Callable[..., Job]
 Start = Callable[..., Any]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), pytest.param("pipeline", 2, marks=pytest.mark.long)])
 def test_that_adam_with_onecycle_is_the_same_too(job: Make, start: Start, strategy: str, cpus: int) -> None:
     fields = {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.001, "epochs": 2}

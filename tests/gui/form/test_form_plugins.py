@@ -82,6 +82,7 @@ def test_that_another_runs_options_are_shown_and_the_forms_own_come_back(
     assert form.options.values() == {"width": 16}
 
 
+@pytest.mark.long
 def test_that_newly_installed_plugins_are_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
 ) -> None:

@@ -14,6 +14,7 @@ from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, V
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
+from tests.support.cases import some
 from tests.support.gates import ONCE_ASKED
 from tests.support.plain_training import evaluate_plainly
 from tests.support.worker_group import Forker, WorkerGroup
@@ -80,7 +81,7 @@ def _interrupted(group: Any, after: int) -> Any:
     [
         pytest.param({"schedule": "cosine"}, marks=pytest.mark.long),
         {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5},
-        {"schedule": "step"},
+        pytest.param({"schedule": "step"}, marks=pytest.mark.long),
     ],
     ids=["sgd", "adamw, averaged, clipped", "by epochs"],
 )
@@ -321,7 +322,7 @@ def test_that_a_pipeline_that_goes_on_alike_is_not_measured_anew(job: Make, star
     assert rest.of(Planned)[0].cut == planned.cut
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", some(["ddp", "fsdp"], everyday=["fsdp"]))
 @pytest.mark.parametrize("shares", [(0.75, 0.25), pytest.param((), marks=pytest.mark.long)])
 def test_that_shares_by_speed_stay_those_that_were_measured(
     job: Make, start: Start, strategy: str, shares: tuple[float, ...]

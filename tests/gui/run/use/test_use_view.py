@@ -49,9 +49,7 @@ def drop(view: UseView, *paths: Path) -> None:
     view.dropEvent(event)
 
 
-def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
-    view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_that_dropped_files_are_predicted_for(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
@@ -71,6 +69,10 @@ def test_that_dropped_files_are_predicted_for_and_the_model_is_converted(
     qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
     assert result.words.text() == predicted.rows[0].words
 
+
+@pytest.mark.long
+def test_that_the_model_is_converted(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+    view.show_run(trained.run)
     view.tabs.setCurrentIndex(CONVERT)
     convert = view.convert_form
     convert.targets["onnx"].setChecked(False)
