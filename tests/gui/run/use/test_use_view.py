@@ -76,7 +76,7 @@ def test_that_the_model_is_converted(view: UseView, trained: Trained, tmp_path: 
     view.tabs.setCurrentIndex(CONVERT)
     convert = view.convert_form
     convert.targets["onnx"].setChecked(False)
-    assert convert.act.disabled_reason == "Choose a format"
+    qtbot.waitUntil(lambda: convert.act.disabled_reason == "Choose a format")
     convert.targets["safetensors"].setChecked(True)
     convert.out.set_value(str(tmp_path))
     qtbot.mouseClick(convert.start, Qt.MouseButton.LeftButton)
