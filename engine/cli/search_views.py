@@ -23,15 +23,7 @@ def listed(searches: Sequence[_Listed]) -> list[str]:
 def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
     left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
     counts = (str(state.count("pruned")), str(state.count("failed")))
-    return (
-        search.name,
-        status,
-        _done(state),
-        *counts,
-        _best(search, state, state.reached),
-        duration(state.worked_s),
-        left,
-    )
+    return (search.name, status, _done(state), *counts, _best(search, state), duration(state.worked_s), left)
 
 
 def progress(search: Search, state: SearchState) -> str:
@@ -39,7 +31,7 @@ def progress(search: Search, state: SearchState) -> str:
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     done = confirming_words(state) or f"{_done(state)} trials"
-    return f"{done}, best {_best(search, state, state.reached)}{left} · {', '.join(active) or 'starting'}"
+    return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
 def ended(search: Search, row: TrialRow) -> str:
@@ -71,11 +63,8 @@ def shown(search: Search, state: SearchState, status: Status) -> list[str]:
     best = state.row(state.best)
     if best is not None:
         confirmed_by = confirmed_words(state, lambda value: _value(search.goals[0], value))
-        lines.append(
-            "; ".join(
-                filter(None, (f"Best: trial {best.number}, {_value(search.goals[0], best.values[0])}", confirmed_by))
-            )
-        )
+        own = f"Best: trial {best.number}, {_value(search.goals[0], best.values[0])}"
+        lines.append("; ".join(filter(None, (own, confirmed_by))))
         lines.append(f"Its settings: {settings(best)}")
     elif len(search.goals) > 1 and state.front:
         lines.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
@@ -104,10 +93,10 @@ def _done(state: SearchState) -> str:
     return f"{state.own_ended}/{state.own_total}" if state.own_total is not None else str(state.own_ended)
 
 
-def _best(search: Search, state: SearchState, value: float | None) -> str:
+def _best(search: Search, state: SearchState) -> str:
     if state.best is None and state.front:
         return f"{len(state.front)} on the front"
-    return _value(search.goals[0], value)
+    return _value(search.goals[0], state.reached)
 
 
 def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:

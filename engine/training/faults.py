@@ -11,6 +11,7 @@ import torch
 from engine.contract.events import FailureKind
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import DatasetError, UnreadableImage
+from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
@@ -112,7 +113,7 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
         )
     if not ran_out(error):
         return ""
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+    if lacks_memory(error):
         return f"Out of system memory {where}. Set a smaller batch size or image size, or fewer workers."
     return (
         f"Out of memory on {_device(spec, str(error))} {where}. Set a smaller batch size or image size, or choose bf16."

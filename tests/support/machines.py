@@ -221,7 +221,7 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, mbits: float, delay_s: float) -> None:
-        """Gives every machine a network of `mbits` Mbit/s, and of such a delay each way. Needs a C compiler."""
+        """Gives every machine a network of `mbits` Mbit/s with a delay of `delay_s` each way. Needs a C compiler."""
         self.unshape()
         program = self.folder / "slow_wire"
         if not program.exists():

@@ -1,7 +1,7 @@
 /* A long and slow wire out of a machine: `slow_wire MACHINE NETWORK RATE DELAY`, in a network namespace of which both
  * interfaces are. What comes from MACHINE is sent at RATE (bits per second) and gets to NETWORK after DELAY
- * (nanoseconds), or is dropped if so much is under way that it would wait for over 50 ms, as netem and tbf have it; what
- * comes from NETWORK gets to MACHINE at once. Kernels without netem have nothing that delays.
+ * (nanoseconds), or is dropped if so much waits before it that its turn is over 50 ms away; what comes from NETWORK gets
+ * to MACHINE at once. Many kernels lack netem, and have nothing else that delays.
  *
  * Segments that are to be split later pass in one piece, each counted with headers of its own. */
 
