@@ -19,14 +19,18 @@ OnChosen = Callable[[str, str], None]
 """Takes what was chosen ("disk", "memory", "file" or "off") and why, as a sentence."""
 
 
-def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen: OnChosen) -> Store | None:
-    """The cache of a split's images as `where` says ("auto", "memory", "disk" or "off"); None for no cache.
+def open_store(
+    images: ImageSet, size: int, channels: int, where: str, on_chosen: OnChosen, *, stretched: bool = False
+) -> Store | None:
+    """Open the cache of a split's images as `where` says ("auto", "memory", "disk" or "off"); None for no cache.
+
+    `stretched` images come from `ImageSet.load_stretched`, others from `ImageSet.load`.
 
     Auto keeps the images of a folder on disk: that serves later runs and all workers of this one, and once read it
     is as fast as memory, which is the choice where the disk refuses and they fit. What takes no decoding but resizing
     never goes to disk. `on_chosen` is called at once, and again should the disk fail later.
     """
-    whole = images.whole(size, channels)
+    whole = None if stretched else images.whole(size, channels)
     if whole is not None:
         on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
         return Mapped(*whole)
@@ -43,7 +47,7 @@ def open_store(images: ImageSet, size: int, channels: int, where: str, on_chosen
                 images.folder,
                 images.files,
                 beside=images.beside,
-                kind=images.kind,
+                kind=f"{images.kind}{' stretched' * stretched}",
                 size=size,
                 channels=planes,
                 version=VERSION,

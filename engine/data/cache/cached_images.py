@@ -41,8 +41,9 @@ from engine.data.cache.store import Store
 from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels, shown
 
-RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("unused", "<u4")])
-"""`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 as long as the row is not written."""
+RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("aspect", "<f4")])
+"""`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 as long as the row is not written; `aspect` is
+the width over height of the original image."""
 
 _POSITIVE = (1 << 63) - 1
 
@@ -118,15 +119,16 @@ class CachedImages(Store):
             return self._is_whole(sample, state)
         return False
 
-    def put(self, sample: int, pixels: Bytes) -> bool:
-        """Keeps the image that `find` has not found, uint8 [C, s, s]. False where it could not be kept."""
+    def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
+        """Store an image that `find` has not found, uint8 [C, s, s]. Return False if that failed."""
         state = self._states.pop(sample, None)
         if state is None or self._failed:
             return False
         row = int(self._rows[sample])
         there = self._index[row]
         pixels = np.ascontiguousarray(pixels)
-        record = np.array((self._paths[sample], *state, self._checksum(sample, state, pixels), 0), RECORD)
+        checksum = self._checksum(sample, state, pixels, np.float32(aspect))
+        record = np.array((self._paths[sample], *state, checksum, aspect), RECORD)
         try:
             with alone(self._pixels_file, row * self._row_bytes, self._row_bytes):
                 if there["file_bytes"]:  # another worker was quicker, maybe with the file as it was before or is now
@@ -137,6 +139,9 @@ class CachedImages(Store):
             self._fail(error.strerror or str(error))
             return False
         return True
+
+    def aspect(self, sample: int) -> float:
+        return float(self._index[self._rows[sample]]["aspect"])
 
     def gather(self, samples: Labels, out: Bytes) -> None:
         """Copies images that `find` has found or `put` has kept to `out`, uint8 [n, C, s, s]."""
@@ -156,10 +161,10 @@ class CachedImages(Store):
         record = self._index[row]
         if (record["file_bytes"], record["mtime_ns"]) != state:
             return False
-        return bool(record["checksum"] == self._checksum(sample, state, self._pixels[row]))
+        return bool(record["checksum"] == self._checksum(sample, state, self._pixels[row], record["aspect"]))
 
-    def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes) -> int:
-        return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d" % (self._paths[sample], *state)))
+    def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
+        return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
     def _take_another_row(self, sample: int) -> None:
         """Gives a sample whose row is not to be trusted another one: one that somebody else took for it, or a new

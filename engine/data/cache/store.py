@@ -21,8 +21,12 @@ class Store(ABC):
         """Whether the image is kept from before; to be asked before it is put."""
 
     @abstractmethod
-    def put(self, sample: int, pixels: Bytes) -> bool:
-        """Keeps an image that was not found; False where it could not be kept."""
+    def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
+        """Store an image that was not found, and its width over height. Return False if that failed."""
+
+    def aspect(self, sample: int) -> float:
+        """Return the width over height of an image that `find` has found."""
+        return 1.0
 
     @abstractmethod
     def gather(self, samples: Labels, out: Bytes) -> None:
@@ -45,7 +49,7 @@ class Mapped(Store):
     def find(self, sample: int) -> bool:
         return True
 
-    def put(self, sample: int, pixels: Bytes) -> bool:
+    def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
         return True
 
     def gather(self, samples: Labels, out: Bytes) -> None:
@@ -62,7 +66,7 @@ class InMemory(Store):
     def find(self, sample: int) -> bool:
         return False
 
-    def put(self, sample: int, pixels: Bytes) -> bool:
+    def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
         self._pixels[sample] = pixels
         return True
 

@@ -6,6 +6,7 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from engine.contract.preprocessing import Framing
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode, decode_whole, fit
+from engine.data.decoding.images import decode, decode_stretched, decode_whole, fit
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
@@ -68,6 +69,8 @@ class ImageSet(ABC):
     """What each plane has where there is no image."""
     continued = False
     """Whether an image's outermost pixels go on around it, where others are black."""
+    can_stretch = False
+    """True if `load_stretched` is available."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -80,6 +83,13 @@ class ImageSet(ABC):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """The image as uint8 [channels + planes, size, size]. Raises UnreadableImage; DatasetError where all are "
         "gone."""
+
+    def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
+        """Load a whole image, stretched to uint8 [channels, size, size], and return it with its width over height.
+
+        Raises UnreadableImage; DatasetError if the dataset's folder is gone.
+        """
+        raise NotImplementedError
 
     def targets_of(self, samples: Labels) -> Tensor:
         """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent "
@@ -136,6 +146,7 @@ class FileImages(ImageSet):
     """Images as files, decoded when asked for."""
 
     mirror = True
+    can_stretch = True
 
     def __init__(self, split: FileSplit, folder: str) -> None:
         self.targets = torch.from_numpy(split.labels)
@@ -146,8 +157,19 @@ class FileImages(ImageSet):
         return shown(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        try:
+        with self._errors_of(index):
             return torch.from_numpy(decode(read_image(self.files[index]), size, channels, self.bands))
+
+    def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
+        with self._errors_of(index):
+            pixels, aspect = decode_stretched(read_image(self.files[index]), size, channels, self.bands)
+            return torch.from_numpy(pixels), aspect
+
+    @contextmanager
+    def _errors_of(self, index: int) -> Iterator[None]:
+        """Raise what reading and decoding an image raises as UnreadableImage, or as DatasetError if all are gone."""
+        try:
+            yield
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_gone(self.folder):
                 raise lost(self.folder) from error

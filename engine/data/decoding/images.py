@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from io import BytesIO
 
 import numpy as np
@@ -18,7 +19,7 @@ from engine.data.decoding.letterbox import boxed, continue_around
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
 from engine.data.decoding.tiff import Bands, is_tiff, read_bands
 
-VERSION = 1
+VERSION = 2
 """Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""
 
 REDUCING_GAP = 3
@@ -43,19 +44,40 @@ _UPRIGHT = {
     8: lambda pixels: pixels.swapaxes(1, 2)[:, ::-1],
 }
 """What turns [C, s, s] upright, by the value of Exif's tag."""
+_SIDEWAYS = (5, 6, 7, 8)
+"""Values of the tag that swap width and height."""
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
-    """The image upright, its middle, as uint8 [channels, size, size]; transparency is dropped. Where `bands` are given,
-    TIFFs have them for channels.
+    """Decode the center square of an upright image as uint8 [channels, size, size], without its transparency.
 
-    Releases the GIL for nearly all of the time, and leaves torch's intra-op threads alone. Raises Unfit, or nearly
-    anything that a decoder may raise for a broken file.
+    TIFFs have `bands` for channels if these are given. Releases the GIL for nearly all of the time, and leaves torch's
+    intra-op threads alone. Raises Unfit, or nearly anything that a decoder may raise for a broken file.
     """
+    return _decode(content, size, channels, bands, _fit)[0]
+
+
+def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | None = None) -> tuple[Bytes, float]:
+    """Decode a whole upright image, stretched to a square, as uint8 [channels, size, size] and its width over height.
+
+    `bands`, and what is raised, are as for `decode`.
+    """
+    return _decode(content, size, channels, bands, _stretch)
+
+
+def _decode(
+    content: bytes, size: int, channels: int, bands: Bands | None, resize: Callable[[Bytes, int], Bytes]
+) -> tuple[Bytes, float]:
+    """Decode an image, `resize` it from [h, w, C] or [h, w] to [C, size, size], and return its width over height."""
     if bands is not None:
-        return _fit(_of_bands(content, channels, bands), size)
-    pixels = _decode_jpeg(content, size, channels) if content.startswith(b"\xff\xd8") else None
-    return _decode_any(content, size, channels) if pixels is None else pixels
+        pixels = _of_bands(content, channels, bands)
+    else:
+        resized = _decode_jpeg(content, size, channels, resize) if content.startswith(b"\xff\xd8") else None
+        if resized is not None:
+            return resized
+        pixels = _of_any(content, channels)
+    height, width = pixels.shape[:2]
+    return resize(pixels, size), width / height
 
 
 def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None = None) -> tuple[Bytes, tuple[int, int]]:
@@ -111,15 +133,19 @@ def fit(image: Tensor, size: int) -> Tensor:
     return image
 
 
-def _decode_jpeg(content: bytes, size: int, channels: int) -> Bytes | None:
+def _decode_jpeg(
+    content: bytes, size: int, channels: int, resize: Callable[[Bytes, int], Bytes]
+) -> tuple[Bytes, float] | None:
     pixels = jpeg_pixels(content, size, channels)
     if pixels is None:
         return None
-    fitted = _fit(pixels, size)
-    upright = _UPRIGHT.get(_orientation(content))
+    height, width = pixels.shape[:2]
+    resized = resize(pixels, size)
+    orientation = _orientation(content)
+    upright = _UPRIGHT.get(orientation)
     if upright is not None:
-        return np.array(upright(fitted), order="C")
-    return fitted.copy() if np.may_share_memory(fitted, pixels) else fitted
+        return np.array(upright(resized), order="C"), height / width if orientation in _SIDEWAYS else width / height
+    return resized.copy() if np.may_share_memory(resized, pixels) else resized, width / height
 
 
 def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
@@ -171,10 +197,6 @@ def _orientation(content: bytes) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
 
 
-def _decode_any(content: bytes, size: int, channels: int) -> Bytes:
-    return _fit(_of_any(content, channels), size)
-
-
 def _of_any(content: bytes, channels: int) -> Bytes:
     """The image upright as uint8 [h, w, channels], or [h, w] where that is 1."""
     with decode_header(content) as image:
@@ -201,10 +223,23 @@ def _levels(image: Image.Image, channels: int) -> Bytes:
 
 
 def _fit(pixels: Bytes, size: int) -> Bytes:
-    """uint8 [h, w, C] or [h, w] as [C, size, size]."""
-    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)
-    fitted: Bytes = fit(image[None], size)[0].numpy()
+    """Resize the center square of uint8 [h, w, C] or [h, w] to [C, size, size]."""
+    fitted: Bytes = fit(_channels_first(pixels), size)[0].numpy()
     return fitted
+
+
+def _stretch(pixels: Bytes, size: int) -> Bytes:
+    """Resize all of uint8 [h, w, C] or [h, w] to [C, size, size], whatever its shape."""
+    image = _channels_first(pixels)
+    if image.shape[-2:] != (size, size):
+        image = functional.interpolate(image, (size, size), mode="bilinear", antialias=True)
+    stretched: Bytes = image[0].numpy()
+    return stretched
+
+
+def _channels_first(pixels: Bytes) -> Tensor:
+    """View uint8 [h, w, C] or [h, w] as [1, C, h, w]."""
+    return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
 
 
 def _to_bytes(image: Image.Image) -> Bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.data.cache.cache_policy import OnChosen, open_store
 from engine.data.cache.store import Store
@@ -27,6 +28,9 @@ class ImageSource:
     chosen. `on_unreadable(path, reason)` is called once for each image that cannot be read. Both are called from
     whatever thread finds it. One thread at a time may take, read and close; all else may be asked from any.
 
+    With `stretched`, images are whole and stretched to a square (`ImageSet.load_stretched`), and `aspects` tells their
+    original shapes.
+
     `decoded` and `decode_seconds` count the images decoded so far and what the threads have spent on it.
     """
 
@@ -40,6 +44,7 @@ class ImageSource:
         *,
         keep: str = "auto",
         on_chosen: OnChosen = lambda choice, why: None,
+        stretched: bool = False,
     ) -> None:
         self.decoded = 0
         self.decode_seconds = 0.0
@@ -49,6 +54,8 @@ class ImageSource:
         self._on_unreadable = on_unreadable
         self._keep = keep
         self._on_chosen = on_chosen
+        self._stretched = stretched
+        self._aspects = np.ones(len(images), np.float32)
         self._state = np.zeros(len(images), np.uint8)
         self._settled = 0
         self._counting = threading.Lock()
@@ -74,7 +81,9 @@ class ImageSource:
         """Chooses the cache, which may take a moment; otherwise the first `take` does so."""
         if not self._opened:
             self._opened = True
-            self._store = open_store(self._images, self._shape[1], self._channels, self._keep, self._on_chosen)
+            self._store = open_store(
+                self._images, self._shape[1], self._channels, self._keep, self._on_chosen, stretched=self._stretched
+            )
             if self._store is not None and self._store.complete:
                 self._state[:] = _KEPT
                 self._settled = len(self._state)
@@ -105,6 +114,10 @@ class ImageSource:
         if not replace:
             return samples[~bad]
         return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
+
+    def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
+        """Return the width over height [n] of samples that `take` has answered, as far as their shape was lost."""
+        return self._aspects[samples]
 
     def pixels(self, samples: Labels, out: Bytes | None = None) -> Bytes:
         """uint8 [n, C, size, size] of samples that `take` has answered, in `out` where that is given."""
@@ -159,6 +172,7 @@ class ImageSource:
     def _load(self, line: Iterator[int]) -> None:
         for sample in line:
             if self._store is not None and self._store.find(sample):
+                self._aspects[sample] = self._store.aspect(sample)
                 self._become(sample, _KEPT)
             else:
                 self._load_one(sample)
@@ -166,18 +180,21 @@ class ImageSource:
     def _load_one(self, sample: int) -> None:
         begun = time.perf_counter()
         try:
-            pixels = self._images.load(sample, self._shape[1], self._channels).numpy()
+            if self._stretched:
+                loaded, self._aspects[sample] = self._images.load_stretched(sample, self._shape[1], self._channels)
+            else:
+                loaded = self._images.load(sample, self._shape[1], self._channels)
         except UnreadableImage as problem:
             if self._state[sample] != _BAD:
                 self._become(sample, _BAD)
                 self._short_of_memory = lacks_memory(problem.__cause__)
                 self._on_unreadable(problem.path, problem.reason)
             return
-        self._settle(sample, pixels)
+        self._settle(sample, loaded.numpy())
         self._count(1, begun)
 
     def _settle(self, sample: int, pixels: Bytes) -> None:
-        if self._store is not None and self._store.put(sample, pixels):
+        if self._store is not None and self._store.put(sample, pixels, float(self._aspects[sample])):
             self._become(sample, _KEPT)
         else:
             self._block[sample] = pixels

@@ -22,7 +22,7 @@ from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.prefetch import Filled
 from engine.data.loading.sampler import GlobalBatchSampler, Share
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
-from engine.data.transforms.augmentation import FORWARD, Augmentation, Drawn
+from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Drawn
 from engine.data.transforms.crops import draw_crops
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalisation, Placement, Resized, Transforms, crop
 
@@ -43,8 +43,9 @@ class BatchLoader(Loader[Slot]):
     takes its place; in validation it is left out.
 
     Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are
-    mirrored, which is otherwise the images' own to say. Other images are the middle of ones `resized` to that side.
-    All are at last resized to the `side` of their epoch, from 1 on.
+    mirrored, which is otherwise the images' own to say. Crops are taken from whole images (`ImageSet.load_stretched`)
+    where the split has these. Other images are the middle of ones `resized` to that side. All are at last resized to
+    the `side` of their epoch, from 1 on.
 
     `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
     "augment". `finish` is what is done last to each batch.
@@ -84,7 +85,9 @@ class BatchLoader(Loader[Slot]):
         self._on_chosen = on_chosen
         self._channels = channels
         self._mirror = images.mirror if mirror is None else mirror
-        self._light = augmentation == "light"
+        stretched = images.can_stretch and augmentation == "light"
+        transforms = LIGHT if stretched else transforms
+        self._light = augmentation == "light" and not stretched
         self._side = side
         self._augmentation: Augmentation | None = None
         if transforms:
@@ -100,11 +103,22 @@ class BatchLoader(Loader[Slot]):
             self._transforms = Transforms(
                 self._augmentation, mean, std, device, outside=images.outside, continued=images.continued
             )
-        room = self._light or (self._augmentation is not None and self._augmentation.wants_room)
-        self._margin = crop_margin(size) if room else (resized or size) - size
+        framed = self._augmentation is not None and self._augmentation.framing is not None
+        self._stretched = framed and images.can_stretch
+        if self._augmentation is not None and self._stretched:
+            self._margin = round(size * self._augmentation.oversampling) - size
+        else:
+            self._margin = crop_margin(size) if self._light or framed else (resized or size) - size
         self._shape = (channels + images.planes, size + self._margin, size + self._margin)
         self._source = ImageSource(
-            images, self._shape[1], channels, threads, on_unreadable, keep=keep, on_chosen=on_chosen
+            images,
+            self._shape[1],
+            channels,
+            threads,
+            on_unreadable,
+            keep=keep,
+            on_chosen=on_chosen,
+            stretched=self._stretched,
         )
         self._normalise = Normalisation(torch.tensor(mean), torch.tensor(std), device)
         tiles = self._augmentation.most_tiles if self._augmentation is not None else 1
@@ -173,7 +187,8 @@ class BatchLoader(Loader[Slot]):
         taken = samples = self._source.take(share.indices, replace=self.sampler.shuffle)
         drawn = None
         if self._augmentation is not None:
-            drawn = self._augmentation.draw(epoch, samples)
+            aspects = self._source.aspects(samples) if self._stretched else None
+            drawn = self._augmentation.draw(epoch, samples, aspects)
             samples = self._source.take(self._augmentation.partners(epoch, samples), replace=True)
         count, stored = len(samples), self._stored is not None
         slot.begin()

@@ -25,11 +25,17 @@ Numbers = npt.NDArray[np.float64]
 
 TILES = 4
 """Images that a mosaic is put together of."""
-ROOM = ("resized_crop", "scale")
-"""Transforms for which images are loaded larger, as for a crop, so that a part of one is not blurred more than it has
-to be."""
+LIGHT = (Transform("scale", (9 / 8, 9 / 8)), Transform("flip", (0.5,)))
+"""The light augmentation of whole images: a square of 8/9 of the shorter side, anywhere, and a mirror image."""
+FRAMING = ("resized_crop", "scale")
+"""Transforms that choose which part of an image is seen; the first of them takes it from the whole original image."""
+MAX_OVERSAMPLING = 2.0
+"""Side of loaded images over that of the model's at most: `grid_sample` averages two pixels at this factor, and beyond
+it would skip some."""
 RATIO = (3 / 4, 4 / 3)
 """Width to height of a resized crop (Szegedy et al. 2015, Going deeper with convolutions, section 6)."""
+CROP_ATTEMPTS = 10
+"""Draws of a resized crop before the center is taken, as in torchvision's and timm's RandomResizedCrop."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
 """Of what is erased (Zhong et al. 2017, Random erasing data augmentation, section 4.2, and torchvision's defaults)."""
 SIGMA = (0.1, 2.0)
@@ -108,8 +114,9 @@ class Drawn(NamedTuple):
 class Augmentation:
     """Draws the `transforms` of images with so many `channels`, of a split of `images`, in a run of `epochs`.
 
-    Geometry is put together into one affine map, in the order of the list, and colour into one matrix; then come the
-    policies, the colours, the blur and the erasing. Mirror images are drawn where `mirror`.
+    Geometry is composed into one affine map: first the part of the image that is seen (`FRAMING`), then the rest in the
+    order of the list. Colour is composed into one matrix; then come the policies, the colours, the blur and the
+    erasing. Mirror images are drawn if `mirror`.
     """
 
     def __init__(
@@ -123,12 +130,14 @@ class Augmentation:
         epochs: int,
         mirror: bool,
     ) -> None:
-        self.transforms = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
+        allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
+        self.framing = next((each for each in allowed if each.name in FRAMING), None)
+        first = [self.framing] if self.framing is not None else []
+        self.transforms = [*first, *(each for each in allowed if each is not self.framing)]
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
         names = {each.name for each in self.transforms}
         self._mosaic_until = mosaic_ends(epochs) if "mosaic" in names else 0
-        self.wants_room = bool(names & set(ROOM))
         self.colours, self.erases = bool(names & {"colour", "hue", "grey"}), "erase" in names
         self.policies_from = COLOUR + (channels * (channels + 1) if self.colours else 0)
         self.columns = self.policies_from + sum(map(_policy_columns, self.transforms))
@@ -140,7 +149,16 @@ class Augmentation:
 
     def tiles(self, epoch: int) -> int:
         """Images that a sample of `epoch`, from 1 on, is made of."""
-        return TILES if epoch <= self._mosaic_until else 1
+        return self.most_tiles if epoch <= self._mosaic_until else 1
+
+    @property
+    def oversampling(self) -> float:
+        """Side of the squares to load over `size`, so that the smallest part of a whole image is not blurred."""
+        if self.framing is None:
+            return 1.0
+        least, most = self.framing.numbers
+        enlarged = 1 / math.sqrt(least) if self.framing.name == "resized_crop" else max(1.0, most) / math.sqrt(RATIO[0])
+        return min(MAX_OVERSAMPLING, enlarged)
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
         """The samples [n * tiles] that those of a batch [n] are made of, each followed by its others."""
@@ -150,16 +168,23 @@ class Augmentation:
         others = (drawn * self._images).astype(np.int64)
         return np.concatenate([samples[None], others]).T.ravel()
 
-    def draw(self, epoch: int, samples: Labels) -> Drawn:
-        """Draws the numbers for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`."""
-        return _Drawing(self, epoch, samples).drawn()
+    def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
+        """Draw the numbers for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`.
+
+        `aspects` [n] are the widths over heights of whole images that were stretched to squares; None for images that
+        are squares.
+        """
+        return _Drawing(self, epoch, samples, aspects).drawn()
 
 
 class _Drawing:
     """The draws of one batch."""
 
-    def __init__(self, of: Augmentation, epoch: int, samples: Labels) -> None:
+    def __init__(
+        self, of: Augmentation, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None
+    ) -> None:
         self._of, self._count = of, len(samples)
+        self._aspects = np.ones(self._count) if aspects is None else aspects.astype(np.float64)
         self._tiles = of.tiles(epoch)
         self._epoch, self._samples = epoch, samples
         self._batch_index = 0
@@ -223,23 +248,43 @@ class _Drawing:
             self._affine[:, tile] = shift(np.where(is_mosaic, x, away), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, least: float, most: float) -> None:
-        """A part of the image, of a share of its area, stretched to the whole; within the image, so that a ratio that
-        does not fit is drawn to where it does."""
-        area, form, right, down = self._uniform(4)
-        share = least + area * (most - least)
-        ratio = np.exp(math.log(RATIO[0]) + form * math.log(RATIO[1] / RATIO[0]))
-        ratio = np.clip(ratio, share, 1 / share)  # neither side is longer than the image's
-        width, height = np.sqrt(share * ratio), np.sqrt(share / ratio)
-        x, y = (2 * right - 1) * (1 - width), (2 * down - 1) * (1 - height)
+        """Draw a part of the image, of a share of its area, and stretch it to the output, as torchvision does.
+
+        An attempt at a share and a ratio counts if both sides lie within the image. If none does, the largest part at
+        the center counts whose ratio is within `RATIO`.
+        """
+        aspects = self._frame_aspects()
+        right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
+        shares = least + np.array(attempts[::2]) * (most - least)
+        ratios = np.exp(math.log(RATIO[0]) + np.array(attempts[1::2]) * math.log(RATIO[1] / RATIO[0]))
+        widths, heights = np.sqrt(shares * ratios / aspects), np.sqrt(shares / ratios * aspects)
+        fits = (widths <= 1) & (heights <= 1)
+        chosen = fits.argmax(0), np.arange(self._count)
+        ratio = np.clip(aspects, *RATIO)
+        found = fits.any(0)
+        width = np.where(found, widths[chosen], np.minimum(1, ratio / aspects))
+        height = np.where(found, heights[chosen], np.minimum(1, aspects / ratio))
+        x = np.where(found, (2 * right - 1) * (1 - width), 0)
+        y = np.where(found, (2 * down - 1) * (1 - height), 0)
         self._then(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, least: float, most: float) -> None:
-        """Larger or smaller by a factor, and anywhere that leaves no more of the image out, or of what is around it
-        in, than has to be (as torchvision's ScaleJitter with RandomCrop)."""
+        """Scale the image, whose shorter side fills the output at factor 1, and place it at random.
+
+        No more of the image is left out, or of what surrounds it let in, than necessary (as torchvision's ScaleJitter
+        with RandomCrop).
+        """
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
-        room = np.abs(factor - 1)
-        self._then(shift((2 * right - 1) * room, (2 * down - 1) * room) @ stretch(factor, factor))
+        aspects = self._frame_aspects()
+        across, along = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
+        x, y = (2 * right - 1) * np.abs(across - 1), (2 * down - 1) * np.abs(along - 1)
+        self._then(shift(x, y) @ stretch(across, along))
+
+    def _frame_aspects(self) -> Numbers:
+        """Return the widths over heights [n] of what a framing transform starts from, and that it leaves square."""
+        aspects, self._aspects = self._aspects, np.ones(self._count)
+        return aspects
 
     def _flip(self, chance: float) -> None:
         self._then(stretch(np.where(self._uniform(1)[0] < chance, -1.0, 1.0), np.ones(self._count)))

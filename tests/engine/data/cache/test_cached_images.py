@@ -66,17 +66,22 @@ def decoded(path: str) -> np.ndarray:
     return np.full((CHANNELS, SIZE, SIZE), Path(path).read_bytes()[0], np.uint8)
 
 
+def aspect(path: str) -> float:
+    return Path(path).read_bytes()[0] / 64
+
+
 def use(cache: CachedImages, folder: Path) -> int:
     """Finds or decodes every image, as a run does; how many had to be decoded. What comes out is right."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
         if not cache.find(sample):
-            assert cache.put(sample, decoded(path))
+            assert cache.put(sample, decoded(path), aspect(path))
             count += 1
     out = np.empty((len(paths), CHANNELS, SIZE, SIZE), np.uint8)
     cache.gather(np.arange(len(paths)), out)
     assert np.array_equal(out, np.stack([decoded(path) for path in paths]))
+    assert [cache.aspect(sample) for sample in range(len(paths))] == list(map(aspect, paths))
     return count
 
 
@@ -119,7 +124,7 @@ def test_that_an_image_changed_while_it_was_decoded_is_not_taken_for_the_new_one
     assert not cache.find(0)
     pixels = decoded(path)
     write(Path(path), 99)
-    cache.put(0, pixels)
+    cache.put(0, pixels, 1.0)
     assert not cached(dataset).find(0)
 
 
@@ -215,7 +220,9 @@ WORKER = textwrap.dedent(
         print("opened", flush=True)
         for sample in random.sample(range(len(paths)), len(paths)):
             if not cache.find(sample):
-                cache.put(sample, decoded(paths[sample]))  # in vain where another did so just before the file changed
+                pixels = decoded(paths[sample])
+                # in vain where another did so just before the file changed
+                cache.put(sample, pixels, int(pixels[0, 0, 0]) / 64)
         cache.close()
         if rank == 0:
             (folder / "new").write_bytes(bytes([random.randrange(1, 256)]) * 60)
@@ -370,7 +377,7 @@ def test_that_a_write_that_fails_is_told_once_and_what_is_there_stays(dataset: P
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * BYTES, limits[1]))  # Python ignores the signal that goes with it
     try:
-        kept = [cache.find(sample) or cache.put(sample, decoded(paths[sample])) for sample in range(COUNT)]
+        kept = [cache.find(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert kept == [True] * 5 + [False] * 7

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageOps
 
 from engine.data.decoding import images
-from engine.data.decoding.images import decode
+from engine.data.decoding.images import decode, decode_stretched
 from engine.data.decoding.reading import Unfit
 
 
@@ -78,6 +78,22 @@ def test_that_every_orientation_is_turned_upright_as_by_pillow(orientation: int,
         # It is looked for only where there is no Exif.
         content = jpeg(scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
     assert difference(decode(content, 60, 3), by_pillow(content, 60, 3)) < 1
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_decode_stretched_shows_the_whole_upright_image(orientation: int, form: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stream = BytesIO()
+    scene(60, 90).save(stream, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    with Image.open(BytesIO(stream.getvalue())) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    pixels, aspect = decode_stretched(stream.getvalue(), 48, 3)
+    expected = np.asarray(upright.resize((48, 48), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert pixels.dtype == np.uint8
+    assert difference(pixels, expected) < 1
+    assert aspect == pytest.approx(upright.width / upright.height)
 
 
 def test_that_a_large_jpeg_decoded_at_a_lower_scale_looks_like_the_whole() -> None:

@@ -87,7 +87,7 @@ def test_that_neither_threads_nor_workers_nor_keeping_change_an_image(
 ) -> None:
     alone = [together(make(images, augmentation=augmentation, threads=0).epoch(epoch)) for epoch in range(3)]
     if not keeping:
-        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_: None)
+        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_, **__: None)
     ranks = [make(images, augmentation=augmentation, threads=3, rank=rank, world=3) for rank in range(3)]
     for epoch, (inputs, targets) in enumerate(alone):
         shares = [list(loader.epoch(epoch)) for loader in ranks]
@@ -144,7 +144,7 @@ def test_that_unreadable_images_are_replaced_in_training_and_told_once(
     make: Make, damaged: Path, threads: int, keeping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not keeping:
-        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_: None)
+        monkeypatch.setattr(engine.data.loading.decode_pool, "open_store", lambda *_, **__: None)
     told: list[str] = []
     split = open_splits(str(damaged), val_fraction=0.2, seed=0).train
     loader = make(split, threads=threads, batch=6, on_unreadable=lambda path, reason: told.append(path))

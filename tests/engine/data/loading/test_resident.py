@@ -75,7 +75,7 @@ def test_that_the_batches_are_the_same_as_those_that_are_sent_whole(
 
     plain, chosen = three_epochs()
     assert "device" not in chosen
-    monkeypatch.setattr(resident, "room", lambda device: 10 * 3 * 18 * 18)
+    monkeypatch.setattr(resident, "room", lambda device: 10 * 3 * 21 * 21)
     brought, chosen = three_epochs()
     assert chosen[-1] == "device"
     for one, other in zip(plain, brought, strict=True):

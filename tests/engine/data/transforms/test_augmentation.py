@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as vision
 
 from engine.contract.augmentation import Transform, parse, transforms
 from engine.contract.job import Job
+from engine.data.cache.cache_space import shown_bytes
 from engine.data.datasets.boxed_images import LEAST_LEFT, PADDING, InstanceImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
@@ -41,6 +44,7 @@ from tests.support.loaders import loader_of
 from tests.support.masks import make_masked
 
 SIZE = 32
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": "none"}
 STRONG = {task: transforms(Job(task=task, augmentation="strong")) for task in ("classification", "detection")}
 EVERY = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "translate:0.2", "shear:10", "colour:0.3", "hue:0.1", "grey",
@@ -424,3 +428,106 @@ def test_that_validation_takes_the_middle_of_larger_images(photographs: ImageSet
         loader.close()
     expected = photographs.load(0, 40, 3)[:, 4:36, 4:36].float() / 255
     torch.testing.assert_close(first[0], expected, atol=1e-5, rtol=0)
+
+
+# Crops of whole images
+
+
+def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
+    """Draw the parts [count, 4] of images that a framing transform shows: left, top, width, height, as shares."""
+    made = Augmentation(parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True)
+    drawn = made.draw(1, np.arange(count), np.full(count, aspect, np.float32))
+    inverse = drawn.numbers[:, AFFINE].reshape(-1, 2, 3).astype(np.float64)
+    size = inverse[:, (0, 1), (0, 1)]
+    return np.concatenate([(inverse[:, :, 2] - size + 1) / 2, size], 1)
+
+
+@pytest.mark.parametrize("aspect", [1.0, 4 / 3, 0.6, 3.0])
+@pytest.mark.parametrize("least", [0.08, 0.35])
+def test_resized_crop_draws_the_parts_that_torchvision_draws(aspect: float, least: float) -> None:
+    parts = draw_parts(f"resized_crop:{least}", aspect)
+    height = 1200
+    image = torch.empty(1, height, round(height * aspect))
+    torch.manual_seed(0)
+    theirs = [RandomResizedCrop.get_params(image, [least, 1.0], [3 / 4, 4 / 3]) for _ in range(len(parts))]
+    expected = np.array([(left, top, wide, tall) for top, left, tall, wide in theirs]) / np.tile(
+        [image.shape[-1], height], 2
+    )
+    for column in range(4):
+        difference = np.abs(np.quantile(parts[:, column], QUANTILES) - np.quantile(expected[:, column], QUANTILES))
+        assert difference.max() < 0.03
+    assert (parts[:, :2] > -1e-6).all()
+    assert (parts[:, :2] + parts[:, 2:] < 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize("aspect", [4 / 3, 0.6])
+def test_scale_shows_squares_of_the_original_from_one_edge_to_the_other(aspect: float) -> None:
+    parts = draw_parts("scale:1.125:1.125", aspect)
+    sides = parts[:, 2:] * (max(aspect, 1), max(1 / aspect, 1))
+    np.testing.assert_allclose(sides, 1 / 1.125, atol=1e-5)
+    longer = 0 if aspect > 1 else 1
+    assert parts[:, longer].min() < 0.01
+    assert (parts[:, longer] + parts[:, 2 + longer]).max() > 0.99
+
+
+def test_framing_comes_before_transforms_that_are_listed_first() -> None:
+    def maps(*texts: str) -> np.ndarray:
+        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
+        return made.draw(2, np.arange(6), np.full(6, 1.5, np.float32)).numbers[:, AFFINE]
+
+    assert np.array_equal(maps("rotate:90", "scale:1:2"), maps("scale:1:2", "rotate:90"))
+
+
+def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
+    made = Augmentation(
+        parsed("resized_crop:0.3", "scale:2:2"),
+        RandomStreams(1),
+        size=SIZE,
+        channels=3,
+        images=6,
+        epochs=5,
+        mirror=True,
+    )
+    alone = Augmentation(
+        parsed("resized_crop:0.3"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+    )
+    aspects = np.full(6, 2.0, np.float32)
+    both, first = (each.draw(1, np.arange(6), aspects).numbers[:, AFFINE].reshape(6, 2, 3) for each in (made, alone))
+    np.testing.assert_allclose(both[:, (0, 1), (0, 1)], first[:, (0, 1), (0, 1)] / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "side"), [("resized_crop:0.08", 64), ("resized_crop:0.5", 45), ("scale:1.125:1.125", 42), ("flip", 32)]
+)
+def test_loader_stores_images_as_large_as_the_smallest_part_needs(
+    loaders: Loaders, photographs: ImageSet, text: str, side: int
+) -> None:
+    chosen: list[str] = []
+    loader = loaders(
+        photographs, parsed(text), threads=0, keep="memory", on_chosen=lambda choice, why: chosen.append(why)
+    )
+    next(iter(loader.epoch(1)))
+    needed = len(photographs) * 3 * side * side
+    assert chosen == [f"Decoded once, for this run: {shown_bytes(needed)} for each worker."]
+
+
+@pytest.mark.parametrize("keep", ["memory", "disk", "off"])
+@pytest.mark.parametrize("augmentation", ["light", "own"])
+def test_crops_reach_the_edges_of_an_elongated_image(
+    loaders: Loaders, tmp_path: Path, keep: str, augmentation: str
+) -> None:
+    """The edges of the image, which its center square lacks, are red on the left and blue on the right."""
+    pixels = np.zeros((60, 120, 3), np.uint8)
+    pixels[:, :6, 0] = 255
+    pixels[:, -6:, 2] = 255
+    for number in range(10):
+        path = tmp_path / "set" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    images = open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
+    given = parsed("resized_crop:0.35") if augmentation == "own" else ()
+    loader = loaders(images, given, augmentation=augmentation, keep=keep, mirror=False)
+    seen = torch.cat([batch.inputs for epoch in range(1, 9) for batch in loader.epoch(epoch)]).amax((2, 3))
+    assert (seen[:, 0] > 0.9).any()
+    assert (seen[:, 2] > 0.9).any()
+    assert (seen[:, 0] < 0.1).any()
