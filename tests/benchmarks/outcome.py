@@ -44,6 +44,7 @@ SHARED = ROOT.parent / "shared"
 WEIGHTS = SHARED / "weights/tf_efficientnet_lite0.safetensors"
 MODEL = "tf_efficientnet_lite0"
 STANDARD_ERRORS = 2.0
+OTHERS_BATCH = 8
 CLASSIFIERS = ("fastai", "timm", "torchvision")
 SEGMENTER = ("--task", "segmentation", "--model", "unet", "--encoder", f"tu-{MODEL}")
 MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
@@ -51,14 +52,17 @@ MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The settings that all sides share on the dataset in `folder`, or on one made here, and what `footplate train`
-    is told beside them. Without weights all train from scratch."""
+    """Settings that all sides share on the dataset in `folder`, or on one made here, and flags for `footplate train`.
+
+    Without `weights` no file of weights is given: the others train from scratch, and Footplate starts from what its
+    default model has. Without `batch` Footplate takes its recipe's, and the others `OTHERS_BATCH`.
+    """
 
     folder: str
     measure: str
     size: int
     epochs: int
-    batch: int
+    batch: int | None
     others: tuple[str, ...]
     flags: tuple[str, ...]
     model: str = MODEL
@@ -82,7 +86,11 @@ COMPARISONS = {
         "camvid_subset", "miou", 128, 20, 8, ("smp",), (*SEGMENTER, "--ignore-value", "11"), ignored=11
     ),
     "nuclei": Comparison("nuclei_subset", "miou", 192, 10, 8, ("smp",), SEGMENTER),
-    "bccd": Comparison("bccd", "map", 256, 10, 8, ("ultralytics",), ("--task", "detection"), weights=False),
+    "bccd": Comparison("bccd", "map", 256, 10, None, ("ultralytics",), ("--task", "detection"), weights=False),
+    "bccd-320": Comparison("bccd", "map", 320, 10, None, (), ("--task", "detection"), weights=False),
+    "nuclei-instances": Comparison(
+        "nuclei_subset", "mask_map", 160, 10, None, (), ("--task", "instance_segmentation"), weights=False
+    ),
 }
 
 
@@ -158,8 +166,8 @@ def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> 
     words += ["--seed", setting.seed, "--start", "at_once"]
     if comparison.weights:
         words += ["--weights-file", setting.weights]
-    if setting.batch != 32:
-        words += ["--batch-size", setting.batch]
+    if comparison.batch is not None:
+        words += ["--batch-size", comparison.batch]
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
         command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, words), *flags]
@@ -203,7 +211,7 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
         for seed in options.seeds:
             setting = Setting(
                 str(folder), comparison.model, str(options.weights) if comparison.weights else "", size, epochs,
-                comparison.batch, seed, options.threads, comparison.ignored,
+                comparison.batch or OTHERS_BATCH, seed, options.threads, comparison.ignored,
             )  # fmt: skip
             settings = {"dataset": name, "side": side, "measure": comparison.measure, "weights": comparison.weights}
             settings |= {field: getattr(setting, field) for field in ("model", "size", "epochs", "batch", "seed")}
