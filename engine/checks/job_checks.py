@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from engine.checks.augmentation_checks import augmentation_problems
@@ -41,11 +42,18 @@ def problems(
     machine: Snapshot | None = None,
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
+    *,
+    chosen: Collection[str] | None = None,
 ) -> list[Problem]:
-    """All that stands in the way of `job`.
+    """Check `job`, and return everything that is wrong with it or worth a warning.
 
-    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk`
-    does not know nothing is said.
+    Args:
+        job: The job.
+        catalogue: Tasks, models and strategies.
+        machine: Devices of this machine; without them, nothing that depends on them is checked.
+        report: Report on the dataset; without it, nothing that depends on the images is checked.
+        disk: Answers about files and servers; nothing is reported about what it doesn't know.
+        chosen: Fields that the user has set; None if unknown, when no warning depends on them.
     """
     found: list[Problem] = []
     found += _dataset(job, report, disk)
@@ -75,7 +83,7 @@ def problems(
     else:
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue, disk)
-    found += weights_problems(job, catalogue, disk)
+    found += weights_problems(job, catalogue, disk, chosen=chosen)
     if job.resume_from and (message := _no_file(job.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
