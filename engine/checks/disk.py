@@ -69,12 +69,15 @@ class RealDisk:
     def weights(self, weights: Weights) -> OnDisk:
         return find(weights)
 
-    def ask(self, host: str) -> None:
-        """Ask in the background whether `host` can be reached, so that `reaches` needn't wait."""
-        _probe(host)
+    def reaches(self, host: str) -> bool | None:
+        return _probe(host).wait()
 
-    def reaches(self, host: str) -> bool:
-        return _probe(host).result()
+
+class ImpatientDisk(RealDisk):
+    """Disk that asks servers in the background; until they have answered, nothing is known of them."""
+
+    def reaches(self, host: str) -> bool | None:
+        return _probe(host).answer
 
 
 class _Probe:
@@ -83,15 +86,19 @@ class _Probe:
 
     def __init__(self, host: str) -> None:
         self.started_at = time.monotonic()
-        self._answers: list[bool] = []  # the first counts
+        self._answers: list[bool] = []  # the first counts, also if the server answers late
         self._thread = threading.Thread(target=self._ask, args=(host,), name="probe", daemon=True)
         self._thread.start()
 
     def _ask(self, host: str) -> None:
         self._answers.append(_answers(host))
 
-    def result(self) -> bool:
-        """Return the answer, or False if there is none in time."""
+    @property
+    def answer(self) -> bool | None:
+        return self._answers[0] if self._answers else None
+
+    def wait(self) -> bool:
+        """Wait for the answer; after `ANSWER_S` it is False."""
         self._thread.join(max(0.0, self.started_at + ANSWER_S - time.monotonic()))
         if not self._answers:
             self._answers.append(False)

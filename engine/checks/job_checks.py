@@ -56,7 +56,7 @@ def problems(
         chosen: Fields that the user has set; None if unknown, when no warning depends on them.
     """
     found: list[Problem] = []
-    found += _dataset(job, report, disk)
+    found += dataset_problems(job, report, disk)
     task = catalogue.task(job.task)
     if task is not None and report is not None and report.format and not errors(report.problems):
         found += class_count_problems(task, len(report.classes))
@@ -125,7 +125,8 @@ def _no_file(path: str, disk: Disk) -> str:
     return f"{path} is not a regular file."
 
 
-def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
+def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
+    """Check the job's dataset folder, and pass on what the `report` on it found."""
     if not job.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the images.")]
     kind = disk.kind(job.dataset)

@@ -23,6 +23,6 @@ class FixedDisk(RealDisk):
             return find(weights)
         return OnDisk("/weights", 1 << 20) if weights.title in self._here else OnDisk()
 
-    def reaches(self, host: str) -> bool | None:  # type: ignore[override]  # unknown, as for a window
+    def reaches(self, host: str) -> bool | None:
         self.asked.append(host)
         return host in self._reachable if isinstance(self._reachable, Collection) else self._reachable
