@@ -1,25 +1,25 @@
-"""What checks ask of the disk and the network, so that whoever must not wait for them can answer from what is known."""
+"""Facts about the disk and the network that checks need; a window answers from its cache."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
+import threading
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, Protocol
 
 from engine.checks.custom_metrics import measures_in
 from engine.contract.catalogue import Measure
-from engine.contract.weights import OnDisk, Weights, find
+from engine.contract.weights import OnDisk, Weights, WeightsDisk, find
 from engine.runs.consent import is_agreed
 from engine.system.regular_files import read_regular
 
-ANSWER_S = 3.0
-"""How long a server is waited for."""
+ANSWER_S = 2.0
+"""Seconds to wait for a server."""
 REMEMBERED_S = 30.0
-"""How long its answer counts, since one job is checked several times in a row."""
+"""Seconds for which its answer counts, since one job is checked several times in a row."""
 
 MODEL_FILE_BYTES = 16 << 20
 """A Python file with more is none that anybody wrote."""
@@ -38,20 +38,14 @@ class ModelFile:
     agreed: bool = False
 
 
-class Disk(Protocol):
-    """None is the answer to what is not known yet, of which checks then say nothing."""
+class Disk(WeightsDisk, Protocol):
+    """Answers to the checks. None means "not known yet"; checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
         """What lies at `path`."""
 
     def model_file(self, path: str) -> ModelFile | None:
         """The Python file at `path`."""
-
-    def weights(self, weights: Weights) -> OnDisk | None:
-        """The file of these weights, as far as it has been fetched."""
-
-    def reaches(self, host: str) -> bool | None:
-        """Whether the server at an address such as "https://huggingface.co" answers."""
 
 
 class RealDisk:
@@ -75,13 +69,57 @@ class RealDisk:
     def weights(self, weights: Weights) -> OnDisk:
         return find(weights)
 
-    def reaches(self, host: str) -> bool:
-        return _answers(host, int(time.monotonic() / REMEMBERED_S))
+    def reaches(self, host: str) -> bool | None:
+        return _probe(host).wait()
 
 
-@lru_cache(maxsize=16)
-def _answers(host: str, _period: int) -> bool:
-    """Whether anything at all answers there, by way of the user's proxy where there is one."""
+class ImpatientDisk(RealDisk):
+    """Disk that asks servers in the background; until they have answered, nothing is known of them."""
+
+    def reaches(self, host: str) -> bool | None:
+        return _probe(host).answer
+
+
+class _Probe:
+    """A question to one server, on a thread that is abandoned after `ANSWER_S`: name servers and proxies may stall it
+    for longer than any timeout of the connection."""
+
+    def __init__(self, host: str) -> None:
+        self.started_at = time.monotonic()
+        self._answers: list[bool] = []  # the first counts, also if the server answers late
+        self._thread = threading.Thread(target=self._ask, args=(host,), name="probe", daemon=True)
+        self._thread.start()
+
+    def _ask(self, host: str) -> None:
+        self._answers.append(_answers(host))
+
+    @property
+    def answer(self) -> bool | None:
+        return self._answers[0] if self._answers else None
+
+    def wait(self) -> bool:
+        """Wait for the answer; after `ANSWER_S` it is False."""
+        self._thread.join(max(0.0, self.started_at + ANSWER_S - time.monotonic()))
+        if not self._answers:
+            self._answers.append(False)
+        return self._answers[0]
+
+
+_probes: dict[str, _Probe] = {}
+_probes_lock = threading.Lock()
+
+
+def _probe(host: str) -> _Probe:
+    """Return the latest question to `host`, a new one if the last is too old."""
+    with _probes_lock:
+        probe = _probes.get(host)
+        if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
+            probe = _probes[host] = _Probe(host)
+        return probe
+
+
+def _answers(host: str) -> bool:
+    """Return True if anything at all answers there, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from engine.checks.augmentation_checks import augmentation_problems
@@ -41,14 +42,21 @@ def problems(
     machine: Snapshot | None = None,
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
+    *,
+    chosen: Collection[str] | None = None,
 ) -> list[Problem]:
-    """All that stands in the way of `job`.
+    """Check `job`, and return everything that is wrong with it or worth a warning.
 
-    What depends on the machine or on the dataset is judged only where `machine` or `report` is given. Of what `disk`
-    does not know nothing is said.
+    Args:
+        job: The job.
+        catalogue: Tasks, models and strategies.
+        machine: Devices of this machine; without them, nothing that depends on them is checked.
+        report: Report on the dataset; without it, nothing that depends on the images is checked.
+        disk: Answers about files and servers; nothing is reported about what it doesn't know.
+        chosen: Fields that the user has set; None if unknown, when no warning depends on them.
     """
     found: list[Problem] = []
-    found += _dataset(job, report, disk)
+    found += dataset_problems(job, report, disk)
     task = catalogue.task(job.task)
     if task is not None and report is not None and report.format and not errors(report.problems):
         found += class_count_problems(task, len(report.classes))
@@ -75,7 +83,7 @@ def problems(
     else:
         model = catalogue.model(job.model)
         found += _named_model(job, model, catalogue, disk)
-    found += weights_problems(job, catalogue, disk)
+    found += weights_problems(job, catalogue, disk, chosen=chosen)
     if job.resume_from and (message := _no_file(job.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
@@ -117,7 +125,8 @@ def _no_file(path: str, disk: Disk) -> str:
     return f"{path} is not a regular file."
 
 
-def _dataset(job: Job, report: DatasetReport | None, disk: Disk) -> list[Problem]:
+def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
+    """Check the job's dataset folder, and pass on what the `report` on it found."""
     if not job.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the images.")]
     kind = disk.kind(job.dataset)

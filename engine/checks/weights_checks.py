@@ -1,25 +1,35 @@
-"""What is to be said of the pretrained weights that a job starts from: whether they can be had, and on what terms."""
+"""Checks of the pretrained weights that a job starts from: availability, licence, and alternatives."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Collection
 
+from engine.checks.default_model import default_title, included_alternative
 from engine.checks.disk import Disk
-from engine.contract.catalogue import Catalogue, weights_of
-from engine.contract.job import TIMM, Job
-from engine.contract.problems import Problem
-from engine.contract.weights import OnDisk, Weights, offline, ways_out
+from engine.contract.catalogue import Catalogue, DefaultModel, weights_of
+from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.problems import Choice, Problem
+from engine.contract.recipes import shipped
+from engine.contract.weights import FROM_SCRATCH, OnDisk, Weights, is_available, ways_out, why_unavailable
 
 BYTES_PER_PARAMETER = 4
 """Of float32, which timm keeps its weights in."""
 
 
-def weights_problems(job: Job, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """What stands in the way of a job that is to start from pretrained weights, and what the user should know of "
-    "them."""
-    if not job.pretrained or job.weights_file or job.resume_from or not _model_exists(job, catalogue):
+def weights_problems(
+    job: Job, catalogue: Catalogue, disk: Disk, *, chosen: Collection[str] | None = None
+) -> list[Problem]:
+    """Check the pretrained weights that a job starts from, or would start from if they could be had.
+
+    `chosen` names the fields that the user has set; None if unknown. Users who set `pretrained` or a recipe without
+    pretrained weights aren't told of weights that they don't want.
+    """
+    if job.weights_file or job.resume_from or not _model_exists(job, catalogue):
         return []
     weights = weights_of(job, catalogue)
+    if not job.pretrained:
+        missed = weights is not None and chosen is not None and _expects_weights(job, chosen)
+        return _lost(job, weights, catalogue, disk) if weights is not None and missed else []
     if weights is None:
         message = f"There are no known pretrained weights for {_title(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
@@ -28,19 +38,24 @@ def weights_problems(job: Job, catalogue: Catalogue, disk: Disk) -> list[Problem
         message = f"The weights {weights.title} are licensed for non-commercial use only ({weights.licence_title})."
         remedy = "For commercial use, choose other weights or train from scratch."
         found.append(Problem("pretrained", message, remedy, "warning"))
-    here = disk.weights(weights)
-    if here is None or here.path:
-        return found
-    if offline():
-        found.append(_out_of_reach(weights, "HF_HUB_OFFLINE forbids downloading them", "error"))
-    elif disk.reaches(weights.host) is False:
-        found.append(_out_of_reach(weights, f"{weights.host} can't be reached", "warning"))
+    if is_available(weights, disk) is False:
+        message = f"The pretrained weights {weights.title} are unavailable, because {_why(weights, 'they')}."
+        choices = weights_choices(job, catalogue)
+        found.append(Problem("pretrained", message, _remedy(job, weights, catalogue), choices=choices))
     return found
 
 
+def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
+    """Return the remedies for a job whose pretrained weights can't be had."""
+    scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.pretrained else ()
+    alternative = included_alternative(job, catalogue)
+    if alternative is None:
+        return scratch
+    return (Choice(f"Use {default_title(alternative, catalogue)} (included)", alternative.values), *scratch)
+
+
 def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:
-    """ "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model that is a file of "
-    "the user's."""
+    """Return "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model file."""
     if job.model_is_file or not _model_exists(job, catalogue):
         return ""
     weights = weights_of(job, catalogue)
@@ -48,21 +63,49 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:
         return "Weights: none are known for this model"
     here = disk.weights(weights)
     parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue)]
-    if here is not None:
+    if here is not None and not (weights.is_included and here.path):
         parts.append("on this machine" if here.path else _elsewhere(job, weights, disk))
     return ", ".join(filter(None, parts))
 
 
+def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
+    """Return True if the user would expect the job to start from pretrained weights if there are any."""
+    if "pretrained" in chosen:
+        return False
+    return "recipe" not in chosen or any(job.recipe == one.id and "pretrained" in one.mentioned for one in shipped())
+
+
+def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
+    """Warn of a job that starts from random weights because its pretrained ones can't be had."""
+    if is_available(weights, disk) is not False:
+        return []
+    why = _why(weights, "its pretrained weights")
+    model = catalogue.model(job.model)
+    started = DefaultModel(job.model, job.encoder if model is not None and model.encoder else "")
+    message = f"{default_title(started, catalogue)} starts from random weights, because {why}."
+    remedy, choices = _remedy(job, weights, catalogue), weights_choices(job, catalogue)
+    return [Problem("pretrained", message, remedy, "warning", choices)]
+
+
+def _why(weights: Weights, whose: str) -> str:
+    why = why_unavailable(weights)
+    return why if weights.is_included else f"{why} and {whose} aren't on this machine"
+
+
+def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
+    instead = [FROM_SCRATCH] if job.pretrained else []
+    alternative = included_alternative(job, catalogue)
+    if alternative is not None:
+        flags = " ".join(f"{FIELDS[name].flag} {value}" for name, value in alternative.values.items())
+        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({flags})")
+    return ways_out(weights, instead)
+
+
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
-    """What becomes of weights that are not on this machine. For a job that does not want them nobody is asked."""
+    """Return what becomes of weights that aren't on this machine. No server is asked for a job that doesn't use them."""
     if not job.pretrained or job.weights_file:
         return "not on this machine"
-    return "unreachable" if offline() or disk.reaches(weights.host) is False else "will be downloaded"
-
-
-def _out_of_reach(weights: Weights, why: str, severity: Literal["error", "warning"]) -> Problem:
-    message = f"The pretrained weights {weights.title} are not on this machine, and {why}."
-    return Problem("pretrained", message, ways_out(weights), severity)
+    return "unreachable" if is_available(weights, disk) is False else "will be downloaded"
 
 
 def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue) -> str:
@@ -79,7 +122,7 @@ def _mebibytes(count: int) -> str:
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Whether it is known what the job's model is: of a name that nobody knows other checks tell."""
+    """Return True unless the model is unknown, which other checks report."""
     if job.model_is_file or job.model.startswith(TIMM):
         return True
     task = catalogue.task(job.task)

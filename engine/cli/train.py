@@ -7,8 +7,10 @@ import os
 import sys
 from typing import Any
 
+from engine.checks.default_model import choose_model
+from engine.checks.disk import Disk, ImpatientDisk
 from engine.checks.gpu_support import gpu_problems
-from engine.checks.job_checks import REAL_DISK, problems
+from engine.checks.job_checks import REAL_DISK, dataset_problems, problems
 from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import installed_torch
 from engine.checks.weights_checks import weights_line
@@ -17,8 +19,8 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import Line, say
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
-from engine.contract.devices import Snapshot
-from engine.contract.job import Job, job_from_values
+from engine.contract.devices import Snapshot, is_gpu
+from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
 from engine.contract.recipes import Recipe, fitting, load_recipes, see
 from engine.runs.folder import create_run
@@ -52,9 +54,11 @@ def unwritable(error: OSError) -> int:
 
 
 def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """The job that the flags ask for, and all that is wrong with it and worth a warning."""
+    """Validate the flags and the job file; return the job, and everything that is wrong with it or worth a warning."""
     values, found = arguments.gather(options)
-    recognised = _fill_in(values)
+    given = set(values)
+    recognised = _recognise_task(values)
+    _ask_servers(values)
     if recognised is not None and not options.json:
         say(f"Task: {recognised.title}. Choose another with --task.", to=sys.stderr)
     machine, chosen = None, "devices" in values
@@ -68,23 +72,34 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if judged is None:
         return None, found
     report = _inspect(judged, found)
+    model = _choose_model(values, REAL_DISK)
     fits = options.recipe is None and options.job is None
+    recipe = None
     if fits or options.recipe:
-        recipe, wrong = _apply_recipe(values, report)
+        recipe, wrong = _apply_recipe(values, report, REAL_DISK)
         found += wrong
-        judged = _as_far_as_right(values, bad) or judged
-    wrong = problems(judged, load_catalogue(), machine, report)
+    judged = _as_far_as_right(values, bad) or judged
+    chosen_fields = given if recipe is not None else None
+    wrong = problems(judged, load_catalogue(), machine, report, chosen=chosen_fields)
     wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
     if machine is not None:
         wrong += cpu_warnings(judged, machine, installed_torch(), os.environ, chosen=chosen)
     found += [problem for problem in wrong if problem.field not in bad]
-    if report is not None and not options.json:
-        say(*_findings(report), to=sys.stderr)
-    if fits and recipe is not None and not options.json:
-        say(f"Recipe: {recipe.title}. Choose another with --recipe.", to=sys.stderr)
-    if judged.pretrained and not judged.weights_file and not options.json:
-        say(weights_line(judged, load_catalogue(), REAL_DISK), to=sys.stderr)
+    if not options.json:
+        _announce(judged, report, model, recipe.title if fits and recipe is not None else "")
     return job_from_values(values)[0], found
+
+
+def _announce(job: Job, report: DatasetReport | None, model: str, recipe: str) -> None:
+    """Print what was found in the folder, and the choices made for the user: `model` with its reason, and `recipe`."""
+    if report is not None:
+        say(*_findings(report), to=sys.stderr)
+    if model:
+        say(f"Model: {model}. Choose another with --model.", to=sys.stderr)
+    if recipe:
+        say(f"Recipe: {recipe}. Choose another with --recipe.", to=sys.stderr)
+    if job.pretrained and not job.weights_file:
+        say(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
 
 
 def _machine(found: list[Problem]) -> Snapshot | None:
@@ -102,11 +117,38 @@ def _as_far_as_right(values: dict[str, Any], bad: set[str]) -> Job | None:
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in bad})[0]
 
 
-def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple[Recipe | None, list[Problem]]:
-    """Adds what the recipe among `values`, or the one that fits, says of the fields that have no value; returns it,
-    or why there is none."""
+def _ask_servers(values: dict[str, Any]) -> None:
+    """Ask in the background whether the servers of pretrained weights can be reached, while the folder is inspected."""
+    draft = dict(values)
+    _choose_model(draft, ImpatientDisk())
+    see(draft, load_catalogue(), None, draft, ImpatientDisk())
+
+
+def _choose_model(values: dict[str, Any], disk: Disk) -> str:
+    """Add the task's best default model unless a model or its encoder is given; return the reason for the choice."""
     catalogue = load_catalogue()
-    seen = see(values, catalogue, report, values)
+    task = catalogue.task(str(values.get("task", FIELDS["task"].default)))
+    if task is None or "model" in values or not task.defaults:
+        return ""
+    if "encoder" in values and task.defaults[-1].encoder:
+        values["model"] = task.model
+        return ""
+    devices = values.get("devices")
+    uses_gpu = isinstance(devices, list) and any(is_gpu(str(device)) for device in devices)
+    choice = choose_model(task, catalogue, disk, uses_gpu=uses_gpu)
+    values["model"] = choice.model
+    if choice.encoder:
+        values["encoder"] = choice.encoder
+    return choice.reason
+
+
+def _apply_recipe(
+    values: dict[str, Any], report: DatasetReport | None, disk: Disk
+) -> tuple[Recipe | None, list[Problem]]:
+    """Set the fields without a value to those of the recipe in `values`, or of the one that fits; return the recipe, or
+    why there is none."""
+    catalogue = load_catalogue()
+    seen = see(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(seen)))
     if recipe is not None and not recipe.is_for(seen.task):
         titles = ", ".join(one.id for one in load_recipes().for_task(seen.task))
@@ -120,27 +162,22 @@ def _apply_recipe(values: dict[str, Any], report: DatasetReport | None) -> tuple
     return recipe, wrong
 
 
-def _fill_in(values: dict[str, Any]) -> TaskEntry | None:
-    """Adds the task that the folder is for where neither task nor model is named, and returns it; and the model that
-    a task begins with where none is named."""
+def _recognise_task(values: dict[str, Any]) -> TaskEntry | None:
+    """Add the task that the folder's format is for, unless a task or a model is given; return it."""
     from engine.data.formats.registry import claimed_by  # what reads datasets takes a while to import
 
-    catalogue = load_catalogue()
-    recognised = None
-    if "task" not in values and "model" not in values:
-        kind = claimed_by(str(values.get("dataset", "")))
-        recognised = catalogue.task_of(kind) if kind is not None else None
+    if "task" in values or "model" in values:
+        return None
+    kind = claimed_by(str(values.get("dataset", "")))
+    recognised = load_catalogue().task_of(kind) if kind is not None else None
     if recognised is not None:
         values["task"] = recognised.id
-    task = catalogue.task(str(values.get("task", "")))
-    if task is not None and task.model:
-        values.setdefault("model", task.model)
     return recognised
 
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
-    """Looks through the dataset where there is a folder to look through."""
-    if any(problem.field == "dataset" for problem in errors(problems(job, load_catalogue()))):
+    """Inspect the dataset, if there is a folder."""
+    if errors(dataset_problems(job)):
         return None
     line = Line(sys.stderr)
 

@@ -38,20 +38,44 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     percent: bool = False
 
 
+class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A model that a job may begin with.
+
+    Attributes:
+        encoder: Encoder of a model that needs one.
+        gpu: Offered only to runs on a GPU, because it is too slow on a CPU.
+    """
+
+    model: str
+    encoder: str = ""
+    gpu: bool = False
+
+    @property
+    def values(self) -> dict[str, bool | str]:
+        """Return the job's fields that select this model."""
+        return {"model": self.model, "encoder": self.encoder} if self.encoder else {"model": self.model}
+
+
 class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task. The first of its `measures` decides which checkpoint is best unless the job says otherwise; `model` is
-    what the form begins with, `fields` are those of the job that it goes by beside those that all do, and `without`
-    those that it does not go by though all others do. Where it has no models of its own, `models` is the task whose
-    models it takes; of a `file` it is the model's Python file that says what is learnt, by measures that are not
-    known before it is run. `classes` is how many a dataset for it is to tell apart, None for any number, and `losses`
-    are those of the job's `loss` that it has, its own first; none where it does not go by that field. `options` are
-    those that it declares beside itself."""
+    """A task.
+
+    Attributes:
+        measures: Validation measures; the first decides which checkpoint is best unless the job names another.
+        defaults: Models to begin with, best first; the last is always available. Empty for a `file`.
+        fields: Fields of the job that apply to this task in addition to those that apply to all.
+        without: Fields of the job that apply to all other tasks but not to this one.
+        models: Task whose models this one uses; "" if it has models of its own.
+        file: Whether the model's Python file defines what is learnt, with measures unknown before it runs.
+        classes: Number of classes that a dataset must have; None for any number.
+        losses: Values of the job's `loss` that the task offers, its default first; empty if it has no such choice.
+        options: Options that the task declares.
+    """
 
     id: str
     title: str
     formats: tuple[str, ...]
     measures: tuple[Measure, ...]
-    model: str
+    defaults: tuple[DefaultModel, ...]
     fields: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     models: str = ""
@@ -59,6 +83,11 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classes: int | None = None
     losses: tuple[str, ...] = ()
     options: tuple[Field, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """Return the default model that is always available; "" if there is none."""
+        return self.defaults[-1].model if self.defaults else ""
 
 
 class ModelEntry(

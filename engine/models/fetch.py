@@ -1,7 +1,7 @@
 """Fetches the pretrained weights of a job into the caches of the libraries that read them: `python -m
 engine.models.fetch`. A process of its own, without torch, that is given the weights as JSON and says what it does as
 events, one a line: how far it is, and why it cannot, in which case it ends with 1. What has arrived is compared with
-its hash before anybody finds it, and so is what lies in the cache already.
+its hash before anybody finds it, and so is what lies in the cache already or comes with the installation.
 """
 
 from __future__ import annotations
@@ -46,16 +46,21 @@ class CannotFetch(Exception):  # noqa: N818  (it says what happened)
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}")
+        self.message, self.remedy = message, remedy
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     """The file of `weights`, which is fetched where it is not on this machine. Raises CannotFetch."""
     here = find(weights).path
     if here:
-        if _is_damaged(Path(here)):
+        if _is_damaged(Path(here), weights):
             message = f"The pretrained weights in {here} are damaged: their SHA-256 does not match."
-            raise CannotFetch(message, "Remove that file. The run then downloads it again.")
+            again = "Remove that file. The run then downloads it again."
+            raise CannotFetch(message, ways_out(weights) if weights.is_included else again)
         return Path(here)
+    if weights.is_included:
+        message = f"The included weights {weights.distribution} are missing: {cached_path(weights)} does not exist."
+        raise CannotFetch(message, ways_out(weights))
     if offline():
         message = (
             f"The pretrained weights {weights.title} are not on this machine, and HF_HUB_OFFLINE prevents "
@@ -78,7 +83,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
             raise CannotFetch(message, remedy) from error
         message = f"The pretrained weights {weights.title} could not be downloaded ({_line(error)})."
         raise CannotFetch(message, f"Try again. {ways_out(weights)}") from error
-    if _is_damaged(path):
+    if _is_damaged(path, weights):
         _forget(path)
         message = f"The pretrained weights {weights.title} were damaged in the download: their SHA-256 does not match."
         raise CannotFetch(message, f"Try again. {ways_out(weights)}")
@@ -199,11 +204,14 @@ def _taking_shape(path: Path) -> Iterator[Any]:
 # Whether it is what it should be
 
 
-def _is_damaged(path: Path) -> bool:
-    """Whether a file's SHA-256 is another than its name says: torch's carry its beginning, the hub's blobs are called
-    by it. False for one whose name says nothing, as of those put there by hand."""
+def _is_damaged(path: Path, weights: Weights) -> bool:
+    """Return True if the file's SHA-256 differs from the expected one.
+
+    That is the one of `weights`, or else the one in the file's name: torch's names contain its beginning, the hub's
+    blobs are named by it. Without either, as for files that users put there, nothing is compared.
+    """
     blob = path.resolve().name
-    return _is_other_than(path, blob if _SHA256.fullmatch(blob) else _hash_in_name(path))
+    return _is_other_than(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
 
 
 def _hash_in_name(path: Path) -> str:
@@ -251,7 +259,7 @@ def main(argv: list[str]) -> int:
     try:
         fetch(weights, tell)
     except CannotFetch as error:
-        _say(Failed(cause=str(error)))
+        _say(Failed(cause=str(error), field="pretrained"))
         return 1
     return 0
 

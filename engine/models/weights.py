@@ -15,9 +15,10 @@ from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import Weights, cached_path, find
-from engine.models import torchvision_models
+from engine.contract.weights import Weights, cached_path, find, ways_out
+from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
+from engine.models.fetch import CannotFetch, fetch
 from engine.models.model_surgery import find_first_conv, match_channels
 from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
@@ -43,11 +44,16 @@ def of_torchvision(known: WeightsEnum) -> Weights:
 
 
 def pretrained(job: Job, title: str) -> State:
-    """The pretrained weights of the job's model, or of its encoder, from the cache that `engine.models.fetch` has put
-    them into. Raises TaskError."""
+    """Return the pretrained weights of the job's model, or of its encoder, once `engine.models.fetch` has verified them.
+
+    Raises:
+        TaskError: They are missing, damaged, or unreadable.
+    """
     known = weights_of(job, load_catalogue())
     if known is None:
         raise TaskError("pretrained", f"There are no pretrained weights for {title}.", SCRATCH)
+    if known.is_included:
+        return _included(known)
     path = find(known).path
     if not path:
         message = f"The pretrained weights of {title} are not on this machine: {cached_path(known)} does not exist."
@@ -60,6 +66,18 @@ def pretrained(job: Job, title: str) -> State:
     except Exception as error:  # torch.load raises many things for what it does not take
         message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
         raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
+
+
+def _included(known: Weights) -> State:
+    """Return the weights that come with the installation, by timm's names."""
+    try:
+        path = fetch(known, lambda *_: None)
+        return timm_models.included_by_timms_names(_read(path))
+    except CannotFetch as error:
+        raise TaskError("pretrained", error.message, error.remedy) from error
+    except Exception as error:  # torch.load raises many things for what it does not take
+        message = f"The included weights {known.distribution} can't be read ({_first_line(error)})."
+        raise TaskError("pretrained", message, ways_out(known)) from error
 
 
 def from_file(path: str) -> State:

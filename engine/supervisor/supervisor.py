@@ -229,7 +229,7 @@ class Supervisor:
                 self._log.append(news.pop(0))
         fault = self._weights.fault or self._entrance.fault
         if fault and self._failed is None:
-            self._group.fail(Failed(cause=fault), CERTAIN)
+            self._group.fail(Failed(cause=fault, field="pretrained" if self._weights.fault else ""), CERTAIN)
         elif self._started and self._entrance.open and not self._launched:
             self._launch()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.transforms.device_transforms import Statistics
@@ -79,7 +79,7 @@ class Classification(Task):
             Measure("top5", "Top-5 accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="resnet18",
+        defaults=(DefaultModel("resnet50", gpu=True), DefaultModel("timm:tf_efficientnet_lite0")),
         fields=(
             "loss",
             "class_weights",

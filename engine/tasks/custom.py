@@ -46,7 +46,7 @@ class Custom(Task):
         title="Your own task",
         formats=("files",),
         measures=(LOSS,),
-        model="",
+        defaults=(),
         file=True,
     )
 

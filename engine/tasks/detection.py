@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import frame_legend, outline
@@ -142,7 +142,10 @@ class Detection(Task):
             Measure("ap50", "AP50", higher_is_better=True, percent=True),
             Measure("ap75", "AP75", higher_is_better=True, percent=True),
         ),
-        model="fasterrcnn_mobilenet_light",
+        defaults=(
+            DefaultModel("fasterrcnn_resnet50_fpn_v2", gpu=True),
+            DefaultModel("fasterrcnn_mobilenet_light"),
+        ),
     )
     known = detection_models.DETECTORS
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.datasets.edge_images import EdgesOfMasks
 from engine.data.datasets.images import MaskedImages
@@ -112,7 +112,7 @@ class EdgeDetection(Task):
             Measure("ap", "Average precision", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="hed",
+        defaults=(DefaultModel("hed"),),
         without=("progressive_from",),  # lines that are one pixel wide break as they are made smaller
     )
 

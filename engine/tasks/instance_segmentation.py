@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
@@ -81,7 +81,10 @@ class InstanceSegmentation(Detection):
             Measure("box_ap50", "Box AP50", higher_is_better=True, percent=True),
             Measure("box_ap75", "Box AP75", higher_is_better=True, percent=True),
         ),
-        model="maskrcnn_mobilenet_light",
+        defaults=(
+            DefaultModel("maskrcnn_resnet50_fpn_v2", gpu=True),
+            DefaultModel("maskrcnn_mobilenet_light"),
+        ),
     )
     known = detection_models.MASKERS
 

@@ -119,7 +119,7 @@ class MultiLabel(Classification):
             Measure("accuracy", "Sample accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="resnet18",
+        defaults=Classification.entry.defaults,
         fields=tuple(name for name in Classification.entry.fields if name != "loss"),
         models="classification",
     )

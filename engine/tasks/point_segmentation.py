@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from engine.contract.catalogue import Measure, TaskEntry, did_you_mean
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry, did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.open_splits import Splits
@@ -48,7 +48,7 @@ class PointSegmentation(Task):
             Measure("point_accuracy", "Point accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="pointcnn",
+        defaults=(DefaultModel("pointcnn"),),
         fields=("points", "loss", "class_weights", "ignore_value"),
         losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
         without=("image_size", "progressive_from", "transforms", "mirror", "picture_cache", "memory_format"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.checks.job_checks import class_count_problems
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits
@@ -46,7 +46,7 @@ class RoadExtraction(Task):
             Measure("orientation", "Direction accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="linknet34_mtl",
+        defaults=(DefaultModel("linknet34_mtl"),),
         fields=("ignore_value",),
         classes=CLASSES,
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.contract.catalogue import Measure, TaskEntry
+from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.images import MaskedImages
@@ -103,7 +103,10 @@ class Segmentation(Task):
             Measure("pixel_accuracy", "Pixel accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        model="unet",
+        defaults=(
+            DefaultModel("unet", "resnet50", gpu=True),
+            DefaultModel("unet", "tu-tf_efficientnet_lite0"),
+        ),
         fields=("loss", "encoder", "class_weights", "ignore_value"),
         losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
     )

@@ -22,6 +22,7 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.loading.agreement import check_alike
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
+from engine.models.base import TaskError
 from engine.models.model_surgery import still_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
@@ -72,6 +73,7 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
         reporter.send(
             Failed(
                 cause=cause(error, spec, reporter.whereabouts),
+                field=error.field if isinstance(error, TaskError) else "",
                 kind=kind(error, spec),
                 rank=spec.rank,
                 step=error.step if isinstance(error, NotFinite) else reporter.step_in_hand,

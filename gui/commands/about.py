@@ -56,7 +56,7 @@ def packages(root: str = "footplate") -> list[Package]:
 def licence(dist: Distribution) -> str:
     """A distribution's licence: its SPDX expression, or its short field, or its classifiers; "" where it names none."""
     given = dist.metadata.json
-    short = str(given.get("license", ""))
+    short = str(given.get("license", "")).removeprefix("UNKNOWN")  # what old setuptools writes for none
     if expression := given.get("license_expression", ""):
         return str(expression)
     if short and "\n" not in short and len(short) <= _LONGEST_LICENCE:

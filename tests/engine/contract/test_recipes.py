@@ -15,6 +15,7 @@ from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import errors
 from engine.contract.recipes import Recipes, Seen, load_recipes, read_recipe, see
+from tests.support.fixed_disk import FixedDisk
 
 CATALOGUE = load_catalogue()
 ALL = Recipes(recipes.shipped())
@@ -66,16 +67,17 @@ def test_that_recipes_make_jobs_in_order_of_every_model_of_their_tasks(
     task: Any, images: int | None, tmp_path: Path
 ) -> None:
     found = report(images, task.classes or 10) if images else None
+    disk = FixedDisk(reachable=True)
     for model in CATALOGUE.models_of(task.id):
         base = {"dataset": str(tmp_path), "task": task.id, "model": model.id}
-        of = see(base, CATALOGUE, found, ())
+        of = see(base, CATALOGUE, found, (), disk)
         for recipe in ALL.for_task(task.id):
             job, wrong = job_from_values(base | recipe.values(of))
             assert wrong == []
             assert job is not None
-            told = problems(job, CATALOGUE, report=found)
+            told = problems(job, CATALOGUE, report=found, disk=disk)
             assert errors(told) == [], (recipe.id, model.id)
-            # What a recipe sets has an effect, and nothing stands against it but weights that are not here yet.
+            # What a recipe sets has an effect; the only warnings are about licences.
             allowed = {"pretrained"} if job.pretrained else {"freeze_epochs"} if recipe.id == "linear-probe" else set()
             assert {problem.field for problem in told} <= allowed, (recipe.id, model.id)
 
@@ -89,6 +91,31 @@ def test_that_a_job_begins_with_weights_where_there_are_any() -> None:
     assert values("fine-tune", seen())["pretrained"] is True
     assert "pretrained" not in values("fine-tune", seen(model="mnist_cnn", weights_file="/w.pt"))
     assert values("plain", seen()) == {}
+
+
+def test_see_takes_weights_that_cannot_be_had_for_missing() -> None:
+    lite = {"task": "classification", "model": "timm:tf_efficientnet_lite0"}
+    resnet = {"task": "classification", "model": "resnet18"}
+
+    def weights(values: dict[str, Any], disk: FixedDisk | None) -> bool:
+        return see(values, CATALOGUE, None, values, disk).weights
+
+    assert not weights(resnet, FixedDisk(reachable=False))
+    assert weights(resnet, FixedDisk(reachable=None))
+    assert weights(resnet, FixedDisk(reachable=True))
+    assert weights(resnet, FixedDisk("resnet18-f37072fd.pth from download.pytorch.org"))
+    assert weights(resnet, None)
+    assert weights(lite, FixedDisk(reachable=False))
+    assert recipes.fitting(see(resnet, CATALOGUE, None, (), FixedDisk())) == "from-scratch"
+    assert "pretrained" not in values("fine-tune", see(resnet, CATALOGUE, None, (), FixedDisk()))
+
+
+@pytest.mark.parametrize("wish", [{"pretrained": True}, {"weights_file": "/w.pt"}, {"resume_from": "/last.pt"}])
+def test_see_asks_no_server_once_the_user_has_decided(wish: dict[str, Any]) -> None:
+    disk = FixedDisk(reachable=False)
+    job = {"task": "classification", "model": "resnet18"} | wish
+    assert recipes.fitting(see(job, CATALOGUE, None, job, disk)) == "fine-tune"
+    assert disk.asked == []
 
 
 def test_that_what_fine_tuning_does_goes_by_model_classes_and_number_of_steps() -> None:

@@ -78,7 +78,18 @@ def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Sta
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "failed"
     assert "is gated: its owner must grant you access" in finished.cause
+    (failed,) = [event for event in told if isinstance(event, Failed)]
+    assert (failed.cause, failed.field) == (finished.cause, "pretrained")
     assert not any(isinstance(event, StepMetrics | Waiting) for event in told)
+
+
+def test_run_with_included_weights_downloads_nothing(start: Start, server: WeightsServer) -> None:
+    one = start("train 3", model="timm:tf_efficientnet_lite0", pretrained=True)
+    told = one.wait()
+    assert isinstance(told[-1], RunFinished)
+    assert told[-1].outcome == "completed"
+    assert "fetching" not in phases(one)
+    assert server.asked == []
 
 
 def test_that_stop_ends_the_fetch_and_leaves_nothing(start: Start, server: WeightsServer) -> None:

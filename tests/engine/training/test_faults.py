@@ -157,3 +157,11 @@ def test_that_an_error_of_the_job_is_told_as_one(
     group = start(job(dataset=str(tmp_path / "nowhere")))
     assert group.finish() == [1]
     assert group.of(Failed)[0].kind == "error"
+
+
+def test_failure_of_a_task_error_names_the_field(job: Callable[..., Job], start: Callable[..., Any]) -> None:
+    group = start(job(model="resnet18", pretrained=True))
+    assert group.finish() == [1]
+    (failed,) = group.of(Failed)
+    assert failed.field == "pretrained"
+    assert "are not on this machine" in failed.cause

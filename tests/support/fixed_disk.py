@@ -1,0 +1,28 @@
+"""Disk with given answers about weights and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from engine.checks.disk import RealDisk
+from engine.contract.weights import OnDisk, Weights, find
+
+
+class FixedDisk(RealDisk):
+    """Real files, but given weights `here` (by title) and servers that are `reachable`, or not, or None: unknown yet.
+
+    `asked` collects the servers that were asked about. Included weights are found as they are.
+    """
+
+    def __init__(self, *here: str, reachable: Collection[str] | bool | None = False) -> None:
+        self._here, self._reachable = here, reachable
+        self.asked: list[str] = []
+
+    def weights(self, weights: Weights) -> OnDisk:
+        if weights.is_included:
+            return find(weights)
+        return OnDisk("/weights", 1 << 20) if weights.title in self._here else OnDisk()
+
+    def reaches(self, host: str) -> bool | None:
+        self.asked.append(host)
+        return host in self._reachable if isinstance(self._reachable, Collection) else self._reachable

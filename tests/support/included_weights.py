@@ -1,0 +1,35 @@
+"""Stand-in for the installed package of included weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.contract.catalogue import load_catalogue, timm_weights
+from engine.contract.weights import Weights
+
+
+def included_weights() -> Weights:
+    """Return the catalogue's entry for the weights that come with the installation."""
+    weights = timm_weights("tf_efficientnet_lite0", load_catalogue())
+    assert weights is not None
+    assert weights.is_included
+    return weights
+
+
+def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | None) -> Path:
+    """Hide the package behind one in `folder` with this `content`, None for no file; return the file's path.
+
+    It applies to this process and to those that it starts. Importing the package fails.
+    """
+    weights = included_weights()
+    file = folder / weights.package / weights.path
+    file.parent.mkdir(parents=True)
+    (folder / weights.package / "__init__.py").write_text("raise RuntimeError('nobody needs to import this')\n")
+    if content is not None:
+        file.write_bytes(content)
+    patch.syspath_prepend(folder)
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
+    return file
