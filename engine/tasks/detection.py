@@ -142,7 +142,8 @@ class Detection(Task):
             Measure("ap50", "AP50", higher_is_better=True, percent=True),
             Measure("ap75", "AP75", higher_is_better=True, percent=True),
         ),
-        model="fasterrcnn_mobilenet_light",
+        model="fasterrcnn",
+        fields=("encoder",),
     )
     known = detection_models.DETECTORS
 
@@ -160,7 +161,7 @@ class Detection(Task):
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
-        mean, std = detection_models.statistics(job.model)
+        mean, std = detection_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:

@@ -81,7 +81,8 @@ class InstanceSegmentation(Detection):
             Measure("box_ap50", "Box AP50", higher_is_better=True, percent=True),
             Measure("box_ap75", "Box AP75", higher_is_better=True, percent=True),
         ),
-        model="maskrcnn_mobilenet_light",
+        model="maskrcnn",
+        fields=("encoder",),
     )
     known = detection_models.MASKERS
 
