@@ -20,6 +20,8 @@ CHANNELS = 128
 BOX_FEATURES = 256
 PROPOSALS = 300
 """Proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
+TRAINING_PROPOSALS = 1000
+"""Proposals per image in training, before and after suppression: half of torchvision's, since fewer are sampled."""
 ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 """Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
@@ -71,9 +73,9 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 def region_samples(size: int) -> int:
     """Return the number of proposals per image that an R-CNN is trained on.
 
-    It shrinks with the image's area from 512, torchvision's number for 800 px, to 64.
+    It shrinks with the image's area from 512, torchvision's number for 800 px, to 128.
     """
-    return min(512, max(64, 512 * size**2 // 800**2))
+    return min(512, max(128, 512 * size**2 // 800**2))
 
 
 def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
@@ -98,6 +100,8 @@ def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> d
     poolers = [str(level) for level in range(levels - 1)]  # the last level serves the proposals alone
     return {
         "rpn_anchor_generator": _anchors(finest_stride, levels, size, HALF_OCTAVE),
+        "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,
+        "rpn_post_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_test": PROPOSALS,
         "box_roi_pool": MultiScaleRoIAlign(poolers, output_size=7, sampling_ratio=2),
         "box_head": TwoMLPHead(CHANNELS * 7 * 7, BOX_FEATURES),

@@ -139,7 +139,7 @@ def test_that_images_of_other_channels_are_taken(channels: int) -> None:
     assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
 
 
-@pytest.mark.parametrize(("size", "proposals"), [(64, 64), (416, 138), (800, 512), (1600, 512)])
+@pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
 def test_that_of_smaller_images_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
     model: Any = on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
