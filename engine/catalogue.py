@@ -33,7 +33,7 @@ from engine.contract.job import Job
 from engine.contract.options import declared
 from engine.data.formats.registry import FORMATS
 from engine.metrics.registry import METRICS, added_to
-from engine.models import segmentation_models, timm_models
+from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
 from engine.models.meta_device import on_meta
@@ -59,8 +59,8 @@ def generate() -> Catalogue:
         tasks=tuple(task.entry for task in TASKS.own.values()),
         models=tuple(describe(task, name) for task in TASKS.own.values() for name in task.model_names()),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.own.values()),
-        encoders=segmentation_models.encoders(),
-        encoder_weights=segmentation_models.encoder_weights(),
+        encoders=encoders.names(),
+        encoder_weights=encoders.imagenet_weights(),
         timm_tags=timm_models.tags(),
         timm_weights=timm_models.weights(),
     )

@@ -83,17 +83,23 @@ def family_of(model: str, encoder: str) -> Family:
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe goes by. None is what is not known: no condition on it holds.
+    """Facts that the rules of recipes test. A condition on one that is None, not known, doesn't hold.
 
-    `weights` says whether there are pretrained weights for the model, as far as known: on this machine, or on a server
-    that hasn't failed to answer. `images` counts those of the training
-    split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
-    takes, in pixels. `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user
-    has set, which stay, by field; `idle` names the fields that the task, the model or the strategy does not go by.
+    Attributes:
+        encoder: True for a model that is built on the job's encoder.
+        weights: True if there are pretrained weights for the model, as far as known: on this machine, or on a server
+            that hasn't failed to answer.
+        images: Number of images of the training split.
+        model_size: Side in pixels of the images that the model is made for.
+        least_size: Side in pixels of the smallest images that it takes.
+        of_weights: Values of fields that the makers of the weights chose.
+        chosen: Values that the user has set, which stay, by field.
+        idle: Fields that have no effect with this task, model or strategy.
     """
 
     task: str
     family: Family = "cnn"
+    encoder: bool = False
     weights: bool = False
     of_weights: Mapping[str, Any] = {}
     images: int | None = None
@@ -126,11 +132,13 @@ def see(
     job = Job(**right)
     model = catalogue.model(job.model)
     train = report.split("train") if report is not None else None
+    on_encoder = model is not None and model.encoder
     weights = weights_of(job, catalogue)
     decided = "pretrained" in right or bool(job.weights_file or job.resume_from)  # then no server needs to be asked
     return Seen(
         task=job.task,
-        family=family_of(job.model, job.encoder if model is not None and model.encoder else ""),
+        family=family_of(job.model, job.encoder if on_encoder else ""),
+        encoder=on_encoder,
         weights=weights is not None and (decided or disk is None or is_available(weights, disk) is not False),
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
@@ -168,11 +176,13 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules
     before this one have set: `steps` are those that the whole run makes.
 
-    `weights`: whether there are pretrained weights for the model. `pretrained`: whether the run starts from weights.
+    `encoder`: the model is built on an encoder, the only part that pretrained weights are for. `weights`: whether
+    there are pretrained weights for the model. `pretrained`: whether the run starts from weights.
     """
 
     task: str | tuple[str, ...] | None = None
     model: Family | None = None
+    encoder: bool | None = None
     weights: bool | None = None
     pretrained: bool | None = None
     images: Range | None = None
@@ -207,6 +217,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return (
             (tasks is None or seen.task in tasks)
             and self.model in (None, seen.family)
+            and self.encoder in (None, seen.encoder)
             and self.weights in (None, seen.weights)
             and self.pretrained in (None, pretrained)
             and all(asked is None or asked.holds(known[name]) for name, asked in self._ranges())

@@ -182,19 +182,15 @@ def _has_one_size(model: str) -> bool:
 
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
-    if job.weights_file:
-        state = weights.from_file(job.weights_file)
-        field, source = "weights_file", job.weights_file
-    elif job.pretrained:
-        state = weights.pretrained(job, job.model if job.model_is_file else title_and_family(job.model)[0])
-        field, source = "pretrained", weights.SOURCE
-    else:
+    initial = weights.initial(job, job.model if job.model_is_file else title_and_family(job.model)[0])
+    if initial is None:
         return
+    state = initial.state
     if timm_models.is_timm(job.model):
         state = _as_timm_has_them(job, state, size)
     else:
         state = weights.resize_positions(job.model, state, size)
-    weights.load(model, state, head=head, channels=channels, field=field, source=source)
+    weights.load(model, state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
 def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:

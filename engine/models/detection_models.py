@@ -1,28 +1,22 @@
-"""The models of detection and of instance segmentation: torchvision's, and the user's own with its interface."""
+"""Models of detection and instance segmentation: torchvision's on any encoder, its own on COCO, and user files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torchvision import models
-from torchvision.models.detection import FasterRCNN, MaskRCNN
-from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.backbone_utils import BackboneWithFPN
-from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
-from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.ops import FrozenBatchNorm2d
 
 from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
-from engine.models import registry, weights
+from engine.models import encoders, pyramid_detectors, registry, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
+from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, is_foreign
 from engine.models.torchvision_detectors import tensors_alone
 
@@ -30,12 +24,14 @@ CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
 IMAGE_SIZE = 512
 """The default image size for a model file."""
-LIGHT = 128
-"""The channels of the feature pyramid of the light models."""
-IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
 """As in torchvision's `ssd300_vgg16`, whose weights come from Caffe and expect colours of 0 to 255."""
+
+_REGION_HEADS = ("roi_heads.box_predictor.",)
+_MASK_HEADS = (*_REGION_HEADS, "roi_heads.mask_predictor.mask_fcn_logits.")
+_HEADS = ("head.classification_head.cls_logits.",)
+_SSD_HEADS = ("head.classification_head.",)
 
 
 class _Known(NamedTuple):
@@ -43,58 +39,27 @@ class _Known(NamedTuple):
     family: str
     image_size: int = 512
     min_image_size: int = 32
-    statistics: Statistics = IMAGENET
-    head: tuple[str, ...] = ("roi_heads.box_predictor.",)
+    statistics: Statistics = encoders.IMAGENET
+    head: tuple[str, ...] = _REGION_HEADS
     """Parameters whose shape depends on the number of classes."""
     frozen_norms: bool = False
     """Whether torchvision builds the backbone with frozen BatchNorm when it has pretrained weights."""
-    construct: Callable[..., nn.Module] | None = None
-    """The builder, for a model that torchvision has no function for."""
+    encoder: bool = False
+    """True for a model on the job's encoder, False for one that torchvision has a function for."""
 
 
-_HEADS = ("head.classification_head.cls_logits.",)
-_SSD_HEADS = ("head.classification_head.",)
-_MASK_HEADS = ("roi_heads.box_predictor.", "roi_heads.mask_predictor.mask_fcn_logits.")
+_PYRAMID_SIZE = 320
+"""Default image size of the models on an encoder, in pixels."""
 
 
-GROUPS = 8
-"""The groups of GroupNorm in the light models; the channels of all their layers are a multiple of it."""
-
-
-def _light(num_classes: int, size: int, *, masks: bool) -> nn.Module:
-    """torchvision's Faster or Mask R-CNN of narrower parts, which learns from nothing on a CPU.
-
-    MobileNetV3's pyramid has ResNet's four levels, of strides 4 to 32, and 128 channels in place of 256; the heads
-    are as much narrower. It normalises by groups of channels (Wu & He 2018), as detectors that learn from nothing
-    with few images in a batch should (He et al. 2019, Rethinking ImageNet pre-training, section 3.1): with BatchNorm
-    its average precision fell back to 0 after some epochs. Boxes begin with sides from a thirty-second to half of the
-    image's, so that small objects are found in small images, too.
-    """
-    levels = {"2": 24, "4": 40, "7": 80, "16": 960}
-    names = {name: str(index) for index, name in enumerate(levels)}
-    body = models.mobilenet_v3_large(weights=None, norm_layer=partial(nn.GroupNorm, GROUPS)).features
-    backbone = BackboneWithFPN(body, names, list(levels.values()), LIGHT)
-    parts: dict[str, Any] = {
-        "rpn_anchor_generator": AnchorGenerator(
-            tuple((size // part,) for part in (32, 16, 8, 4, 2)), ((0.5, 1.0, 2.0),) * 5
-        ),
-        "box_head": TwoMLPHead(LIGHT * 7 * 7, 2 * LIGHT),
-        "box_predictor": FastRCNNPredictor(2 * LIGHT, num_classes),
-        **_sampling(size),
-    }
-    if not masks:
-        return FasterRCNN(backbone, **parts)
-    mask_parts = {
-        "mask_head": MaskRCNNHeads(LIGHT, (LIGHT, LIGHT), 1),
-        "mask_predictor": MaskRCNNPredictor(LIGHT, LIGHT, num_classes),
-    }
-    return MaskRCNN(backbone, **parts, **mask_parts)
+def _on_encoder(title: str, head: tuple[str, ...]) -> _Known:
+    return _Known(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
 
 DETECTORS = {
-    "fasterrcnn_mobilenet_light": _Known(
-        "Faster R-CNN, MobileNetV3 Large, light", "Faster R-CNN", 256, 64, construct=partial(_light, masks=False)
-    ),
+    "fasterrcnn": _on_encoder("Faster R-CNN", _REGION_HEADS),
+    "retinanet": _on_encoder("RetinaNet", _HEADS),
+    "fcos": _on_encoder("FCOS", _HEADS),
     "fasterrcnn_mobilenet_v3_large_320_fpn": _Known(
         "Faster R-CNN, MobileNetV3 Large, 320 px", "Faster R-CNN", 320, frozen_norms=True
     ),
@@ -112,34 +77,36 @@ DETECTORS = {
     ),
 }  # fmt: skip
 MASKERS = {
-    "maskrcnn_mobilenet_light": _Known(
-        "Mask R-CNN, MobileNetV3 Large, light",
-        "Mask R-CNN",
-        256,
-        64,
-        head=_MASK_HEADS,
-        construct=partial(_light, masks=True),
-    ),
+    "maskrcnn": _on_encoder("Mask R-CNN", _MASK_HEADS),
     "maskrcnn_resnet50_fpn": _Known("Mask R-CNN, ResNet-50", "Mask R-CNN", head=_MASK_HEADS, frozen_norms=True),
     "maskrcnn_resnet50_fpn_v2": _Known("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),
 }
 _ALL = DETECTORS | MASKERS
 
 
+def is_from_torchvision(name: str) -> bool:
+    """Return True for a model that torchvision has a function for."""
+    return name in _ALL and not _ALL[name].encoder
+
+
 def model_info(name: str) -> ModelInfo:
     known = _ALL[name]
-    given = None
-    if known.construct is None:
-        given = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return ModelInfo(known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given)
+    given = None if known.encoder else weights.of_torchvision(models.get_model_weights(name).DEFAULT)
+    return ModelInfo(
+        known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given, encoder=known.encoder
+    )
 
 
 def image_size(job: Job) -> int:
     return registry.image_size(job, _ALL[job.model].image_size if job.model in _ALL else IMAGE_SIZE)
 
 
-def statistics(model: str) -> Statistics:
-    return _ALL[model].statistics if model in _ALL else registry.statistics(model, IMAGENET)
+def statistics(job: Job) -> Statistics:
+    """Return the mean and standard deviation of the colors that the model's or its encoder's weights expect."""
+    if job.model not in _ALL:
+        return registry.statistics(job.model, encoders.IMAGENET)
+    known = _ALL[job.model]
+    return encoders.statistics(job.encoder) if known.encoder else known.statistics
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
@@ -155,14 +122,9 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
     if is_foreign(job):
         return model.train()
     entry = known[job.model]
-    if job.weights_file:
-        state = weights.from_file(job.weights_file)
-        _load(model, state, entry, channels=channels, field="weights_file", source=job.weights_file)
-    elif job.pretrained:
-        state = weights.pretrained(job, entry.title)
-        _load(model, state, entry, channels=channels, field="pretrained", source=weights.SOURCE)
-    if entry.frozen_norms and (job.weights_file or job.pretrained):
-        _freeze_norms(model.get_submodule("backbone.body"))
+    initial = weights.initial(job, f"the encoder {job.encoder}" if entry.encoder else entry.title)
+    if initial is not None:
+        _load(job, model, initial, channels)
     heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
     set_heads(model, heads, freeze=bool(job.freeze_epochs))
     return model.train()
@@ -175,19 +137,21 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if size < entry.min_image_size:
         message = f"{entry.title} needs images of at least {entry.min_image_size} px."
         raise TaskError("image_size", message, f"Set {entry.min_image_size} or more, or leave it empty.")
-    if entry.construct is not None:
-        plain = entry.construct(classes + 1, size)
+    if entry.encoder:
+        plain = _on_pyramid(job, entry.title, classes + 1, channels, size)
     else:
-        more = _sampling(size) if "rcnn" in job.model else {}
+        more = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model else {}
         plain = models.get_model(job.model, weights=None, weights_backbone=None, num_classes=classes + 1, **more)
-    adapt_first_conv(plain, channels)
+        adapt_first_conv(plain, channels)
     return tensors_alone(plain, _most(plain))
 
 
-def _sampling(size: int) -> dict[str, Any]:
-    """How many proposals of an image an R-CNN learns from: 512, as its authors found for sides of 800 px, go down with
-    the image's area to 64."""
-    return {"box_batch_size_per_image": min(512, max(64, 512 * size**2 // 800**2))}
+def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
+    encoders.validate(job, title, size)
+    try:
+        return pyramid_detectors.construct(job.model, job.encoder, classes, channels, size)
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise encoders.unusable(job, title, error) from error
 
 
 def _most(plain: nn.Module) -> int:
@@ -207,14 +171,23 @@ def _own(job: Job, classes: int, channels: int) -> nn.Module:
         raise TaskError("model", message, remedy) from error
 
 
-def _load(model: nn.Module, state: weights.State, entry: _Known, *, channels: int, field: str, source: str) -> None:
-    """Puts `state` into the model; what there is for each class is taken over where all of it fits."""
-    state = todays_names(state, retinanet=entry.family == "RetinaNet")
-    own = model.state_dict()
-    heads = [name for name in own if name.startswith(entry.head)]
-    if any(name not in state or state[name].shape != own[name].shape for name in heads):
-        state |= {name: own[name] for name in heads}
-    weights.load(model, state, head=None, channels=channels, field=field, source=source)
+def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -> None:
+    """Load the job's weights: those of the full model, or those of its encoder alone.
+
+    The layers that depend on the classes are loaded only if all of them fit.
+    """
+    entry = _ALL[job.model]
+    if entry.encoder and not any(name.startswith("backbone.") for name in initial.state):
+        encoders.load_weights(model.get_submodule("backbone.body"), job.encoder, initial, channels)
+        return
+    state = todays_names(initial.state, retinanet=entry.family == "RetinaNet")
+    current = model.state_dict()
+    heads = [name for name in current if name.startswith(entry.head)]
+    if any(name not in state or state[name].shape != current[name].shape for name in heads):
+        state |= {name: current[name] for name in heads}
+    weights.load(model, state, head=None, channels=channels, field=initial.field, source=initial.source)
+    if entry.frozen_norms:
+        _freeze_norms(model.get_submodule("backbone.body"))
 
 
 _RENAMED = (

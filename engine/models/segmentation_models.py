@@ -3,25 +3,20 @@ encoder."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from engine.checks.job_checks import ENCODER_STRIDE as STRIDE
 from engine.contract.catalogue import did_you_mean
-from engine.contract.job import TIMM, Job
-from engine.contract.weights import TIMM_ENCODER, Weights
+from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
-from engine.models import registry, timm_models, user_file, weights
+from engine.models import encoders, registry, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
 from engine.models.registry import build_foreign, is_foreign
 
 CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""
-IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 IMAGE_SIZE = 512
 """The default image size in pixels: torchvision's weights were trained at 520, but few decoders can take that from
 encoders that halve five times."""
@@ -53,37 +48,19 @@ def names() -> tuple[str, ...]:
     return (*_DECODERS, *_TORCHVISION)
 
 
-def encoders() -> tuple[str, ...]:
-    """The encoders that every decoder can stand on."""
-    from segmentation_models_pytorch.encoders import get_encoder_names
-
-    return tuple(sorted(get_encoder_names()))
-
-
-def encoder_weights() -> dict[str, Weights]:
-    """Where the encoders' weights that were trained on ImageNet come from; segmentation_models_pytorch tells no
-    licences."""
-    from segmentation_models_pytorch.encoders import encoders as described
-
-    found = {name: described[name]["pretrained_settings"].get("imagenet") for name in encoders()}
-    return {
-        name: Weights(repository=each["repo_id"], revision=each["revision"]) for name, each in found.items() if each
-    }
-
-
 def statistics(job: Job) -> Statistics:
     """Mean and standard deviation of the colours with which the encoder's weights were trained."""
-    if job.model in _DECODERS and job.encoder.startswith(TIMM_ENCODER):
-        return timm_models.statistics(TIMM + job.encoder.removeprefix(TIMM_ENCODER)) or IMAGENET
-    return registry.statistics(job.model, IMAGENET)
+    if job.model in _DECODERS:
+        return encoders.statistics(job.encoder)
+    return registry.statistics(job.model, encoders.IMAGENET)
 
 
 def model_info(name: str) -> ModelInfo:
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
-        return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=True)
+        return ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
     known = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return ModelInfo(title, family, IMAGE_SIZE, STRIDE, CLASSES, weights=known)
+    return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=known)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -96,8 +73,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         model = _construct(job, classes, channels, size)
     of_decoder = job.model in _DECODERS
     head = "segmentation_head" if of_decoder else find_head(model, classes)
-    if job.weights_file or job.pretrained:
-        _load_weights(job, model, head, channels)
+    _load_weights(job, model, head, channels)
     if job.freeze_epochs and head is None:
         message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
@@ -108,35 +84,16 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -> None:
-    """A file may hold the weights of the whole model, or of its encoder alone, as pretrained ones do."""
-    if job.weights_file:
-        state, field, source = weights.from_file(job.weights_file), "weights_file", job.weights_file
+    """Load the job's weights: those of the full model, or those of its encoder alone, as pretrained ones are."""
+    of_decoder = job.model in _DECODERS
+    title = f"the encoder {job.encoder}" if of_decoder else job.model if is_foreign(job) else _title(job)
+    initial = weights.initial(job, title)
+    if initial is None:
+        return
+    if of_decoder and not any(name.startswith("encoder.") for name in initial.state):
+        encoders.load_weights(model.get_submodule("encoder"), job.encoder, initial, channels)
     else:
-        title = job.model if is_foreign(job) else model_info(job.model).title
-        state = weights.pretrained(job, f"the encoder {job.encoder}" if job.model in _DECODERS else title)
-        field, source = "pretrained", weights.SOURCE
-    if job.model in _DECODERS and not any(name.startswith("encoder.") for name in state):
-        model, head = model.get_submodule("encoder"), None
-        state = _by_encoders_names(job.encoder, state)
-    weights.load(model, state, head=head, channels=channels, field=field, source=source)
-
-
-def _by_encoders_names(encoder: str, state: weights.State) -> weights.State:
-    """The weights of a classification model by the names that they have in the encoder; those of another, as they
-    are."""
-    from segmentation_models_pytorch.encoders import get_encoder
-
-    try:
-        if encoder.startswith(TIMM_ENCODER):
-            name = encoder.removeprefix(TIMM_ENCODER)
-            whole = timm_models.by_own_names(name, state)  # of the features alone timm would not mind what is missing
-            features = timm_models.by_own_names(name, whole, features_only=True)
-            return {f"model.{each}": tensor for each, tensor in features.items()}
-        plain: nn.Module = get_encoder(encoder, weights=None)
-        plain.load_state_dict(dict(state))
-        return plain.state_dict()
-    except Exception:  # what does not fit fails in as many ways as there are encoders; loading it tells what is lacking
-        return state
+        weights.load(model, initial.state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -153,19 +110,12 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     from segmentation_models_pytorch import create_model
 
-    of_timm = job.encoder.removeprefix(TIMM_ENCODER) if job.encoder.startswith(TIMM_ENCODER) else ""
-    if job.encoder not in encoders() and not (of_timm and timm_models.is_known(of_timm)):
-        raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
-    if size % STRIDE:
-        nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
-        message = f"{model_info(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
-        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
+    encoders.validate(job, _title(job), size)
     given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
     try:
         model: nn.Module = create_model(job.model, job.encoder, **given)
     except (ValueError, KeyError, RuntimeError) as error:
-        message = f"{model_info(job.model).title} can't use the encoder {job.encoder} ({_line(error)})."
-        raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
+        raise encoders.unusable(job, _title(job), error) from error
     return model
 
 
@@ -184,6 +134,5 @@ def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
     return model
 
 
-def _line(error: BaseException) -> str:
-    text: Any = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
+def _title(job: Job) -> str:
+    return model_info(job.model).title

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,24 @@ _SWAG = "SWAG"
 """Weights that torchvision's README and the licence it names put under CC-BY-NC 4.0."""
 _STATES = ("model", "state_dict_ema", "state_dict")
 """Keys of the weights in files that contain more: our own checkpoints and those of timm's authors."""
+
+
+class Initial(NamedTuple):
+    """Weights that a model starts from, the job's `field` that requests them, and their `source` in words."""
+
+    state: State
+    field: str
+    source: str
+
+
+def initial(job: Job, title: str) -> Initial | None:
+    """Read the weights that the job starts from; None if it starts from random ones. Raises TaskError.
+
+    `title` names the model, or its encoder, to the user.
+    """
+    if job.weights_file:
+        return Initial(from_file(job.weights_file), "weights_file", job.weights_file)
+    return Initial(pretrained(job, title), "pretrained", SOURCE) if job.pretrained else None
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:

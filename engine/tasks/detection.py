@@ -18,7 +18,7 @@ from engine.data.drawing import frame_legend, outline
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.average_precision import THRESHOLDS, Bools, Floats, Ints, average_precisions, box_overlaps, judge
 from engine.metrics.base import Metric
-from engine.models import detection_models
+from engine.models import detection_models, encoders
 from engine.models.base import ModelInfo
 from engine.models.torchvision_detectors import BOX
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
@@ -144,8 +144,9 @@ class Detection(Task):
         ),
         defaults=(
             DefaultModel("fasterrcnn_resnet50_fpn_v2", gpu=True),
-            DefaultModel("fasterrcnn_mobilenet_light"),
+            DefaultModel("fasterrcnn", encoder=encoders.INCLUDED),
         ),
+        fields=("encoder",),
     )
     known = detection_models.DETECTORS
 
@@ -163,7 +164,7 @@ class Detection(Task):
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Those that the model's weights were trained with; a grey image takes the mean over the colours."""
-        mean, std = detection_models.statistics(job.model)
+        mean, std = detection_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:

@@ -17,7 +17,7 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import lay_mask, outline
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
 from engine.metrics.base import Metric
-from engine.models import detection_models
+from engine.models import detection_models, encoders
 from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
@@ -83,8 +83,9 @@ class InstanceSegmentation(Detection):
         ),
         defaults=(
             DefaultModel("maskrcnn_resnet50_fpn_v2", gpu=True),
-            DefaultModel("maskrcnn_mobilenet_light"),
+            DefaultModel("maskrcnn", encoder=encoders.INCLUDED),
         ),
+        fields=("encoder",),
     )
     known = detection_models.MASKERS
 

@@ -22,7 +22,7 @@ from engine.data.formats.ignored_class import masks_without
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, of_classes, shares, softened_weights
-from engine.models import registry, segmentation_models
+from engine.models import encoders, registry, segmentation_models
 from engine.models.base import ModelInfo, TaskError
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.predictions import PixelScores, Scores
@@ -105,7 +105,7 @@ class Segmentation(Task):
         ),
         defaults=(
             DefaultModel("unet", "resnet50", gpu=True),
-            DefaultModel("unet", "tu-tf_efficientnet_lite0"),
+            DefaultModel("unet", encoders.INCLUDED),
         ),
         fields=("loss", "encoder", "class_weights", "ignore_value"),
         losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),

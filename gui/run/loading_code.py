@@ -41,14 +41,14 @@ def _building(job: Job, plan: Planned) -> str:
         return _from_file(job, classes, channels, other)
     if own is not None:
         return own(job, plan)
+    if task in ("detection", "instance_segmentation"):
+        return _detector(job, plan, other)
     if entry is not None and entry.encoder:
         given = f"{job.model!r}, {job.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
         return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({given})"
     if job.model.startswith(TIMM):
         given = f"{job.model!r}, {classes}, {channels}, {plan.image_size}"
         return f"import torch; from engine.models.timm_models import construct; model = construct({given})"
-    if task in ("detection", "instance_segmentation"):
-        return _detector(job, plan) + other
     more = ", aux_logits=False" if job.model in _WITHOUT_SIDE_HEADS else ""
     if job.model.startswith(_TRANSFORMERS):
         more = f", image_size={plan.image_size}"
@@ -85,16 +85,14 @@ def _scores(job: Job, classes: int) -> int:
     return (scores | _SCORES).get(job.task, classes)
 
 
-def _detector(job: Job, plan: Planned) -> str:
+def _detector(job: Job, plan: Planned, other: str) -> str:
     classes = len(plan.classes) + 1  # with the background
-    if job.model.endswith("_light"):
-        known = "DETECTORS" if job.model.startswith("fasterrcnn") else "MASKERS"
-        return (
-            f"import torch; from engine.models.detection_models import {known}; "
-            f"model = {known}[{job.model!r}].construct({classes}, {plan.image_size})"
-        )
+    entry = load_catalogue().model(job.model)
+    if entry is not None and entry.encoder:
+        given = f"{job.model!r}, {job.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
+        return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({given})"
     given = f"{job.model!r}, weights=None, weights_backbone=None, num_classes={classes}"
-    return f"import torch, torchvision; model = torchvision.models.get_model({given})"
+    return f"import torch, torchvision; model = torchvision.models.get_model({given}){other}"
 
 
 def _mnist(job: Job, plan: Planned) -> str:

@@ -141,12 +141,12 @@ ROWS: dict[str, Row] = {
         "bsds500_subset", "--task edge_detection --model hed_bn --image-size 112 --epochs 14", chance, "chance"
     ),
     "bccd": Row(
-        "bccd", "--task detection --model fasterrcnn_mobilenet_light --image-size 160 --epochs 8",
+        "bccd", "--task detection --encoder resnet18 --image-size 160 --epochs 8",
         boxes_on_a_grid, "boxes of the middle sizes on a grid",
     ),
     "nuclei": Row(
         "nuclei_subset",
-        "--task instance_segmentation --model maskrcnn_mobilenet_light --image-size 160 --epochs 10",
+        "--task instance_segmentation --encoder resnet18 --image-size 160 --epochs 10",
         objects_on_a_grid, "objects of the middle size on a grid",
     ),
 }  # fmt: skip

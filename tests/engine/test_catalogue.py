@@ -39,7 +39,7 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
         "unet",
         "fcn_resnet50",
         "timm:dla34",
-        "maskrcnn_mobilenet_light",
+        "maskrcnn",
         "hourglass_mtl",
         "hed",
         "pointcnn_x2",

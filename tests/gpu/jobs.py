@@ -87,13 +87,13 @@ TASKS: dict[str, tuple[Make, Fields]] = {
     ),
     "object detection, Faster R-CNN": (
         make_outlined,
-        {"task": "detection", "model": "fasterrcnn_mobilenet_light", "image_size": 64, "augmentation": "light"},
+        {"task": "detection", "model": "fasterrcnn", "image_size": 64, "augmentation": "light"},
     ),
     "instance segmentation": (
         make_outlined,
         {
             "task": "instance_segmentation",
-            "model": "maskrcnn_mobilenet_light",
+            "model": "maskrcnn",
             "image_size": 64,
             "augmentation": "light",
         },

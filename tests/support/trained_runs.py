@@ -90,8 +90,13 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "segmentation": {"model": "unet", "encoder": "resnet18", "image_size": 32},
     "road_extraction": {"model": "linknet34_mtl", "image_size": 32},
     "edge_detection": {"model": "hed_bn", "image_size": 32},
-    "detection": {"model": "fasterrcnn_mobilenet_light", "image_size": 64, "batch_size": 2},
-    "instance_segmentation": {"model": "maskrcnn_mobilenet_light", "image_size": 64, "batch_size": 2},
+    "detection": {"model": "fasterrcnn", "encoder": "tu-mobilenetv3_small_050", "image_size": 64, "batch_size": 2},
+    "instance_segmentation": {
+        "model": "maskrcnn",
+        "encoder": "tu-mobilenetv3_small_050",
+        "image_size": 64,
+        "batch_size": 2,
+    },
     "point_segmentation": {"model": "pointcnn_x1", "points": 256, "batch_size": 2},
     "custom": {},
 }

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from engine.contract.job import TIMM
 from engine.contract.problems import Problem
-from engine.inference.conversion.exportable import DETECTORS
 from engine.inference.conversion.failure import CannotConvert, first_line
 from engine.inference.conversion.quiet import quietly
 from engine.inference.trained_model import TrainedModel
-from engine.models import segmentation_models, timm_models, torchvision_models
+from engine.models import detection_models, segmentation_models, timm_models, torchvision_models
 from engine.system import paths
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -188,7 +187,7 @@ def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     plain = {"weights": None, "weights_backbone": None}
     if model.task.entry.id == "segmentation" and job.model in segmentation_models.names():
         return {**plain, "num_classes": classes}
-    if model.task.entry.id in DETECTORS and not job.model.endswith("_light") and not job.model_is_file:
+    if detection_models.is_from_torchvision(job.model):
         sides = {"min_size": model.size, "max_size": model.size}
         statistics = {"image_mean": model.preprocessing.mean, "image_std": model.preprocessing.std}
         fixed = {} if job.model.startswith("ssd") else {**sides, **statistics}

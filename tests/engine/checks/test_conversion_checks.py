@@ -29,7 +29,7 @@ def test_that_every_listed_model_is_worth_trying() -> None:
 
 def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion_checks, "PACKAGES", ("onnx", "no_such_package"))
-    job = Job(task="detection", model="fasterrcnn_mobilenet_light")
+    job = Job(task="detection", model="fasterrcnn")
     assert fields(job, dynamic_size=True, int8=True, opset=12) == ["to", "opset", "dynamic_size", "int8"]
     problem = conversion_problems(job, "onnx", OnnxOptions(), CATALOGUE)[0]
     assert problem.message.endswith("no_such_package.")

@@ -56,7 +56,10 @@ def put(given: Job) -> Weights:
             {"task": "detection", "model": "fasterrcnn_resnet50_fpn"},
             "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth from download.pytorch.org",
         ),
-        ({"task": "detection", "model": "fasterrcnn_mobilenet_light"}, None),
+        (
+            {"task": "detection", "model": "fasterrcnn", "encoder": "tu-tf_efficientnet_lite0"},
+            "timm/tf_efficientnet_lite0.in1k",
+        ),
         ({"task": "edge_detection", "model": "hed"}, "vgg16-397923af.pth from download.pytorch.org"),
         ({"task": "road_extraction", "model": "linknet34_mtl"}, "resnet34-b627a593.pth from download.pytorch.org"),
         ({"task": "road_extraction", "model": "hourglass_mtl"}, None),

@@ -152,8 +152,8 @@ def judged(*words: str) -> tuple[Job | None, list[Problem]]:
 @pytest.mark.parametrize(
     ("make", "words", "task", "model"),
     [
-        (make_outlined, (), "instance_segmentation", "maskrcnn_mobilenet_light"),
-        (make_outlined, ("--task", "detection"), "detection", "fasterrcnn_mobilenet_light"),
+        (make_outlined, (), "instance_segmentation", "maskrcnn"),
+        (make_outlined, ("--task", "detection"), "detection", "fasterrcnn"),
         (lambda folder, counts: make_masked(folder, counts, 64), (), "segmentation", "unet"),
         (lambda folder, counts: make_masked(folder, counts, 64), ("--task", "edge_detection"), "edge_detection", "hed"),
         (make_clouds, (), "point_segmentation", "pointcnn"),

@@ -134,6 +134,16 @@ def test_that_what_fine_tuning_does_goes_by_model_classes_and_number_of_steps() 
     assert values("fine-tune", seen(task="detection", model="retinanet_resnet50_fpn"))["clip_norm"] == 10
 
 
+def test_fine_tuning_detector_on_encoder_trains_heads_faster() -> None:
+    on_encoder = values("fine-tune", seen(images=5000, task="detection", model="fasterrcnn"))
+    on_coco = values("fine-tune", seen(images=5000, task="detection", model="fasterrcnn_resnet50_fpn"))
+    assert (on_encoder["head_rate"], on_encoder["freeze_batchnorm"]) == (3.0, True)
+    assert not {"head_rate", "freeze_batchnorm"} & on_coco.keys()
+    attention = values("fine-tune", seen(images=5000, task="detection", model="fasterrcnn", encoder="mit_b0"))
+    assert attention["learning_rate"] < on_encoder["learning_rate"]
+    assert attention["learning_rate"] * attention["head_rate"] == pytest.approx(1e-3)
+
+
 def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_measured() -> None:
     assert values("fine-tune", seen(model="resnet50"))["val_crop"] == 0.966  # 224 of 232 px
     assert values("fine-tune", seen(model="timm:vit_base_patch16_224", image_size=224))["val_crop"] == 0.9
@@ -176,6 +186,7 @@ def test_that_fields_without_effect_beside_what_the_user_chose_are_left_alone() 
         ('task = "classification"', True),
         ('task = ["detection", "multilabel"]', False),
         ('model = "cnn"', True),
+        ("encoder = true", False),
         ("weights = true", True),
         ("pretrained = true", False),
         ("images = { min = 1000, max = 1000 }", True),

@@ -16,11 +16,11 @@ from gui.run.loading_code import loading_code
 CLASSES = ("a", "b")
 SIZE = 64
 ALL = (
-    ("detection", "fasterrcnn_mobilenet_light", 3),
+    ("detection", "fasterrcnn", 3),
     pytest.param("edge_detection", "hed_bn", 1, marks=pytest.mark.long),
     ("multilabel", "mobilenet_v3_small", 5),
     pytest.param("detection", "ssdlite320_mobilenet_v3_large", 3, marks=pytest.mark.long),
-    pytest.param("instance_segmentation", "maskrcnn_mobilenet_light", 4, marks=pytest.mark.long),
+    pytest.param("instance_segmentation", "maskrcnn", 4, marks=pytest.mark.long),
     pytest.param("edge_detection", "bdcn", 3, marks=pytest.mark.long),
     pytest.param("road_extraction", "linknet34_mtl", 3, marks=pytest.mark.long),
     pytest.param("point_segmentation", "pointcnn", 3, marks=pytest.mark.long),

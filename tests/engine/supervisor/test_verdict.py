@@ -210,7 +210,7 @@ def detected(values: list[float]) -> Verdict | None:
     history.take(plan(3))
     for number, value in enumerate(values, 1):
         epoch(history, number, 2 * 0.8**number, None, {"map": value, "ap50": value, "ap75": value})
-    return verdict(history, Job(task="detection", model="fasterrcnn_mobilenet_light", epochs=len(values)), "completed")
+    return verdict(history, Job(task="detection", model="fasterrcnn", epochs=len(values)), "completed")
 
 
 def test_that_a_task_without_a_validation_loss_is_judged_by_its_best_measure() -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
+from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import todays_names
 from engine.models.meta_device import on_meta
@@ -24,15 +26,12 @@ from tests.support.consent import agreed
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
 CLASSES = ("disc", "bar", "ring")
-SMALL = {
-    "detection": "fasterrcnn_mobilenet_light",
-    "instance_segmentation": "maskrcnn_mobilenet_light",
-}
+ENCODER = "tu-mobilenetv3_small_050"
 FROZEN = "fasterrcnn_mobilenet_v3_large_320_fpn"
 
 
 def job(**fields: Any) -> Job:
-    return Job(**({"task": "detection", "image_size": 64} | fields))
+    return Job(**({"task": "detection", "image_size": 64, "encoder": ENCODER} | fields))
 
 
 def box_targets() -> Tensor:
@@ -86,7 +85,7 @@ def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> N
 @pytest.mark.parametrize("task", [BOXES, MASKS])
 def test_that_a_detector_gives_each_image_its_loss_and_then_as_many_detections_for_each(task: Any) -> None:
     name = task.entry.id
-    model = task.build_model(job(task=name, model=SMALL[name]), len(CLASSES), 3)
+    model = task.build_model(job(task=name, model=task.entry.model), len(CLASSES), 3)
     objective = task.objective(job(task=name), DatasetInfo(CLASSES))
     inputs = torch.randn(2, 3, 64, 64)
     for targets in (box_targets() if name == "detection" else planes(), objective.blank_targets(inputs)):
@@ -140,9 +139,9 @@ def test_that_images_of_other_channels_are_taken(channels: int) -> None:
     assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
 
 
-@pytest.mark.parametrize(("size", "proposals"), [(64, 64), (400, 128), (800, 512), (1600, 512)])
+@pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
 def test_that_of_smaller_images_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
-    model: Any = on_meta(lambda: BOXES.build_model(job(model=SMALL["detection"], image_size=size), 3, 3))
+    model: Any = on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
 
 
@@ -173,6 +172,59 @@ def test_that_weights_are_taken_over_but_for_a_head_of_other_classes_and_norms_a
     assert not [module for module in after.backbone.body.modules() if isinstance(module, nn.BatchNorm2d)]
     trained = {name.split(".")[0] + "." + name.split(".")[1] for name, p in after.named_parameters() if p.requires_grad}
     assert trained == {"backbone.fpn", "rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"}
+
+
+@pytest.mark.parametrize("name", pyramid_detectors.KINDS)
+def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None:
+    """Without Footplate around it, `construct` normalizes images and returns torchvision's dicts."""
+    task = MASKS if name == "maskrcnn" else BOXES
+    trained = task.build_model(job(task=task.entry.id, model=name), len(CLASSES), 3).eval()
+    plain = pyramid_detectors.construct(name, ENCODER, 1 + len(CLASSES), 3, 64).eval()
+    plain.load_state_dict(trained.state_dict())
+    for detector in (trained, plain):
+        getattr(detector, "roi_heads", detector).score_thresh = 0.0
+    mean, std = (torch.tensor(values)[:, None, None] for values in task.normalisation(job(model=name), 3))
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        outputs, expected = trained((images - mean) / std), plain(list(images))
+    for output, detections in zip(outputs, expected, strict=True):
+        count = len(detections["boxes"])
+        assert count > 0
+        torch.testing.assert_close(output[:count, :4], detections["boxes"])
+        torch.testing.assert_close(output[:count, 4], detections["scores"])
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", ENCODER])
+def test_detector_on_encoder_loads_encoder_weights(encoder: str, tmp_path: Path) -> None:
+    name = encoder.removeprefix("tu-")
+    classifier = timm.create_model(name) if name != encoder else torchvision.models.get_model(name)
+    torch.save(classifier.state_dict(), tmp_path / "weights.pt")
+    given = job(model="fasterrcnn", encoder=encoder, weights_file=str(tmp_path / "weights.pt"))
+    state = BOXES.build_model(given, 3, 3).state_dict()
+    body = {name.removeprefix("backbone.body.").removeprefix("model."): tensor for name, tensor in state.items()}
+    loaded = body.keys() & classifier.state_dict().keys()
+    assert len(loaded) > 100
+    assert all(torch.equal(body[name], classifier.state_dict()[name]) for name in loaded)
+
+
+@pytest.mark.parametrize("name", ["fcos", "fasterrcnn"])
+def test_detector_on_encoder_loads_full_weights_except_heads_of_other_classes(name: str, tmp_path: Path) -> None:
+    before = BOXES.build_model(job(model=name), 5, 3).state_dict()
+    torch.save(before, tmp_path / "weights.pt")
+    given = job(model=name, weights_file=str(tmp_path / "weights.pt"), seed=8)
+    after = BOXES.build_model(given, 3, 3).state_dict()
+    changed = {name.rpartition(".")[0] for name, tensor in after.items() if not tensor.equal(before[name])}
+    predictors = {"roi_heads.box_predictor.cls_score", "roi_heads.box_predictor.bbox_pred"}
+    assert changed == (predictors if name == "fasterrcnn" else {"head.classification_head.cls_logits"})
+
+
+def test_anchors_scale_with_image_size() -> None:
+    sides = {}
+    for size in (320, 640):
+        model: Any = on_meta(lambda size=size: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
+        sides[size] = torch.tensor(model.rpn.anchor_generator.sizes)
+    torch.testing.assert_close(sides[640], 2 * sides[320])
+    assert sides[320].min() == pytest.approx(12.8)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +259,11 @@ def test_that_the_names_in_torchvisions_older_files_become_todays(name: str, old
     [
         ({"model": "fasterrcnn_resnet50_fp"}, "model", "Did you mean “fasterrcnn_resnet50_fpn”"),
         ({"model": "ssd300_vgg16"}, "image_size", "Set 300 or more"),
-        ({"task": "instance_segmentation", "model": SMALL["instance_segmentation"], "pretrained": True}, "pretrained",
-         "There are no pretrained weights for Mask R-CNN, MobileNetV3 Large, light"),
+        ({"model": "fasterrcnn", "encoder": "resnet19"}, "encoder", "Did you mean “resnet1"),
+        ({"model": "fcos", "image_size": 80}, "image_size", "multiple of 32 px"),
+        ({"task": "instance_segmentation", "model": "maskrcnn", "encoder": "tu-vit_tiny_patch16_224"}, "encoder", "can't use"),
+        ({"task": "instance_segmentation", "model": "maskrcnn", "encoder": "vgg11", "pretrained": True}, "pretrained",
+         "The pretrained weights of the encoder vgg11"),
     ],
 )  # fmt: skip
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
@@ -329,7 +384,7 @@ def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
     known = set(torchvision.models.list_models(module=torchvision.models.detection))
     ours = {*BOXES.model_names(), *MASKS.model_names()}
     assert known - ours == {"keypointrcnn_resnet50_fpn"}
-    assert ours - known == {"fasterrcnn_mobilenet_light", "maskrcnn_mobilenet_light"}
+    assert ours - known == pyramid_detectors.KINDS.keys()
 
 
 @pytest.mark.long

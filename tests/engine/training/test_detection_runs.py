@@ -26,6 +26,7 @@ from tests.support.worker_group import WorkerGroup
 Start = Callable[..., WorkerGroup]
 SIDE = 64
 LITE = "ssdlite320_mobilenet_v3_large"
+SMALL = "tu-mobilenetv3_small_050"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def coco_mean(folder: Path, model: nn.Module) -> float:
 
 @pytest.mark.long
 def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None:
-    group = start(job(discs, model="fasterrcnn_mobilenet_light", learning_rate=0.001, epochs=16)).completed(170)
+    group = start(job(discs, model="fasterrcnn", encoder=SMALL, learning_rate=0.001, epochs=16)).completed(170)
     measured = [event.measures for event in group.of(Validation)]
     assert max(measures["ap50"] for measures in measured) > 0.3
     (plan,) = group.of(Planned)
@@ -98,7 +99,7 @@ def test_that_several_ranks_train_it_and_measure_what_pycocotools_measures_of_th
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
 def test_that_masks_are_learnt_under_the_strategies(start: Start, tmp_path: Path, strategy: str, cpus: int) -> None:
     folder = make_outlined(tmp_path / "data", {"train": 8, "val": 3}, SIDE)
-    given = {"task": "instance_segmentation", "model": "maskrcnn_mobilenet_light", "batch_size": 4}
+    given = {"task": "instance_segmentation", "model": "maskrcnn", "encoder": SMALL, "batch_size": 4}
     group = start(job(folder, cpus, strategy=strategy, **given), every_step=True).completed(170)
     losses = [event.loss for event in group.of(StepMetrics)]
     assert len(losses) == 2

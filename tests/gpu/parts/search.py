@@ -16,7 +16,7 @@ MODELS = {
     "resnet50": "classification",
     "mobilenet_v3_large": "classification",
     "ssdlite320_mobilenet_v3_large": "detection",
-    "maskrcnn_mobilenet_light": "instance_segmentation",
+    "maskrcnn": "instance_segmentation",
 }
 WARM = 10
 """Steps that do not count."""

@@ -140,7 +140,7 @@ def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
     choose(begun, "timm-a1")
     assert values(begun, "loss", "optimizer") == ("bce", "lamb")
     change(begun, task="detection")
-    assert values(begun, "recipe", "optimizer", "clip_norm") == ("from-scratch", "adamw", 10.0)
+    assert values(begun, "recipe", "optimizer", "clip_norm") == ("fine-tune", "adamw", 5.0)
     editor = begun.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     offered = {editor.box.itemData(index): editor.box.itemText(index) for index in range(editor.box.count())}

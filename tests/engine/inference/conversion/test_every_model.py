@@ -34,7 +34,10 @@ PIXELS: dict[str, dict[str, Any]] = {
 DETECTORS: dict[str, dict[str, Any]] = {
     # Its BatchNorm takes in a thirty-third of each batch: until it knows the features' spread, all scores are the same, and tie.
     "ssdlite320_mobilenet_v3_large": {"image_size": 320, "epochs": 40},
-    "fasterrcnn_mobilenet_light": {"image_size": 64},
+    **{
+        model: {"encoder": "tu-mobilenetv3_small_050", "image_size": 64}
+        for model in ("fasterrcnn", "retinanet", "fcos")
+    },
     "fasterrcnn_mobilenet_v3_large_320_fpn": {"image_size": 128},
     "fcos_resnet50_fpn": {"image_size": 128},
 }
@@ -42,7 +45,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("classification", {"model": model, "image_size": size}) for model, size in CLASSIFIERS.items()),
     *(("segmentation", {"model": model, **fields}) for model, fields in PIXELS.items()),
     *(("detection", {"model": model, "epochs": 3} | fields) for model, fields in DETECTORS.items()),
-    ("instance_segmentation", {"model": "maskrcnn_mobilenet_light", "image_size": 64, "epochs": 3}),
+    (
+        "instance_segmentation",
+        {"model": "maskrcnn", "encoder": "tu-mobilenetv3_small_050", "image_size": 64, "epochs": 3},
+    ),
     ("edge_detection", {"model": "hed", "image_size": 64, "learning_rate": 1e-4}),
     ("road_extraction", {"model": "linknet34_mtl", "image_size": 64}),
     ("road_extraction", {"model": "hourglass_mtl", "image_size": 64}),

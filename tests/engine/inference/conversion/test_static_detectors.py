@@ -40,12 +40,13 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
     [
         ("detection", "retinanet_resnet50_fpn", 128),
         ("detection", "ssd300_vgg16", 300),
-        ("instance_segmentation", "maskrcnn_mobilenet_light", 128),
+        ("detection", "fcos", 128),
+        ("instance_segmentation", "maskrcnn", 128),
     ],
 )
 def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model: Any = TASKS[task].build_model(Job(task=task, model=name, image_size=size), 3, 3).eval()
+    model: Any = TASKS[task].build_model(Job(task=task, model=name, encoder="resnet18", image_size=size), 3, 3).eval()
     images = torch.randn(3, 3, size, size)
     spread_scores(model, images)
     static = static_detector(model, 3, size)

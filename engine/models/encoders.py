@@ -1,0 +1,91 @@
+"""Encoders of segmentation_models_pytorch and timm, which decoders and detectors are built on."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from engine.checks.job_checks import ENCODER_STRIDE as STRIDE
+from engine.contract.catalogue import did_you_mean
+from engine.contract.job import TIMM, Job
+from engine.contract.weights import TIMM_ENCODER, Weights
+from engine.data.transforms.device_transforms import Statistics
+from engine.models import timm_models, weights
+from engine.models.base import TaskError
+
+IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+INCLUDED = f"{TIMM_ENCODER}{timm_models.INCLUDED}"
+"""The encoder whose weights come with the installation."""
+MIN_IMAGE_SIZE = 2 * STRIDE
+"""Smallest image side in pixels of the models in the catalogue."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of segmentation_models_pytorch's encoders."""
+    from segmentation_models_pytorch.encoders import get_encoder_names
+
+    return tuple(sorted(get_encoder_names()))
+
+
+def imagenet_weights() -> dict[str, Weights]:
+    """Return the source of each encoder's ImageNet weights; segmentation_models_pytorch states no licences."""
+    from segmentation_models_pytorch.encoders import encoders as described
+
+    found = {name: described[name]["pretrained_settings"].get("imagenet") for name in names()}
+    return {
+        name: Weights(repository=each["repo_id"], revision=each["revision"]) for name, each in found.items() if each
+    }
+
+
+def statistics(encoder: str) -> Statistics:
+    """Return the mean and standard deviation of the colors that the encoder's weights were trained with."""
+    name = _timm_name(encoder)
+    return (timm_models.statistics(TIMM + name) if name else None) or IMAGENET
+
+
+def validate(job: Job, title: str, size: int) -> None:
+    """Raise TaskError unless the job's encoder exists and takes images of `size` px. `title` is the model's."""
+    name = _timm_name(job.encoder)
+    if job.encoder not in names() and not (name and timm_models.is_known(name)):
+        raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(names())))
+    if size % STRIDE:
+        valid_size = max(MIN_IMAGE_SIZE, round(size / STRIDE) * STRIDE)
+        message = f"{title} needs an image size that is a multiple of {STRIDE} px; {size} is not."
+        raise TaskError("image_size", message, f"Set {valid_size}, or leave it empty.")
+
+
+def unusable(job: Job, title: str, error: Exception) -> TaskError:
+    """Return the TaskError for an encoder that can't be built into the model called `title`."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    message = f"{title} can't use the encoder {job.encoder} ({line})."
+    return TaskError("encoder", message, "Choose another, such as resnet34.")
+
+
+def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:
+    """Load the weights of a classification model or of the encoder alone into `encoder`, called `name`.
+
+    Raises TaskError.
+    """
+    state = _by_encoder_names(name, initial.state)
+    weights.load(encoder, state, head=None, channels=channels, field=initial.field, source=initial.source)
+
+
+def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
+    """Rename a classification model's weights as the encoder has them; return weights that don't fit unchanged."""
+    from segmentation_models_pytorch.encoders import get_encoder
+
+    name = _timm_name(encoder)
+    try:
+        if name:
+            full = timm_models.by_own_names(name, state)  # with features_only, timm ignores missing weights
+            features = timm_models.by_own_names(name, full, features_only=True)
+            return {f"model.{each}": tensor for each, tensor in features.items()}
+        plain: nn.Module = get_encoder(encoder, weights=None)
+        plain.load_state_dict(dict(state))
+        return plain.state_dict()
+    except Exception:  # encoders raise different errors; the loading of the weights reports the missing names
+        return state
+
+
+def _timm_name(encoder: str) -> str:
+    """Return timm's name for the encoder, "" for one of segmentation_models_pytorch."""
+    return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""

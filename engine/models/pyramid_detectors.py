@@ -1,0 +1,134 @@
+"""torchvision's detectors on a feature pyramid over any encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torchvision.models.detection import FCOS, FasterRCNN, MaskRCNN, RetinaNet
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
+from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
+
+from engine.models import encoders
+
+CHANNELS = 128
+"""Channels of the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
+BOX_FEATURES = 256
+PROPOSALS = 300
+"""Proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
+TRAINING_PROPOSALS = 1000
+"""Proposals per image in training, before and after suppression: half of torchvision's, since fewer are sampled."""
+ASPECT_RATIOS = (0.5, 1.0, 2.0)
+OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
+"""Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
+HALF_OCTAVE = (1.0, 2**0.5)
+
+
+class EncoderWithFPN(nn.Module):
+    """Encoder `body` whose features of the given strides, each twice the one before, feed a feature pyramid `fpn`.
+
+    Maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
+    """
+
+    def __init__(self, encoder: str, channels: int, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
+        from segmentation_models_pytorch.encoders import get_encoder
+
+        super().__init__()
+        self.body: nn.Module = get_encoder(encoder, in_channels=channels, weights=None)
+        self.out_channels = CHANNELS
+        self._finest = finest_stride.bit_length() - 1  # features of stride 2**i are at position i
+        widths: Any = self.body.out_channels
+        self.fpn = FeaturePyramidNetwork(list(widths[self._finest :]), CHANNELS, extra_blocks)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        features = self.body(images)[self._finest :]
+        pyramid: dict[str, Tensor] = self.fpn({str(level): each for level, each in enumerate(features)})
+        return pyramid
+
+
+def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -> nn.Module:
+    """Return one of `KINDS` with random weights, as torchvision's detectors are.
+
+    Args:
+        kind: A key of `KINDS`.
+        encoder: Name in segmentation_models_pytorch or, with the prefix tu-, in timm.
+        classes: Number of classes with the background.
+        channels: Channels of the images.
+        size: Side of the images in pixels, which the anchors scale with.
+
+    Raises:
+        ValueError, KeyError or RuntimeError: The encoder has no features of all strides.
+    """
+    mean, std = encoders.statistics(encoder)
+    if channels != len(mean):
+        mean, std = (sum(mean) / 3,) * channels, (sum(std) / 3,) * channels
+    transform = {"min_size": size, "max_size": size, "image_mean": mean, "image_std": std}
+    return KINDS[kind](encoder, classes, channels, size, **transform)
+
+
+def region_samples(size: int) -> int:
+    """Return the number of proposals per image that an R-CNN is trained on.
+
+    It shrinks with the image's area from 512, torchvision's number for 800 px, to 128.
+    """
+    return min(512, max(128, 512 * size**2 // 800**2))
+
+
+def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+    backbone = EncoderWithFPN(encoder, channels, 8, LastLevelMaxPool())
+    return FasterRCNN(backbone, **_region_parts(8, 4, classes, size), **transform)
+
+
+def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+    """Return a Mask R-CNN whose pyramid begins at stride 4, for masks of small objects."""
+    backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
+    return MaskRCNN(
+        backbone,
+        **_region_parts(4, 5, classes, size),
+        mask_head=MaskRCNNHeads(CHANNELS, (CHANNELS, CHANNELS), 1),
+        mask_predictor=MaskRCNNPredictor(CHANNELS, CHANNELS, classes),
+        **transform,
+    )
+
+
+def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
+    """Return the arguments that Faster and Mask R-CNN share."""
+    poolers = [str(level) for level in range(levels - 1)]  # the last level serves the proposals alone
+    return {
+        "rpn_anchor_generator": _anchors(finest_stride, levels, size, HALF_OCTAVE),
+        "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,
+        "rpn_post_nms_top_n_train": TRAINING_PROPOSALS,
+        "rpn_post_nms_top_n_test": PROPOSALS,
+        "box_roi_pool": MultiScaleRoIAlign(poolers, output_size=7, sampling_ratio=2),
+        "box_head": TwoMLPHead(CHANNELS * 7 * 7, BOX_FEATURES),
+        "box_predictor": FastRCNNPredictor(BOX_FEATURES, classes),
+        "box_batch_size_per_image": region_samples(size),
+    }
+
+
+def _retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+    backbone = EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS))
+    return RetinaNet(backbone, classes, anchor_generator=_anchors(8, 5, size, OCTAVE), **transform)
+
+
+def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+    return FCOS(EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS)), classes, **transform)
+
+
+def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
+    """Return anchors that scale with the image: of 4 strides in one of 800 px, of 1.6 strides in one of 320 px."""
+    sides = [finest_stride * 2**level * size / 200 for level in range(levels)]
+    sizes = tuple(tuple(side * scale for scale in scales) for side in sides)
+    return AnchorGenerator(sizes, (ASPECT_RATIOS,) * levels)
+
+
+KINDS: dict[str, Callable[..., nn.Module]] = {
+    "fasterrcnn": _faster_rcnn,
+    "retinanet": _retinanet,
+    "fcos": _fcos,
+    "maskrcnn": _mask_rcnn,
+}
