@@ -156,13 +156,17 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
     elif field.name == "strategy":
         text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
-    shown = f" Default: {value}." if value not in (None, "") else ""
+    default_text = f" Default: {value}." if value not in (None, "") else ""
     if field.name in SETTABLE:
-        shown = f" Default: the recipe's{'' if value in (None, '') else f', else {value}'}."
+        default_text = f" Default: the recipe's{'' if value in (None, '') else f', else {value}'}."
     elif field.name == "recipe":
-        shown = " Default: the one that fits; none with --job."
+        default_text = " Default: the one that fits; none with --job."
+    elif field.name == "model":
+        default_text = " Default: the task's best one whose pretrained weights can be had."
+    elif field.name == "encoder":
+        default_text = f" Default: the default model's; {value} with --model."
     choices = f" One of {', '.join(field.choices)}." if field.choices else ""
-    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{shown if default else ''}")
+    group.add_argument(field.flag, metavar=field.name.upper(), help=f"{text}{choices}{default_text if default else ''}")
 
 
 def _met(need: Need) -> str:

@@ -68,30 +68,30 @@ def judge(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
     bad = {problem.field for problem in found}
-    judged = _as_far_as_right(values, bad)
-    if judged is None:
+    draft = _as_far_as_right(values, bad)
+    if draft is None:
         return None, found
-    report = _inspect(judged, found)
+    report = _inspect(draft, found)
     model = _choose_model(values, REAL_DISK)
     fits = options.recipe is None and options.job is None
     recipe = None
     if fits or options.recipe:
         recipe, wrong = _apply_recipe(values, report, REAL_DISK)
         found += wrong
-    judged = _as_far_as_right(values, bad) or judged
+    draft = _as_far_as_right(values, bad) or draft
     chosen_fields = given if recipe is not None else None
-    wrong = problems(judged, load_catalogue(), machine, report, chosen=chosen_fields)
-    wrong += gpu_problems(judged, machine, installed_torch(), os.environ)
+    wrong = problems(draft, load_catalogue(), machine, report, chosen=chosen_fields)
+    wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
     if machine is not None:
-        wrong += cpu_warnings(judged, machine, installed_torch(), os.environ, chosen=chosen)
+        wrong += cpu_warnings(draft, machine, installed_torch(), os.environ, chosen=chosen)
     found += [problem for problem in wrong if problem.field not in bad]
     if not options.json:
-        _announce(judged, report, model, recipe.title if fits and recipe is not None else "")
+        _announce(draft, report, model, recipe.title if fits and recipe is not None else "")
     return job_from_values(values)[0], found
 
 
 def _announce(job: Job, report: DatasetReport | None, model: str, recipe: str) -> None:
-    """Print what was found in the folder, and the choices made for the user: `model` with its reason, and `recipe`."""
+    """Print the report on the folder, and the choices made for the user: `model` with its reason, and `recipe`."""
     if report is not None:
         say(*_findings(report), to=sys.stderr)
     if model:
@@ -148,14 +148,14 @@ def _apply_recipe(
     """Set the fields without a value to those of the recipe in `values`, or of the one that fits; return the recipe, or
     why there is none."""
     catalogue = load_catalogue()
-    seen = see(values, catalogue, report, values, disk)
-    recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(seen)))
-    if recipe is not None and not recipe.is_for(seen.task):
-        titles = ", ".join(one.id for one in load_recipes().for_task(seen.task))
-        message = f"“{recipe.title}” is not a recipe for the task {seen.task}."
+    facts = see(values, catalogue, report, values, disk)
+    recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(facts)))
+    if recipe is not None and not recipe.is_for(facts.task):
+        titles = ", ".join(one.id for one in load_recipes().for_task(facts.task))
+        message = f"“{recipe.title}” is not a recipe for the task {facts.task}."
         return None, [Problem("recipe", message, f"Choose {titles}.")]
     if recipe is not None:
-        for name, value in recipe.values(seen).items():
+        for name, value in recipe.values(facts).items():
             values.setdefault(name, value)
         if not str(values.get("recipe", "")).endswith(".toml"):
             values["recipe"] = recipe.id

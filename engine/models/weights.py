@@ -93,7 +93,7 @@ def _included(known: Weights) -> State:
         return timm_models.included_by_timms_names(_read(path))
     except CannotFetch as error:
         raise TaskError("pretrained", error.message, error.remedy) from error
-    except Exception as error:  # torch.load raises many things for what it does not take
+    except Exception as error:  # torch.load documents no exceptions
         message = f"The included weights {known.distribution} can't be read ({_first_line(error)})."
         raise TaskError("pretrained", message, ways_out(known)) from error
 

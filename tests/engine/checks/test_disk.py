@@ -38,12 +38,12 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_reaches_gives_up_on_stalled_name_servers(stalled: threading.Event) -> None:
-    began = time.monotonic()
+    start_s = time.monotonic()
     assert RealDisk().reaches("http://stalled.example") is False
-    assert ANSWER_S - 0.1 < time.monotonic() - began < ANSWER_S + 1
-    began = time.monotonic()
+    assert ANSWER_S - 0.1 < time.monotonic() - start_s < ANSWER_S + 1
+    start_s = time.monotonic()
     assert RealDisk().reaches("http://stalled.example") is False
-    assert time.monotonic() - began < ANSWER_S / 2
+    assert time.monotonic() - start_s < ANSWER_S / 2
 
 
 def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_weights_problems_warns_of_a_job_that_lost_its_weights() -> None:
         ({"model": "resnet18", "recipe": ""}, FixedDisk(), ("recipe",)),
     ],
 )
-def test_weights_problems_stays_silent_unless_wanted_weights_are_lost(
+def test_weights_problems_is_empty_unless_weights_are_lost(
     fields: dict[str, object], disk: FixedDisk, chosen: tuple[str, ...] | None
 ) -> None:
     assert weights_problems(job(pretrained=False, **fields), CATALOGUE, disk, chosen=chosen) == []

