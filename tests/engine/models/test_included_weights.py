@@ -103,8 +103,9 @@ def test_unusable_included_weights_are_to_be_reinstalled(
     assert raised.value.field == "pretrained"
 
 
-def test_a_missing_package_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_not_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("engine.contract.weights.find_spec", lambda _name: None)
+    monkeypatch.setattr("engine.contract.weights.sysconfig.get_path", lambda _name: str(tmp_path))
     given = included_weights()
     disk = FixedDisk(reachable=True)
     assert is_available(given, disk) is False
