@@ -3,6 +3,7 @@ encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -53,6 +54,11 @@ def names() -> tuple[str, ...]:
     return (*_DECODERS, *_TORCHVISION)
 
 
+def is_decoder(model: str) -> bool:
+    """Return True if `model` is a decoder that takes the job's encoder."""
+    return model in _DECODERS
+
+
 def encoders() -> tuple[str, ...]:
     """The encoders that every decoder can stand on."""
     from segmentation_models_pytorch.encoders import get_encoder_names
@@ -71,9 +77,9 @@ def encoder_weights() -> dict[str, Weights]:
     }
 
 
-def statistics(job: Job) -> Statistics:
-    """Mean and standard deviation of the colours with which the encoder's weights were trained."""
-    if job.model in _DECODERS and job.encoder.startswith(TIMM_ENCODER):
+def statistics(job: Job, *, has_encoder: bool) -> Statistics:
+    """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
+    if has_encoder and job.encoder.startswith(TIMM_ENCODER):
         return timm_models.statistics(TIMM + job.encoder.removeprefix(TIMM_ENCODER)) or IMAGENET
     return registry.statistics(job.model, IMAGENET)
 
@@ -94,10 +100,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         model = _construct(job, classes, channels, size)
-    of_decoder = job.model in _DECODERS
+    of_decoder = is_decoder(job.model)
     head = "segmentation_head" if of_decoder else find_head(model, classes)
-    if job.weights_file or job.pretrained:
-        _load_weights(job, model, head, channels)
+    title = job.model if is_foreign(job) else model_info(job.model).title
+    load_weights(job, model, head, channels, title=title, has_encoder=of_decoder)
     if job.freeze_epochs and head is None:
         message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
@@ -107,15 +113,20 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     return model.train()
 
 
-def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -> None:
-    """A file may hold the weights of the whole model, or of its encoder alone, as pretrained ones do."""
+def load_weights(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
+    """Load the weights that the job starts from, if any: its weights file, or pretrained weights of the model `title`.
+
+    Where the model `has_encoder`, the weights may be those of the encoder alone, as pretrained ones are. Raises
+    TaskError.
+    """
     if job.weights_file:
         state, field, source = weights.from_file(job.weights_file), "weights_file", job.weights_file
-    else:
-        title = job.model if is_foreign(job) else model_info(job.model).title
-        state = weights.pretrained(job, f"the encoder {job.encoder}" if job.model in _DECODERS else title)
+    elif job.pretrained:
+        state = weights.pretrained(job, f"the encoder {job.encoder}" if has_encoder else title)
         field, source = "pretrained", weights.SOURCE
-    if job.model in _DECODERS and not any(name.startswith("encoder.") for name in state):
+    else:
+        return
+    if has_encoder and not any(name.startswith("encoder.") for name in state):
         model, head = model.get_submodule("encoder"), None
         state = _by_encoders_names(job.encoder, state)
     weights.load(model, state, head=head, channels=channels, field=field, source=source)
@@ -140,7 +151,7 @@ def _by_encoders_names(encoder: str, state: weights.State) -> weights.State:
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    if job.model in _DECODERS:
+    if is_decoder(job.model):
         return _decoder(job, classes, channels, size)
     if not is_foreign(job):
         return _of_torchvision(job, classes, channels)
@@ -153,20 +164,33 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     from segmentation_models_pytorch import create_model
 
+    given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
+    title = model_info(job.model).title
+    return construct_on_encoder(job, title, size, lambda: create_model(job.model, job.encoder, **given))
+
+
+def construct_on_encoder(job: Job, title: str, size: int, construct: Callable[[], nn.Module]) -> nn.Module:
+    """Construct a model on the job's encoder for images of `size` px; `title` names it in problems.
+
+    Raises TaskError where the encoder is unknown or doesn't suit the model, or its strides don't divide the size.
+    """
     of_timm = job.encoder.removeprefix(TIMM_ENCODER) if job.encoder.startswith(TIMM_ENCODER) else ""
     if job.encoder not in encoders() and not (of_timm and timm_models.is_known(of_timm)):
         raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(encoders())))
-    if size % STRIDE:
-        nearest = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
-        message = f"{model_info(job.model).title} takes sides that are a multiple of {STRIDE} px; {size} is not."
-        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
+    validate_side(title, size)
     try:
-        model: nn.Module = create_model(job.model, job.encoder, **given)
+        return construct()
     except (ValueError, KeyError, RuntimeError) as error:
-        message = f"{model_info(job.model).title} can't use the encoder {job.encoder} ({_line(error)})."
+        message = f"{title} can't use the encoder {job.encoder} ({_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
-    return model
+
+
+def validate_side(title: str, size: int) -> None:
+    """Raise TaskError if `size` is not a multiple of the encoders' largest stride; `title` names the model."""
+    if size % STRIDE:
+        suggested_side = max(2 * STRIDE, round(size / STRIDE) * STRIDE)
+        message = f"{title} takes sides that are a multiple of {STRIDE} px; {size} is not."
+        raise TaskError("image_size", message, f"Set {suggested_side}, or leave it empty.")
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:

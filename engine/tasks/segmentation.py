@@ -121,8 +121,9 @@ class Segmentation(Task):
         return registry.image_size(job, segmentation_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the encoder's weights were trained with; a grey image takes the mean over the colours."""
-        mean, std = segmentation_models.statistics(job)
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
+        has_encoder = segmentation_models.is_decoder(job.model)
+        mean, std = segmentation_models.statistics(job, has_encoder=has_encoder)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
