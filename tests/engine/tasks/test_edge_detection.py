@@ -174,7 +174,8 @@ def test_hed_on_encoder_returns_a_map_per_level_and_their_mean(encoder: str, wid
     assert [side.in_channels for side in model.head.side] == widths
     inputs = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
-        levels = [level for level in model.encoder(inputs)[1:] if level.shape[1]]
+        enlarged = functional.interpolate(inputs, (128, 128), mode="bilinear")
+        levels = [level for level in model.encoder(enlarged)[1:] if level.shape[1]]
         sides = [
             functional.interpolate(side(level), (64, 64), mode="bilinear")
             for side, level in zip(model.head.side, levels, strict=True)
