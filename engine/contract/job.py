@@ -755,8 +755,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Encoder",
-            "The backbone of a segmentation model or detector, by its name in segmentation_models_pytorch or, with "
-            "the prefix tu-, in timm.",
+            "The backbone, by its name in segmentation_models_pytorch or, with the prefix tu-, in timm.",
             "model",
         ),
     ] = "resnet34"

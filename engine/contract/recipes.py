@@ -87,6 +87,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         encoder: True for a model that is built on the job's encoder.
+        batch_norm: True for a model with BatchNorm.
         weights: True if there are pretrained weights for the model, as far as known: on this machine, or on a server
             that hasn't failed to answer.
         images: Number of images of the training split.
@@ -100,6 +101,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     family: Family = "cnn"
     encoder: bool = False
+    batch_norm: bool | None = None
     weights: bool = False
     of_weights: Mapping[str, Any] = {}
     images: int | None = None
@@ -139,6 +141,7 @@ def see(
         task=job.task,
         family=family_of(job.model, job.encoder if on_encoder else ""),
         encoder=on_encoder,
+        batch_norm=model.batch_norm if model is not None else None,
         weights=weights is not None and (decided or disk is None or is_available(weights, disk) is not False),
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
@@ -176,13 +179,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules
     before this one have set: `steps` are those that the whole run makes.
 
-    `encoder`: the model is built on an encoder, the only part that pretrained weights are for. `weights`: whether
-    there are pretrained weights for the model. `pretrained`: whether the run starts from weights.
+    `encoder`: the model is built on an encoder, the only part that pretrained weights are for. `batch_norm`: the model
+    has BatchNorm. `weights`: there are pretrained weights for the model. `pretrained`: the run starts from weights.
     """
 
     task: str | tuple[str, ...] | None = None
     model: Family | None = None
     encoder: bool | None = None
+    batch_norm: bool | None = None
     weights: bool | None = None
     pretrained: bool | None = None
     images: Range | None = None
@@ -218,6 +222,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             (tasks is None or seen.task in tasks)
             and self.model in (None, seen.family)
             and self.encoder in (None, seen.encoder)
+            and self.batch_norm in (None, seen.batch_norm)
             and self.weights in (None, seen.weights)
             and self.pretrained in (None, pretrained)
             and all(asked is None or asked.holds(known[name]) for name, asked in self._ranges())
@@ -448,7 +453,7 @@ _RANGE = "Give { min = … }, { max = … } or both."
 _REMEDIES = {
     **dict.fromkeys(_COUNTED, _RANGE),
     **dict.fromkeys(("title", "about", "source"), f"Give text in quotes, at most {MOST_LINE} characters."),
-    **dict.fromkeys(("weights", "pretrained"), "Give true or false."),
+    **dict.fromkeys(("batch_norm", "weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
     "model": "Give cnn or transformer.",

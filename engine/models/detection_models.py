@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -147,11 +148,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
-    encoders.validate(job, title, size)
-    try:
-        return pyramid_detectors.construct(job.model, job.encoder, classes, channels, size)
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise encoders.unusable(job, title, error) from error
+    constructor = partial(pyramid_detectors.construct, job.model, job.encoder, classes, channels, size)
+    return encoders.construct(job, title, size, constructor)
 
 
 def _most(plain: nn.Module) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import nn
 
 from engine.checks.job_checks import ENCODER_STRIDE as STRIDE
@@ -42,22 +44,44 @@ def statistics(encoder: str) -> Statistics:
     return (timm_models.statistics(TIMM + name) if name else None) or IMAGENET
 
 
-def validate(job: Job, title: str, size: int) -> None:
-    """Raise TaskError unless the job's encoder exists and takes images of `size` px. `title` is the model's."""
+def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:
+    """Construct a model on the job's encoder for images of `size` px; `title` names it to the user.
+
+    Raises:
+        TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
+    """
     name = _timm_name(job.encoder)
     if job.encoder not in names() and not (name and timm_models.is_known(name)):
         raise TaskError("encoder", f"There is no encoder “{job.encoder}”.", did_you_mean(job.encoder, list(names())))
+    validate_side(title, size)
+    try:
+        return constructor()
+    except (ValueError, KeyError, RuntimeError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        message = f"{title} can't use the encoder {job.encoder} ({line})."
+        raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
+
+
+def validate_side(title: str, size: int) -> None:
+    """Raise TaskError unless `size` is a multiple of the encoders' largest stride; `title` names the model."""
     if size % STRIDE:
         valid_size = max(MIN_IMAGE_SIZE, round(size / STRIDE) * STRIDE)
         message = f"{title} needs an image size that is a multiple of {STRIDE} px; {size} is not."
         raise TaskError("image_size", message, f"Set {valid_size}, or leave it empty.")
 
 
-def unusable(job: Job, title: str, error: Exception) -> TaskError:
-    """Return the TaskError for an encoder that can't be built into the model called `title`."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    message = f"{title} can't use the encoder {job.encoder} ({line})."
-    return TaskError("encoder", message, "Choose another, such as resnet34.")
+def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
+    """Load the weights that the job starts from, if any, into `model`; `title` names it to the user.
+
+    If it `has_encoder`, they may be those of its module "encoder" alone, as pretrained ones are. Raises TaskError.
+    """
+    initial = weights.initial(job, f"the encoder {job.encoder}" if has_encoder else title)
+    if initial is None:
+        return
+    if has_encoder and not any(name.startswith("encoder.") for name in initial.state):
+        load_weights(model.get_submodule("encoder"), job.encoder, initial, channels)
+    else:
+        weights.load(model, initial.state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:

@@ -49,7 +49,7 @@ def names() -> tuple[str, ...]:
 
 
 def statistics(job: Job) -> Statistics:
-    """Mean and standard deviation of the colours with which the encoder's weights were trained."""
+    """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
     if job.model in _DECODERS:
         return encoders.statistics(job.encoder)
     return registry.statistics(job.model, encoders.IMAGENET)
@@ -73,7 +73,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         model = _construct(job, classes, channels, size)
     of_decoder = job.model in _DECODERS
     head = "segmentation_head" if of_decoder else find_head(model, classes)
-    _load_weights(job, model, head, channels)
+    title = job.model if is_foreign(job) else _title(job)
+    encoders.load_initial(job, model, head, channels, title=title, has_encoder=of_decoder)
     if job.freeze_epochs and head is None:
         message = f"{job.model} has no layer with {classes} outputs that could be trained as the head."
         raise TaskError("freeze_epochs", message, "Train all layers.")
@@ -81,19 +82,6 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     heads = [name for name, _ in model.named_children() if name != "encoder"] if of_decoder else [head] if head else []
     set_heads(model, heads, freeze=bool(job.freeze_epochs))
     return model.train()
-
-
-def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int) -> None:
-    """Load the job's weights: those of the full model, or those of its encoder alone, as pretrained ones are."""
-    of_decoder = job.model in _DECODERS
-    title = f"the encoder {job.encoder}" if of_decoder else job.model if is_foreign(job) else _title(job)
-    initial = weights.initial(job, title)
-    if initial is None:
-        return
-    if of_decoder and not any(name.startswith("encoder.") for name in initial.state):
-        encoders.load_weights(model.get_submodule("encoder"), job.encoder, initial, channels)
-    else:
-        weights.load(model, initial.state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -110,13 +98,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     from segmentation_models_pytorch import create_model
 
-    encoders.validate(job, _title(job), size)
     given = {"encoder_weights": None, "in_channels": channels, "classes": classes}
-    try:
-        model: nn.Module = create_model(job.model, job.encoder, **given)
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise encoders.unusable(job, _title(job), error) from error
-    return model
+    return encoders.construct(job, _title(job), size, lambda: create_model(job.model, job.encoder, **given))
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:

@@ -32,10 +32,9 @@ from engine.metrics.boundaries import (
 from engine.metrics.boundaries import (
     Scores as BoundaryScores,
 )
-from engine.models import edge_models, registry
+from engine.models import edge_models, encoders, registry
 from engine.models.base import ModelInfo
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
-from engine.tasks.classification import IMAGENET
 from engine.tasks.predictions import LineScores, Scores
 
 _COUNTS = len(THRESHOLDS) * 4
@@ -112,7 +111,8 @@ class EdgeDetection(Task):
             Measure("ap", "Average precision", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        defaults=(DefaultModel("hed"),),
+        defaults=(DefaultModel("hed_encoder", encoder=encoders.INCLUDED),),
+        fields=("encoder",),
         without=("progressive_from",),  # lines that are one pixel wide break as they are made smaller
     )
 
@@ -129,8 +129,8 @@ class EdgeDetection(Task):
         return registry.image_size(job, edge_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's, with which VGG16 was trained; images of other bands take the mean over the colours."""
-        mean, std = IMAGENET
+        """Return the statistics that the model's weights expect; images of other bands take the mean over the colors."""
+        mean, std = edge_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     def prepared(self, job: Job, splits: Splits) -> Splits:

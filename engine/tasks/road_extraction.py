@@ -24,12 +24,11 @@ from engine.data.drawing import legend_of
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.road_metrics import RoadMetric
-from engine.models import registry, road_models
+from engine.models import encoders, registry, road_models
 from engine.models.base import ModelInfo
 from engine.models.networks.road_networks import unpack
 from engine.models.road_models import CLASSES, SCORES
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
-from engine.tasks.classification import IMAGENET
 from engine.tasks.predictions import LineScores, Scores
 from engine.tasks.segmentation import Segmentation
 
@@ -46,8 +45,8 @@ class RoadExtraction(Task):
             Measure("orientation", "Direction accuracy", higher_is_better=True, percent=True),
             Measure("loss", "Validation loss", higher_is_better=False),
         ),
-        defaults=(DefaultModel("linknet34_mtl"),),
-        fields=("ignore_value",),
+        defaults=(DefaultModel("linknet_mtl", encoder=encoders.INCLUDED),),
+        fields=("encoder", "ignore_value"),
         classes=CLASSES,
     )
 
@@ -64,8 +63,8 @@ class RoadExtraction(Task):
         return registry.image_size(job, road_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """ImageNet's, with which the encoders' weights were trained; a grey image takes the mean over the colours."""
-        mean, std = IMAGENET
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
+        mean, std = road_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:

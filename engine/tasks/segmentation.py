@@ -124,7 +124,7 @@ class Segmentation(Task):
         return registry.image_size(job, segmentation_models.IMAGE_SIZE)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Those that the encoder's weights were trained with; a grey image takes the mean over the colours."""
+        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
         mean, std = segmentation_models.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
 

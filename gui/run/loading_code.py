@@ -101,8 +101,10 @@ def _mnist(job: Job, plan: Planned) -> str:
 
 
 def _road(job: Job, plan: Planned) -> str:
-    given = f"{job.model!r}, channels={plan.channels}"
-    return f"import torch; from engine.models.road_models import network; model = network({given})"
+    call = f"StackHourglassNetMTL(2, 37, {plan.channels})"
+    if job.model == "linknet_mtl":
+        call = f"LinkNetMTL({job.encoder!r}, 2, 37, {plan.channels})"
+    return f"import torch; from engine.models.networks import road_networks; model = road_networks.{call}"
 
 
 def _cloud(job: Job, plan: Planned) -> str:
@@ -113,6 +115,9 @@ def _cloud(job: Job, plan: Planned) -> str:
 
 
 def _edges(job: Job, plan: Planned) -> str:
+    if job.model == "hed_encoder":
+        call = f"HedOnEncoder({job.encoder!r}, {plan.channels})"
+        return f"import torch; from engine.models.networks.hed import HedOnEncoder; model = {call}"
     file, _, norm = job.model.partition("_")
     made = f"{file.capitalize()}({'batch_norm=True' if norm else ''})"
     other = "" if plan.channels == 3 else _OTHER_CHANNELS.format(channels=plan.channels)

@@ -31,7 +31,6 @@ from engine.data.decoding.edges import OUTSIDE
 from engine.data.formats.edges import EdgeSplit
 from engine.supervisor.environment import usable_cores
 from engine.tasks import TASKS, DatasetInfo
-from engine.tasks.classification import IMAGENET
 from tests.benchmarks.every_task import ROWS, job_of
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -72,8 +71,8 @@ def chance(image: Tensor, target: Tensor) -> np.ndarray:
     return np.random.default_rng(int(image.sum())).random(image.shape[1:])
 
 
-def of_model(model: nn.Module) -> Callable[[Tensor, Tensor], np.ndarray]:
-    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
+def of_model(model: nn.Module, job: Job) -> Callable[[Tensor, Tensor], np.ndarray]:
+    mean, std = (torch.tensor(each)[:, None, None] for each in TASK.normalisation(job, 3))
     model.eval()
 
     @torch.no_grad()
@@ -113,7 +112,7 @@ def main() -> None:
     for blur in (1.0, 2.0):
         told(f"Gaussian gradient, {blur:g} px", gradient(blur), splits)
     model = TASK.build_model(job, 1, 3)
-    told(f"{job.model}, fresh", of_model(model), splits)
+    told(f"{job.model}, fresh", of_model(model, job), splits)
     forker = Forker()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +124,7 @@ def main() -> None:
             reached = " ".join(f"{validation.measures['ods']:.3f}" for validation in group.of(Validation))
             print(f"ODS by epoch {reached}; {time.monotonic() - begun:.0f} s", flush=True)
             model.load_state_dict(torch.load(Path(folder) / "checkpoints/best.pt", weights_only=True))
-            told(f"{job.model}, best.pt after {job.epochs} epochs", of_model(model), splits)
+            told(f"{job.model}, best.pt after {job.epochs} epochs", of_model(model, job), splits)
     finally:
         forker.close()
 

@@ -130,7 +130,8 @@ ROWS: dict[str, Row] = {
         most_frequent, "the most frequent class everywhere",
     ),
     "roads": Row(
-        "massachusetts_roads_tiles", "--task road_extraction --model linknet18_mtl --image-size 128 --epochs 30",
+        "massachusetts_roads_tiles",
+        "--task road_extraction --model linknet_mtl --encoder resnet18 --image-size 128 --epochs 30",
         lines_everywhere, "lines everywhere",
     ),
     "points": Row(

@@ -41,7 +41,9 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
         "timm:dla34",
         "maskrcnn",
         "hourglass_mtl",
+        "linknet_mtl",
         "hed",
+        "hed_encoder",
         "pointcnn_x2",
     ],
 )

@@ -78,7 +78,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
     ),
     "road extraction": (
         lambda folder, counts: make_lined(folder, counts, 64),
-        {"task": "road_extraction", "model": "linknet18_mtl", "image_size": 64},
+        {"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64},
     ),
     "edge detection": (with_edges, {"task": "edge_detection", "model": "hed_bn", "image_size": 64}),
     "object detection, SSDlite": (

@@ -1,9 +1,9 @@
 """The networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation
 (CVPR).
 
-Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). Layers
-have the names of the authors' own code (github.com/anilbatra2185/road_connectivity), whose weights load here. Images
-have a side that is a multiple of 32 px, so that nothing has to be cut off after it was halved and doubled.
+Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). The
+hourglass has the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that their weights
+load. Image sides are multiples of 32 px, so that nothing has to be cut off after it was halved and doubled.
 
 Each gives one tensor [n, classes + directions, pixels]: the scores of both branches for all pixels of a map, row by
 row, and behind them those of smaller maps, where a network has such. `unpack` takes them apart.
@@ -11,12 +11,13 @@ row, and behind them those of smaller maps, where a network has such. `unpack` t
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision import models
 
 STRIDE = 32
 
@@ -53,52 +54,45 @@ class DecoderBlock(nn.Module):
         return functional.relu(self.norm3(self.conv3(x)))
 
 
-class LinkNetMTL(nn.Module):
-    """LinkNet with a decoder for each branch on one ResNet of basic blocks (18 or 34 layers); one map, of the whole
-    side."""
+class LinkNetDecoder(nn.Module):
+    """Decoder of one branch: the encoder's feature maps at strides 4 to 32, `widths` channels wide, to full-size scores."""
 
-    def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
+    def __init__(self, widths: Sequence[int], scores: int) -> None:
         super().__init__()
-        filters = (64, 128, 256, 512)
-        resnet = models.get_model(encoder, weights=None)
-        self.firstconv = resnet.conv1 if channels == 3 else nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
-        self.firstbn = resnet.bn1
-        self.firstmaxpool = resnet.maxpool
-        self.encoder1 = resnet.layer1
-        self.encoder2 = resnet.layer2
-        self.encoder3 = resnet.layer3
-        self.encoder4 = resnet.layer4
-        for branch, scores in (("", classes), ("a_", directions)):
-            parts = {
-                "decoder4": DecoderBlock(filters[3], filters[2]),
-                "decoder3": DecoderBlock(filters[2], filters[1]),
-                "decoder2": DecoderBlock(filters[1], filters[0]),
-                "decoder1": DecoderBlock(filters[0], filters[0]),
-                "finaldeconv1": nn.ConvTranspose2d(filters[0], 32, 3, stride=2),
-                "finalconv2": nn.Conv2d(32, 32, 3),
-                "finalconv3": nn.Conv2d(32, scores, 2, padding=1),
-            }
-            for name, part in parts.items():
-                self.add_module(branch + name, part)
+        pairs = itertools.pairwise((*reversed(widths), widths[0]))
+        self.blocks = nn.ModuleList(DecoderBlock(inputs, outputs) for inputs, outputs in pairs)
+        self.finaldeconv1 = nn.ConvTranspose2d(widths[0], 32, 3, stride=2)
+        self.finalconv2 = nn.Conv2d(32, 32, 3)
+        self.finalconv3 = nn.Conv2d(32, scores, 2, padding=1)
         initialise(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.firstmaxpool(functional.relu(self.firstbn(self.firstconv(x))))
-        e1 = self.encoder1(x)
-        e2 = self.encoder2(e1)
-        e3 = self.encoder3(e2)
-        e4 = self.encoder4(e3)
-        return torch.cat([self._branch(branch, e1, e2, e3, e4) for branch in ("", "a_")], 1).flatten(2)
-
-    def _branch(self, branch: str, e1: Tensor, e2: Tensor, e3: Tensor, e4: Tensor) -> Tensor:
-        d4 = getattr(self, branch + "decoder4")(e4) + e3
-        d3 = getattr(self, branch + "decoder3")(d4) + e2
-        d2 = getattr(self, branch + "decoder2")(d3) + e1
-        d1 = getattr(self, branch + "decoder1")(d2)
-        f2 = functional.leaky_relu(getattr(self, branch + "finaldeconv1")(d1), 0.2)
-        f4 = functional.leaky_relu(getattr(self, branch + "finalconv2")(f2), 0.2)
-        scores: Tensor = getattr(self, branch + "finalconv3")(f4)
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        *skips, x = features
+        for block, skip in zip(self.blocks, reversed(skips), strict=False):
+            x = block(x) + skip
+        x = self.blocks[-1](x)
+        x = functional.leaky_relu(self.finaldeconv1(x), 0.2)
+        x = functional.leaky_relu(self.finalconv2(x), 0.2)
+        scores: Tensor = self.finalconv3(x)
         return scores
+
+
+class LinkNetMTL(nn.Module):
+    """LinkNet with a decoder for each branch on an encoder of segmentation_models_pytorch, in place of the paper's
+    ResNet; one map, of the full side."""
+
+    def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
+        from segmentation_models_pytorch.encoders import get_encoder
+
+        super().__init__()
+        self.encoder = get_encoder(encoder, in_channels=channels, depth=5, weights=None)
+        widths = self.encoder.out_channels[2:]
+        self.roads = LinkNetDecoder(widths, classes)
+        self.directions = LinkNetDecoder(widths, directions)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.encoder(x)[2:]
+        return torch.cat([self.roads(features), self.directions(features)], 1).flatten(2)
 
 
 class ResidualBlock(nn.Module):

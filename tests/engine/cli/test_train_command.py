@@ -155,7 +155,12 @@ def judged(*words: str) -> tuple[Job | None, list[Problem]]:
         (make_outlined, (), "instance_segmentation", "maskrcnn"),
         (make_outlined, ("--task", "detection"), "detection", "fasterrcnn"),
         (lambda folder, counts: make_masked(folder, counts, 64), (), "segmentation", "unet"),
-        (lambda folder, counts: make_masked(folder, counts, 64), ("--task", "edge_detection"), "edge_detection", "hed"),
+        (
+            lambda folder, counts: make_masked(folder, counts, 64),
+            ("--task", "edge_detection"),
+            "edge_detection",
+            "hed_encoder",
+        ),
         (make_clouds, (), "point_segmentation", "pointcnn"),
     ],
 )

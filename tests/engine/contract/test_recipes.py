@@ -144,6 +144,19 @@ def test_fine_tuning_detector_on_encoder_trains_heads_faster() -> None:
     assert attention["learning_rate"] * attention["head_rate"] == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize(
+    ("fields", "rate"),
+    [
+        ({"model": "hed"}, 1e-4),
+        ({"model": "hed_encoder", "encoder": "tu-tf_efficientnet_lite0"}, 1e-3),
+        ({"model": "hed_encoder", "encoder": "mit_b0"}, 1e-4),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["fine-tune", "quick-look"])
+def test_fine_tuning_raises_the_rate_of_edges_with_batch_norm(recipe: str, fields: dict[str, Any], rate: float) -> None:
+    assert values(recipe, seen(task="edge_detection", **fields))["learning_rate"] == rate
+
+
 def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_measured() -> None:
     assert values("fine-tune", seen(model="resnet50"))["val_crop"] == 0.966  # 224 of 232 px
     assert values("fine-tune", seen(model="timm:vit_base_patch16_224", image_size=224))["val_crop"] == 0.9
@@ -187,6 +200,8 @@ def test_that_fields_without_effect_beside_what_the_user_chose_are_left_alone() 
         ('task = ["detection", "multilabel"]', False),
         ('model = "cnn"', True),
         ("encoder = true", False),
+        ("batch_norm = true", True),
+        ("batch_norm = false", False),
         ("weights = true", True),
         ("pretrained = true", False),
         ("images = { min = 1000, max = 1000 }", True),

@@ -17,10 +17,12 @@ from engine.data.decoding.edges import FULL, OUTSIDE
 from engine.metrics.boundaries import best_row, count, score, thin_maxima
 from engine.models.base import TaskError
 from engine.models.networks.bdcn import Bdcn
-from engine.models.networks.hed import Hed
+from engine.models.networks.hed import Hed, HedOnEncoder
+from engine.tasks.classification import IMAGENET
 from engine.tasks.edge_detection import EdgeDetection, EdgesOfImage
 from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
+from tests.support.encoders import deepest_features, make_classifier
 
 TASK = EdgeDetection()
 SIDE = 48
@@ -166,6 +168,47 @@ def test_that_hed_is_as_the_paper_draws_it() -> None:
         torch.testing.assert_close(model(inputs), torch.cat([*sides, fused], 1))
 
 
+@pytest.mark.parametrize(("encoder", "widths"), [("resnet18", [64, 64, 128, 256, 512]), ("mit_b0", [32, 64, 160, 256])])
+def test_hed_on_encoder_returns_a_map_per_level_and_their_mean(encoder: str, widths: list[int]) -> None:
+    model = HedOnEncoder(encoder, 3).eval()
+    assert [side.in_channels for side in model.head.side] == widths
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        enlarged = functional.interpolate(inputs, (128, 128), mode="bilinear")
+        levels = [level for level in model.encoder(enlarged)[1:] if level.shape[1]]
+        sides = [
+            functional.interpolate(side(level), (64, 64), mode="bilinear")
+            for side, level in zip(model.head.side, levels, strict=True)
+        ]
+        torch.testing.assert_close(model(inputs), torch.cat([*sides, sum(sides) / len(sides)], 1))
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+def test_hed_on_encoder_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
+    classifier = make_classifier(encoder).eval()
+    torch.save(classifier.state_dict(), tmp_path / "encoder.pth")
+    on_encoder = job(model="hed_encoder", encoder=encoder, image_size=64, weights_file=str(tmp_path / "encoder.pth"))
+    loaded = TASK.build_model(on_encoder, 1, 3).get_submodule("encoder").eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
+
+
+def test_hed_on_encoder_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18", "image_size": 64}
+    trained = TASK.build_model(job(**fields, seed=1), 1, 3).state_dict()
+    torch.save(trained, tmp_path / "best.pt")
+    loaded = TASK.build_model(job(**fields, weights_file=str(tmp_path / "best.pt")), 1, 3).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+
+
+def test_normalisation_follows_the_encoder_of_hed_encoder_alone() -> None:
+    lite = "tu-tf_efficientnet_lite0"
+    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.normalisation(job(model="hed", encoder=lite), 3) == IMAGENET
+    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 5) == ((0.5,) * 5, (0.5,) * 5)
+
+
 def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None:
     model = Bdcn()
     maps = model(torch.rand(1, 3, 32, 32))
@@ -195,15 +238,21 @@ def test_that_fresh_weights_depend_on_the_seed_alone_and_images_may_have_other_c
     assert one["features.0.weight"].shape == (64, 1, 3, 3)
 
 
-def test_that_a_frozen_backbone_leaves_the_head_to_learn() -> None:
-    model = TASK.build_model(job(freeze_epochs=100), 1, 3)
+@pytest.mark.parametrize("model_id", ["hed", "hed_encoder"])
+def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
+    model = TASK.build_model(job(model=model_id, image_size=64, freeze_epochs=100), 1, 3)
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learning == {"head"}
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
-    [({"model": "hedd"}, "model", "Did you mean “hed”"), ({"image_size": 16}, "image_size", "Set 32 or more")],
+    [
+        ({"model": "hedd"}, "model", "Did you mean “hed”"),
+        ({"image_size": 16}, "image_size", "Set 32 or more"),
+        ({"model": "hed_encoder", "image_size": 100}, "image_size", "Set 96"),
+        ({"model": "hed_encoder", "image_size": 64, "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
+    ],
 )
 def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch.nn import functional
-from torchvision import models
 
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError
@@ -17,16 +18,22 @@ from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.orientation import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
-from engine.models.road_models import SCORES, network, of_resnet
+from engine.models.road_models import SCORES
 from engine.tasks import TASKS
+from engine.tasks.classification import IMAGENET
 from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
+from tests.support.encoders import deepest_features, make_classifier
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
 
 TASK = TASKS["road_extraction"]
 OBJECTIVE = TASK.objective(Job(task="road_extraction"), dataset_info(2))
 SIDE = 32
+
+
+def linknet(**fields: Any) -> Job:
+    return Job(**{"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64} | fields)
 
 
 def truth(count: int) -> torch.Tensor:
@@ -214,47 +221,55 @@ def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_o
     assert (splits.train.load(0, 32, 3).numpy()[3:, of_class_2] == NO_CLASS).all()
 
 
-def test_that_a_resnets_weights_become_the_encoders() -> None:
-    resnet = models.resnet18(weights=None).eval()
-    model = network("linknet18_mtl").eval()
-    taken = of_resnet(resnet.state_dict())
-    assert set(taken) == {name for name in model.state_dict() if name.startswith(("first", "encoder"))} - {
-        "firstmaxpool"
-    }
-    model.load_state_dict(model.state_dict() | taken)
-    inputs = torch.rand(2, 3, 64, 64)
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+def test_linknet_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
+    classifier = make_classifier(encoder).eval()
+    save_file(classifier.state_dict(), tmp_path / "encoder.safetensors")
+    job = linknet(encoder=encoder, weights_file=str(tmp_path / "encoder.safetensors"))
+    loaded = TASK.build_model(job, 2, 3).get_submodule("encoder").eval()
+    inputs = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
-        theirs = resnet.layer1(resnet.maxpool(resnet.relu(resnet.bn1(resnet.conv1(inputs)))))
-        ours = model.encoder1(model.firstmaxpool(functional.relu(model.firstbn(model.firstconv(inputs)))))
-    torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
 
 
-def test_that_a_frozen_encoder_stays_as_it_is_while_the_branches_learn() -> None:
-    job = Job(task="road_extraction", model="linknet18_mtl", freeze_epochs=100, image_size=64)
-    model = TASK.build_model(job, 2, 3)
+def test_linknet_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
+    trained = TASK.build_model(linknet(seed=1), 2, 3).state_dict()
+    torch.save(trained, tmp_path / "best.pt")
+    loaded = TASK.build_model(linknet(weights_file=str(tmp_path / "best.pt")), 2, 3).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+
+
+def test_normalisation_follows_the_encoder_of_linknet_alone() -> None:
+    lite = "tu-tf_efficientnet_lite0"
+    assert TASK.normalisation(linknet(encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.normalisation(linknet(encoder=lite, model="hourglass_mtl"), 3) == IMAGENET
+    assert TASK.normalisation(linknet(encoder=lite), 1) == ((0.5,), (0.5,))
+
+
+def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
+    model = TASK.build_model(linknet(freeze_epochs=100), 2, 3)
     learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
-    assert not any(name.startswith(("first", "encoder")) for name in learning)
-    assert {"decoder4", "a_decoder1", "finalconv3", "a_finalconv3"} <= learning
+    assert learning == {"roads", "directions"}
     before = {name: buffer.clone() for name, buffer in model.named_buffers() if "running_mean" in name}
     model(torch.rand(2, 3, 64, 64))
     moved = {name for name, buffer in model.named_buffers() if name in before and not torch.equal(before[name], buffer)}
-    assert moved
-    assert not any(name.startswith(("first", "encoder")) for name in moved)
+    assert {name.partition(".")[0] for name in moved} == {"roads", "directions"}
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"model": "linknet43_mtl"}, "model", "Did you mean “linknet34_mtl”"),
+        ({"model": "linknet34_mtl"}, "model", "Did you mean “linknet_mtl”"),
+        ({"encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
         ({"image_size": 100}, "image_size", "Set 96"),
+        ({"image_size": 100, "model": "hourglass_mtl"}, "image_size", "Set 96"),
         ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
         ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
     ],
 )
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
-    given = {"task": "road_extraction", "model": "linknet18_mtl", "image_size": 64} | fields
+def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
-        TASK.build_model(Job(**given), 2, 3)  # type: ignore[arg-type]
+        TASK.build_model(linknet(**fields), 2, 3)
     assert error.value.field == field
     assert words in str(error.value)
 

@@ -21,6 +21,7 @@ from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 SIDE = 32
+ON_ENCODER: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18"}
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +71,9 @@ def test_that_a_run_on_two_workers_leaves_a_checkpoint_that_is_as_good_by_itself
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["hed_bn", "bdcn_bn"])
-def test_that_rims_are_learnt(start: Start, rims: Path, model: str) -> None:
-    group = start(job(rims, model=model, epochs=15, augmentation="light")).completed(400)
+@pytest.mark.parametrize("fields", [{"model": "hed_bn"}, {"model": "bdcn_bn"}, ON_ENCODER])
+def test_that_rims_are_learnt(start: Start, rims: Path, fields: dict[str, Any]) -> None:
+    group = start(job(rims, **fields, epochs=15, augmentation="light")).completed(400)
     measures = [event.measures for event in group.of(Validation)]
     assert measures[-1]["loss"] < 0.7 * measures[0]["loss"]
     # The tolerance of so small an image is under a pixel. That all pixels are edges is right in their share.
@@ -89,6 +90,8 @@ def test_that_rims_are_learnt(start: Start, rims: Path, model: str) -> None:
         ("fsdp", 2, {"model": "bdcn"}),
         ("model_parallel", 2, {}),
         ("pipeline", 2, {"microbatches": 2}),
+        ("fsdp", 2, ON_ENCODER),
+        ("pipeline", 2, {"microbatches": 2} | ON_ENCODER),
     ],
 )
 def test_that_it_begins_alike_under_every_strategy(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.models.networks.road_networks import unpack
-from engine.models.road_models import network
+from engine.models.networks.road_networks import LinkNetMTL, StackHourglassNetMTL, unpack
 from engine.tasks.classification import IMAGENET
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
@@ -33,16 +33,17 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
     given: dict[str, Any] = {
-        "dataset": str(folder), "task": "road_extraction", "model": "linknet18_mtl", "image_size": SIDE, "batch_size": 8,
+        "dataset": str(folder), "task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": SIDE,
+        "batch_size": 8,
         "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1, "memory_format": "contiguous",
         "devices": ("cpu",) * cpus,
     }  # fmt: skip
     return Job(**(given | fields))
 
 
-def iou(folder: Path, name: str, best: Path) -> float:
-    """Of the plain network with the weights in `best` on the validation images, pixel by pixel."""
-    model = network(name).eval()
+def iou(folder: Path, model: nn.Module, best: Path) -> float:
+    """Return the IoU of `model` with the weights in `best` on the validation images, pixel by pixel."""
+    model.eval()
     model.load_state_dict(torch.load(best, weights_only=True))
     mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
     both = either = 0
@@ -108,7 +109,8 @@ def test_that_it_trains_under_every_strategy_and_its_checkpoint_is_the_plain_net
     (validation,) = group.of(Validation)
     assert validation.images == 10
     assert set(validation.measures) == {"iou", "relaxed_iou", "f1", "orientation", "loss"}
-    best = iou(lines, fields.get("model", "linknet18_mtl"), group.folder / "checkpoints/best.pt")
+    network = StackHourglassNetMTL(2, 37, 3) if "model" in fields else LinkNetMTL("resnet18", 2, 37, 3)
+    best = iou(lines, network, group.folder / "checkpoints/best.pt")
     assert best == pytest.approx(validation.measures["iou"], abs=1e-6)
 
 

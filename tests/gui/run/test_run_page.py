@@ -100,7 +100,7 @@ def test_that_two_lines_of_pytorch_load_the_best_checkpoint_and_can_be_copied(sh
         "/home/anna/it's mine.py",
         "unet",
         "fcn_resnet50",
-        "linknet34_mtl",
+        "linknet_mtl",
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])

@@ -50,7 +50,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
         {"model": "maskrcnn", "encoder": "tu-mobilenetv3_small_050", "image_size": 64, "epochs": 3},
     ),
     ("edge_detection", {"model": "hed", "image_size": 64, "learning_rate": 1e-4}),
-    ("road_extraction", {"model": "linknet34_mtl", "image_size": 64}),
+    ("edge_detection", {"model": "hed_encoder", "encoder": "tu-tf_efficientnet_lite0", "image_size": 64}),
+    ("road_extraction", {"model": "linknet_mtl", "encoder": "tu-tf_efficientnet_lite0", "image_size": 64}),
     ("road_extraction", {"model": "hourglass_mtl", "image_size": 64}),
     ("point_segmentation", {"model": "pointcnn_x1"}),
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from engine.models.meta_device import on_meta
 from engine.models.networks.road_networks import LinkNetMTL, StackHourglassNetMTL, unpack
@@ -19,9 +21,22 @@ def test_that_an_hourglass_gives_maps_of_the_whole_half_and_quarter_of_the_side(
     assert [tuple(each.shape) for each in maps] == [(2, 39, side, side) for side in (32, 16, 8, 8, 8)]
 
 
-def test_that_linknet_gives_one_map_of_the_whole_side_for_grey_images_too() -> None:
-    (scores,) = unpack(LinkNetMTL("resnet18", 2, 37, 1)(torch.zeros(2, 1, 32, 32)), 32)
-    assert scores.shape == (2, 39, 32, 32)
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0", "mit_b0"])
+def test_linknet_returns_one_full_size_map_on_any_encoder(encoder: str) -> None:
+    (scores,) = unpack(LinkNetMTL(encoder, 2, 37, 1)(torch.zeros(2, 1, 64, 64)), 64)
+    assert scores.shape == (2, 39, 64, 64)
+
+
+def test_linknet_adds_the_encoders_maps_at_each_stride() -> None:
+    model = LinkNetMTL("resnet18", 2, 37, 3).eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        e1, e2, e3, e4 = model.encoder(inputs)[2:]
+        decoder = model.roads
+        x = decoder.blocks[3](decoder.blocks[2](decoder.blocks[1](decoder.blocks[0](e4) + e3) + e2) + e1)
+        x = functional.leaky_relu(decoder.finalconv2(functional.leaky_relu(decoder.finaldeconv1(x), 0.2)), 0.2)
+        (scores,) = unpack(model(inputs), 64)
+        torch.testing.assert_close(scores[:, :2], decoder.finalconv3(x))
 
 
 def test_that_maps_come_apart_as_they_were_put_together_packed_or_not() -> None:
@@ -34,7 +49,7 @@ def test_that_maps_come_apart_as_they_were_put_together_packed_or_not() -> None:
 
 
 def test_that_the_networks_are_as_large_as_the_authors_own() -> None:
-    """Counted on their code, whose weights load into these by name."""
+    """Counted on their code."""
     sizes = [
         sum(parameter.numel() for parameter in on_meta(build).parameters())
         for build in (lambda: LinkNetMTL("resnet34", 2, 37, 3), lambda: StackHourglassNetMTL(2, 37, 3))

@@ -1,0 +1,25 @@
+"""Classification models whose weights encoders start from."""
+
+from __future__ import annotations
+
+import timm
+import torchvision
+from torch import Tensor, nn
+
+from engine.contract.weights import TIMM_ENCODER
+
+
+def make_classifier(encoder: str) -> nn.Module:
+    """Return the classification model with random weights that `encoder` is the feature extractor of."""
+    if encoder.startswith(TIMM_ENCODER):
+        model: nn.Module = timm.create_model(encoder.removeprefix(TIMM_ENCODER))
+        return model
+    return torchvision.models.get_model(encoder, weights=None)
+
+
+def deepest_features(classifier: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what the last stage of `classifier`, timm's or a ResNet of torchvision's, makes of `inputs`."""
+    if hasattr(classifier, "forward_intermediates"):
+        features: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
+        return features
+    return nn.Sequential(*list(classifier.children())[:-2])(inputs)
