@@ -83,13 +83,18 @@ def family_of(model: str, encoder: str) -> Family:
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recipe goes by. None is what is not known: no condition on it holds.
+    """Facts that recipes depend on. No condition holds on one that is None, which means unknown.
 
-    `weights` says whether there are pretrained weights for the model, as far as known: on this machine, or on a server
-    that hasn't failed to answer. `images` counts those of the training
-    split, and `model_size` and `least_size` are the sides of the model's own images and of the smallest that it
-    takes, in pixels. `of_weights` holds what the makers of these weights chose. `chosen` holds values that the user
-    has set, which stay, by field; `idle` names the fields that the task, the model or the strategy does not go by.
+    Attributes:
+        weights: Whether there are pretrained weights for the model, as far as known: on this machine, or on a server
+            that hasn't failed to answer.
+        of_weights: Values of fields that the makers of these weights chose.
+        images: Images of the training split.
+        source_size: Longer side of the middle one of these images, in pixels.
+        model_size: Side of the images that the model was made for, in pixels.
+        least_size: Side of the smallest images that it takes, in pixels.
+        chosen: Values that the user has set, which stay, by field.
+        idle: Fields without effect under the job's task, model or strategy.
     """
 
     task: str
@@ -98,6 +103,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     of_weights: Mapping[str, Any] = {}
     images: int | None = None
     classes: int | None = None
+    source_size: int | None = None
     model_size: int | None = None
     least_size: int | None = None
     chosen: Mapping[str, Any] = {}
@@ -135,6 +141,7 @@ def see(
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
         classes=len(report.classes) or None if report is not None else None,
+        source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         model_size=model.image_size or None if model is not None else None,
         least_size=model.min_image_size or None if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
@@ -160,7 +167,7 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: float
 
 
-_COUNTED = ("images", "classes", "images_per_class", "image_size", "batch_size", "epochs", "steps")
+_COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size", "batch_size", "epochs", "steps")
 """The conditions of a rule that are ranges of numbers."""
 
 
@@ -178,6 +185,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     images: Range | None = None
     classes: Range | None = None
     images_per_class: Range | None = None
+    source_size: Range | None = None
     image_size: Range | None = None
     batch_size: Range | None = None
     epochs: Range | None = None
@@ -197,6 +205,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "images": images,
             "classes": classes,
             "images_per_class": images / classes if images and classes else None,
+            "source_size": seen.source_size,
             "image_size": value("image_size") or seen.model_size,
             "batch_size": batch,
             "epochs": epochs,
