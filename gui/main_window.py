@@ -76,10 +76,11 @@ class MainWindow(QMainWindow):
         last = self.settings.last_job()
         job = last or sample_job()
         self._wanted_devices = job.devices if self.settings.job_file.is_file() else None
-        self.form.set_job(job)
         self._is_first_start = last is None
-        if self._is_first_start:
-            self.form.recipes.begin()
+        if last is None:
+            self.form.show_new(job)
+        else:
+            self.form.set_job(job)
 
     def show_message(self, text: str) -> None:
         """Says one line about the window itself."""
@@ -292,8 +293,7 @@ class MainWindow(QMainWindow):
         """Starts a run of the sample, on the devices that are chosen, or on the CPU where no GPU can be used."""
         self.acts.job_panel.setChecked(True)
         self.form.prefill_mode.end()
-        self.form.set_job(sample_job())
-        self.form.recipes.begin()
+        self.form.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
         self.form.start()

@@ -8,7 +8,6 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal
 
-from engine.contract.events import Verdict
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, RunSummary
@@ -72,7 +71,7 @@ class RunControl(QObject):
         workspace.runs.resume_wanted.connect(self._resume)
         workspace.runs.prefill_requested.connect(self._prefill)
         workspace.run.next_time_wanted.connect(self._use_next_time)
-        workspace.run.verdict_wanted.connect(self._follow_verdict)
+        workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
         """Says at the bottom how the run on screen stands, or whether one can be started."""
@@ -164,10 +163,10 @@ class RunControl(QObject):
         self.form_wanted.emit()
         self._form.prefill_mode.begin(prefill)
 
-    def _follow_verdict(self, run: RunFolder, verdict: Verdict) -> None:
-        """The job of a run that has ended, as it would do better."""
+    def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
+        """Put the job of a run that has ended into the form, with the changes that its page suggested."""
         in_background(
-            lambda: to_follow(run.summary(), verdict),
+            lambda: to_follow(run.summary(), changes, further=further),
             self,
             self._prefill,
             lambda error: self.message.emit(f"The job of {run.run_id} can't be put into the form: {error}", "warning"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from engine.checks.default_model import default_title, included_alternative
 from engine.checks.disk import Disk
@@ -11,6 +11,7 @@ from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.recipes import shipped
 from engine.contract.weights import FROM_SCRATCH, OnDisk, Weights, is_available, ways_out, why_unavailable
+from engine.system.format import size
 
 BYTES_PER_PARAMETER = 4
 """Of float32, which timm keeps its weights in."""
@@ -54,15 +55,18 @@ def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
     return (Choice(f"Use {default_title(alternative, catalogue)} (included)", alternative.values), *scratch)
 
 
-def weights_line(job: Job, catalogue: Catalogue, disk: Disk) -> str:
-    """Return "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model file."""
+def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[[int], str] = size) -> str:
+    """Return "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model file.
+
+    `in_words` formats a number of bytes.
+    """
     if job.model_is_file or not _model_exists(job, catalogue):
         return ""
     weights = weights_of(job, catalogue)
     if weights is None:
         return "Weights: none are known for this model"
     here = disk.weights(weights)
-    parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue)]
+    parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue, in_words)]
     if here is not None and not (weights.is_included and here.path):
         parts.append("on this machine" if here.path else _elsewhere(job, weights, disk))
     return ", ".join(filter(None, parts))
@@ -108,17 +112,13 @@ def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
     return "unreachable" if is_available(weights, disk) is False else "will be downloaded"
 
 
-def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue) -> str:
+def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]) -> str:
     if here is not None and here.path:
-        return _mebibytes(here.bytes)
+        return in_words(here.bytes)
     model = catalogue.model(job.model)
     if weights.bytes or model is None or model.encoder:
-        return _mebibytes(weights.bytes) if weights.bytes else ""
-    return f"about {_mebibytes(BYTES_PER_PARAMETER * model.parameters)}"
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:,.1f} MiB"
+        return in_words(weights.bytes) if weights.bytes else ""
+    return f"about {in_words(BYTES_PER_PARAMETER * model.parameters)}"
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:

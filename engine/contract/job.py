@@ -756,12 +756,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         _about(
             "Encoder",
             "The backbone, by its name in segmentation_models_pytorch or, with the prefix tu-, in timm.",
-            "model",
+            "main",
         ),
     ] = "resnet34"
     pretrained: Annotated[
         bool,
-        _about("Pretrained weights", "Start from weights trained on ImageNet.", "model", recipe=True, resolved=True),
+        _about("Pretrained weights", "Start from weights trained on ImageNet.", "main", recipe=True, resolved=True),
     ] = False
     weights_file: Annotated[
         str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A remedy that a button can apply: `values` for fields of the job, under a `title`."""
 
     title: str
-    values: dict[str, bool | str]
+    values: Mapping[str, int | float | str | bool]
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -91,6 +91,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         weights: True if there are pretrained weights for the model, as far as known: on this machine, or on a server
             that hasn't failed to answer.
         images: Number of images of the training split.
+        source_size: Longer side in pixels of the median image of the dataset.
         model_size: Side in pixels of the images that the model is made for.
         least_size: Side in pixels of the smallest images that it takes.
         of_weights: Values of fields that the makers of the weights chose.
@@ -106,6 +107,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     of_weights: Mapping[str, Any] = {}
     images: int | None = None
     classes: int | None = None
+    source_size: int | None = None
     model_size: int | None = None
     least_size: int | None = None
     chosen: Mapping[str, Any] = {}
@@ -146,6 +148,7 @@ def see(
         of_weights={"val_crop": weights.crop} if weights is not None and weights.crop else {},
         images=train.images if train is not None and train.images else None,
         classes=len(report.classes) or None if report is not None else None,
+        source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         model_size=model.image_size or None if model is not None else None,
         least_size=model.min_image_size or None if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
@@ -171,7 +174,7 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: float
 
 
-_COUNTED = ("images", "classes", "images_per_class", "image_size", "batch_size", "epochs", "steps")
+_COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size", "batch_size", "epochs", "steps")
 """The conditions of a rule that are ranges of numbers."""
 
 
@@ -192,6 +195,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     images: Range | None = None
     classes: Range | None = None
     images_per_class: Range | None = None
+    source_size: Range | None = None
     image_size: Range | None = None
     batch_size: Range | None = None
     epochs: Range | None = None
@@ -211,6 +215,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "images": images,
             "classes": classes,
             "images_per_class": images / classes if images and classes else None,
+            "source_size": seen.source_size,
             "image_size": value("image_size") or seen.model_size,
             "batch_size": batch,
             "epochs": epochs,

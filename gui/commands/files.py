@@ -47,8 +47,7 @@ class JobFiles(QObject):
     def empty(self) -> None:
         """A new job: nothing chosen but the devices."""
         self._form.prefill_mode.end()
-        self._form.set_job(Job())
-        self._form.recipes.begin()
+        self._form.show_new(Job())
         self._form.judge()
         self.form_wanted.emit()
         self.emptied.emit()

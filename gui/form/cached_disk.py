@@ -85,13 +85,19 @@ class CachedDisk(QObject):
         return cast("Standing | None", self._ask(("run", str(run.path)), lambda: standing(run)))
 
     def begin(self, *, afresh: bool = False) -> None:
-        """What is asked for from now on counts; answers to other questions are forgotten, or with `afresh` all of
-        them."""
+        """Start a round of questions, and forget what the disk has answered to others, or with `afresh` to all.
+
+        The network's answers stay until there are newer ones, since no run waits for those.
+        """
         if afresh:
-            self._answers.clear()
-            self._looks.clear()
+            for question in [question for question in self._looks if question[0] != _NETWORK]:
+                del self._looks[question]
             self._again.clear()
-        self._answers = {question: answer for question, answer in self._answers.items() if question in self._asked}
+        self._answers = {
+            question: answer
+            for question, answer in self._answers.items()
+            if question[0] == _NETWORK or (question in self._asked and not afresh)
+        }
         self._asked = {}
 
     def look(self) -> bool:

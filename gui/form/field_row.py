@@ -24,13 +24,14 @@ class FieldRow(QWidget):
     `problem_label`. While the field has no effect, its row is hidden and stands for the default; what was typed
     stays for when it has one again.
 
-    Signals: edited() - the value may have changed.
+    Signals: edited() - the value may have changed; chosen(Choice) - a remedy for a problem of the field.
 
     Attributes: standard - the value that the way back leads to, and that a change is told against: the default, but
     while another run's job is in the form; locked - why the field may not be changed now, "" where it may.
     """
 
     edited = Signal()
+    chosen = Signal(object)
 
     def __init__(self, field: Field, editor: Editor, default: Any, stacked: bool = False) -> None:
         super().__init__()
@@ -56,6 +57,7 @@ class FieldRow(QWidget):
     def problem_label(self) -> ProblemLabel:
         """What is wrong with the field, under all else."""
         label = ProblemLabel()
+        label.chosen.connect(self.chosen)
         if not self._stacked:
             self._grid.addWidget(label, 2, 0, 1, 3)  # its sentences want the whole width
         return label

@@ -23,7 +23,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU, Snapshot, gpu_title, host_of
 from engine.contract.idle_fields import DECIDING, idle_fields
 from engine.contract.job import FIELDS, Job, job_from_values
-from engine.contract.problems import Problem, errors
+from engine.contract.problems import Choice, Problem, errors
 from gui.actions import Actions
 from gui.dataset import dataset_format
 from gui.form import queue_estimate, strategy_limits
@@ -37,6 +37,7 @@ from gui.form.field_groups import SECTIONS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
 from gui.form.inspection import Inspection
+from gui.form.model_follower import ModelFollower
 from gui.form.model_picker import ModelPicker
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.prefill_mode import PrefillMode
@@ -44,6 +45,7 @@ from gui.form.recipes import RecipeFollower
 from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
+from gui.format import size
 from gui.style import theme
 from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
@@ -110,7 +112,8 @@ class JobForm(QWidget):
             CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in SECTIONS.items()
         ]
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
-        self.recipes = RecipeFollower(self.rows, self.catalogue, self)
+        self.recipes = RecipeFollower(self.rows, self.catalogue, self.disk, self)
+        self.models = ModelFollower(self.rows, self.catalogue, self.disk, self.recipes, self)
         self.recognition = TaskDetection(self.rows, self.catalogue, self.recipes, self)
         self.prefill_mode = PrefillMode(self)
         self._lay_out()
@@ -125,6 +128,12 @@ class JobForm(QWidget):
 
     # What the owner tells the form
 
+    def show_new(self, job: Job) -> None:
+        """Show `job` as a new one, which follows the default model and the recipe that fits."""
+        self.set_job(job)
+        self.models.is_active = True
+        self.recipes.begin()
+
     def set_job(self, job: Job) -> None:
         """Puts `job` on screen, all but its devices."""
         self.trusted = job.model_file_sha256
@@ -132,10 +141,11 @@ class JobForm(QWidget):
             for name, row in self.rows.items():
                 row.set_value(getattr(job, name))
             self.options.set_values(job.options)
+        self.models.is_active = False
 
     def set_catalogue(self, catalogue: Catalogue) -> None:
         """Offers what is in `catalogue` from now on, which has what it had before and what plug-ins add."""
-        self.catalogue = self.recipes.catalogue = self.recognition.catalogue = catalogue
+        self.catalogue = self.recipes.catalogue = self.models.catalogue = self.recognition.catalogue = catalogue
         for name in ("task", "strategy"):
             editor = self.rows[name].editor
             assert isinstance(editor, ChoiceEditor)
@@ -160,6 +170,12 @@ class JobForm(QWidget):
         editor = self.rows["dataset"].editor
         assert isinstance(editor, PathEditor)
         editor.open_browser()
+
+    def apply(self, choice: Choice) -> None:
+        """Set the fields of a choice, and move the keyboard to the first of them."""
+        for name, value in choice.values.items():
+            self.set_value(name, value)
+        self.rows[next(iter(choice.values))].editor.control.setFocus()
 
     def _free(self, name: str) -> None:
         if self.rows[name].locked:
@@ -267,7 +283,8 @@ class JobForm(QWidget):
         layout.setSpacing(8)
         for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
             layout.addWidget(widget)
-        layout.addWidget(self.rows["recipe"])
+        for name in ("encoder", "pretrained", "recipe"):
+            layout.addWidget(self.rows[name])
         layout.addWidget(self.rows["strategy"])
         layout.addWidget(self.options)
         layout.addLayout(self._devices_line())
@@ -298,6 +315,7 @@ class JobForm(QWidget):
     def _connect(self) -> None:
         for name, row in self.rows.items():
             row.edited.connect(self._edited)
+            row.chosen.connect(self.apply)
             if name in DECIDING:
                 row.edited.connect(self._show_effects)
         self.cuts.wanted.connect(self._want_cut)
@@ -309,6 +327,8 @@ class JobForm(QWidget):
         for name in ("task", "model", "strategy"):
             self.rows[name].edited.connect(self._offer_options)
         self.options.edited.connect(self._edited)
+        for problems in (self.options, self.devices_problems, self.reason):
+            problems.chosen.connect(self.apply)
         self.inspection.wanted.connect(self.folder_chosen)
         self.inspection.changed.connect(self.judge)
         self.disk.changed.connect(self._seen)
@@ -357,8 +377,8 @@ class JobForm(QWidget):
         self.finder_wanted.emit(field)
 
     def _edited(self) -> None:
-        if self.recipes.following:
-            return  # in the midst of judging
+        if self._judging:
+            return
         self._wanted = None
         self._start_problems = []
         self.touched.emit()
@@ -380,12 +400,13 @@ class JobForm(QWidget):
         self._judging = True
         self._judge_soon.stop()
         try:
-            self.recipes.follow(self.inspection.report, self.checking)
             self.disk.begin(afresh=afresh)
+            self._follow_defaults()
             self.job, self.problems = self._judged()
             while self.disk.look():
                 self._offer_measures()
                 self.disk.begin()
+                self._follow_defaults()
                 self.job, self.problems = self._judged()
         finally:
             self._judging = False
@@ -395,13 +416,19 @@ class JobForm(QWidget):
             self._wanted = None
             self._request(wanted)
 
+    def _follow_defaults(self) -> None:
+        """Update the model and the fields of the recipe, except what the user has set."""
+        self.models.follow(self.devices)
+        self.recipes.follow(self.inspection.report, self.checking)
+
     def _show_judgement(self) -> None:
         self.problems += self._start_problems
         self.options.show_problems(self.problems)
         shown = {*self.rows, *(PREFIX + name for name in self.options.rows)}
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
-        self.rows["model"].set_note(self._weights_line)
+        self.rows["model"].set_note(self.models.reason)
+        self.rows["pretrained"].set_note(self._weights_line)
         for name in TRIPLE:
             self.rows[name].problem_label.setVisible(bool(self.rows[name].problem_label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
@@ -433,15 +460,16 @@ class JobForm(QWidget):
             wrong = {problem.field for problem in unread}
             if prefill is not None:
                 sane = prefill.to_check(sane)
-            judged = job_checks.problems(sane, self.catalogue, self._machine, self.inspection.report, self.disk)
-            judged += gpu_problems(sane, self._machine, self._torch, os.environ)
-            judged += self._out_of_reach(sane)
+            report, chosen = self.inspection.report, self.recipes.chosen
+            problems = job_checks.problems(sane, self.catalogue, self._machine, report, self.disk, chosen=chosen)
+            problems += gpu_problems(sane, self._machine, self._torch, os.environ)
+            problems += self._out_of_reach(sane)
             if self._machine is not None:
-                judged += cpu_warnings(sane, self._machine, self._torch, os.environ, chosen=True)
+                problems += cpu_warnings(sane, self._machine, self._torch, os.environ, chosen=True)
             if prefill is not None and prefill.run is not None:
-                judged += prefill.problems(values, self.disk.standing(prefill.run))
-            found += [problem for problem in judged if problem.field not in wrong]
-            self._weights_line = weights_line(sane, self.catalogue, self.disk)
+                problems += prefill.problems(values, self.disk.standing(prefill.run))
+            found += [problem for problem in problems if problem.field not in wrong]
+            self._weights_line = weights_line(sane, self.catalogue, self.disk, size)
         return job, found
 
     def _out_of_reach(self, job: Job) -> list[Problem]:
@@ -508,7 +536,7 @@ class JobForm(QWidget):
         self.submit_bar.show_ahead(text, bool(text) and not at_once)
 
     def _offer_models(self) -> None:
-        """Offers the models of the task; one of another task's gives way to that which this one begins with."""
+        """Offer the models of the task; one of another task gives way to its default."""
         editor, task = self.rows["model"].editor, self.catalogue.task(str(self.rows["task"].value()))
         assert isinstance(editor, ModelPicker)
         if task is None:
@@ -517,8 +545,9 @@ class JobForm(QWidget):
         editor.set_models(offered, task.file)
         chosen = self.catalogue.model(editor.value())
         if chosen is not None and chosen not in offered:
-            self.rows["model"].set_value(task.model)
-            size, model = self.rows["image_size"], self.catalogue.model(task.model)
+            self.models.is_active = True
+            self.models.follow(self.devices)
+            size, model = self.rows["image_size"], self.catalogue.model(editor.value())
             if model is not None and (size.value() or model.min_image_size) < model.min_image_size:
                 size.set_value(None)  # it was chosen for another model
 

@@ -21,10 +21,11 @@ PREFIX = "options."
 class OptionRows(QWidget):
     """A row for each option; hidden where there are none. What was set of one stays for when it is offered again.
 
-    Signals: edited() - a value may have changed.
+    Signals: edited() - a value may have changed; chosen(Choice) - a remedy for a problem of an option.
     """
 
     edited = Signal()
+    chosen = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class OptionRows(QWidget):
         self._show_set()
         for row in self.rows.values():
             row.edited.connect(self._edited)
+            row.chosen.connect(self.chosen)
         self.setVisible(bool(fields))
 
     def values(self) -> dict[str, Any]:

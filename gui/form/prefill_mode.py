@@ -57,14 +57,15 @@ class PrefillBand(QFrame):
 
 
 @dataclass(frozen=True)
-class _Own:
-    """What the form showed of its own: the values of its editors, readable or not, and the job, where they made one."""
+class _SavedForm:
+    """State of the form's own job: the values of its editors, valid or not, and the job, if they made one."""
 
     values: dict[str, Any]
     options: dict[str, Any]
     trusted: str
     devices: tuple[str, ...]
     job: Job | None
+    follows_model: bool
 
 
 class PrefillMode(QObject):
@@ -82,7 +83,7 @@ class PrefillMode(QObject):
         self.prefill: Prefill | None = None
         self.band = PrefillBand()
         self._form = form
-        self._own: _Own | None = None
+        self._saved: _SavedForm | None = None
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), form)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.setEnabled(False)
@@ -97,14 +98,15 @@ class PrefillMode(QObject):
     @property
     def own_job(self) -> Job | None:
         """The form's own job, on screen or not; None where what was typed makes none."""
-        return self._own.job if self._own is not None else self._form.job
+        return self._saved.job if self._saved is not None else self._form.job
 
     def begin(self, prefill: Prefill) -> None:
         """Shows `prefill`, in place of the form's own job or of another prefill."""
         form = self._form
-        if self._own is None:
+        if self._saved is None:
             values = {name: row.editor.value() for name, row in form.rows.items()}
-            self._own = _Own(values, form.options.values(), form.trusted, form.devices, form.job)
+            follows_model = form.models.is_active
+            self._saved = _SavedForm(values, form.options.values(), form.trusted, form.devices, form.job, follows_model)
         self.prefill = prefill
         form.recipes.paused = True
         form.set_job(prefill.job)
@@ -120,19 +122,20 @@ class PrefillMode(QObject):
 
     def end(self) -> None:
         """Brings the form's own job back."""
-        own, form = self._own, self._form
-        if own is None:
+        saved, form = self._saved, self._form
+        if saved is None:
             return
         inside = form.isAncestorOf(form.window().focusWidget() or form.window())
-        self.prefill, self._own = None, None
+        self.prefill, self._saved = None, None
         self._bind_rows(None)
-        form.trusted = own.trusted
+        form.trusted = saved.trusted
         with form.recipes.loading():
-            for name, value in own.values.items():
+            for name, value in saved.values.items():
                 form.rows[name].set_value(value)
-            form.options.set_values(own.options)
+            form.options.set_values(saved.options)
         form.recipes.paused = False
-        self.devices_wanted.emit(own.devices)
+        form.models.is_active = saved.follows_model
+        self.devices_wanted.emit(saved.devices)
         self._say("")
         if inside:
             form.submit_bar.focus_train()

@@ -3,7 +3,7 @@ name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QMessageBox, QToolButton
 
+from engine.checks.disk import Disk
 from engine.contract.catalogue import Catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
@@ -67,12 +68,12 @@ class RecipeFollower(QObject):
     the task, "" for the one that fits; about - says below the field what the recipe is for.
     """
 
-    def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, parent: QObject) -> None:
+    def __init__(self, rows: Mapping[str, FieldRow], catalogue: Catalogue, disk: Disk, parent: QObject) -> None:
         super().__init__(parent)
         self.paused = self.following = self.is_loading = False
         self.known = load_recipes()
         self.preferred = ""
-        self._rows, self.catalogue = rows, catalogue
+        self._rows, self.catalogue, self._disk = rows, catalogue, disk
         self._row = rows["recipe"]
         self.about = self._row.note
         assert isinstance(self._row.editor, RecipeEditor)
@@ -166,34 +167,44 @@ class RecipeFollower(QObject):
         """Sets the fields of another run's job by a recipe, once."""
         self._lent, recipe = name, self.known.get(name)
         if recipe is not None:
-            given = recipe.values(self._seen(()))
+            given = recipe.values(self._facts(()))
             for field in SETTABLE:
                 self._rows[field].set_value(given.get(field, self._rows[field].default))
 
-    def _seen(self, chosen: Iterable[str]) -> Seen:
+    @property
+    def chosen(self) -> Collection[str] | None:
+        """The fields that the user has set, the recipe among them; None if unknown."""
+        if self.paused or self._unsettled:
+            return None
+        return self._own | {"recipe"} if self._chosen else self._own
+
+    def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> Seen:
+        """Collect what recipes depend on; without a `disk`, known weights count as available."""
         values = {name: row.value() for name, row in self._rows.items()}
-        return see(values, self.catalogue, self._report, [name for name in chosen if self._rows[name].has_effect])
+        chosen = [name for name in chosen if self._rows[name].has_effect]
+        return see(values, self.catalogue, self._report, chosen, disk)
 
     def _settle(self) -> None:
         """Finds which values of a job are the user's own: those that the recipe would not have given it."""
         self._unsettled = False
         recipe = self.known.get(self._recipe)
-        given = recipe.values(self._seen(SETTABLE)) if recipe is not None else {}
+        given = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
             if row.editor.value() != given.get(name, row.default):
                 self._own.add(name)
-        self._chosen = self._recipe != fitting(self._seen(self._own))
+        # The one for weights that can't be had now was fitting, too, when the job was made.
+        self._chosen = self._recipe not in (fitting(self._facts(self._own, disk)) for disk in (None, self._disk))
 
     def _apply(self) -> None:
-        seen = self._seen(self._own)
+        facts = self._facts(self._own, self._disk)
         preferred, recipe = self.known.get(self.preferred), self.known.get(self._recipe)
-        fits = self.preferred if preferred is not None and preferred.is_for(seen.task) else fitting(seen)
-        if not self._chosen or (recipe is not None and not recipe.is_for(seen.task)):
+        fits = self.preferred if preferred is not None and preferred.is_for(facts.task) else fitting(facts)
+        if not self._chosen or (recipe is not None and not recipe.is_for(facts.task)):
             self._chosen = False
             self._recipe, recipe = fits, self.known.get(fits)
         self._row.set_standard(fits, "Back to the matching recipe")
-        given = recipe.values(seen) if recipe is not None else {}
+        given = recipe.values(facts) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
             standard = given.get(name, row.default)

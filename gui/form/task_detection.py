@@ -1,4 +1,4 @@
-"""The task, and with it the model, of a folder that the user has just chosen."""
+"""Task of a folder that the user has just chosen."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ from gui.form.recipes import RecipeFollower
 
 
 def sample_job() -> Job:
-    """A job that trains at once on whatever the machine has."""
-    return Job(dataset=str(paths.sample_dataset()), model="mnist_cnn")
+    """Return a job on the sample dataset."""
+    return Job(dataset=str(paths.sample_dataset()))
 
 
 class TaskDetection(QObject):
     """Chooses the task for a new folder by what lies there, as `footplate train FOLDER` does, until the user chooses
-    one.
-
-    The sample's model, which is one for the sample alone, gives way to the task's with the first folder of the user's
-    own. What comes with a job stays as it is.
+    one. What comes with a job stays as it is.
     """
 
     def __init__(
         self, rows: Mapping[str, FieldRow], catalogue: Catalogue, recipes: RecipeFollower, parent: QObject
     ) -> None:
         super().__init__(parent)
-        self._rows, self.catalogue, self._recipes, self._sample = rows, catalogue, recipes, sample_job()
-        self._folder = rows["dataset"].value()
+        self._rows, self.catalogue, self._recipes = rows, catalogue, recipes
         self._open = False
         rows["dataset"].edited.connect(self._folder_edited)
         rows["task"].edited.connect(self._task_edited)
@@ -47,13 +43,8 @@ class TaskDetection(QObject):
         return True
 
     def _folder_edited(self) -> None:
-        before, self._folder = self._folder, self._rows["dataset"].value()
         self._rows["task"].set_note("")
         self._open = not (self._recipes.is_loading or self._recipes.paused)
-        if self._open and before == self._sample.dataset and self._rows["model"].value() == self._sample.model:
-            task = self.catalogue.task(self._rows["task"].value())
-            if task is not None:
-                self._rows["model"].set_value(task.model)
 
     def _task_edited(self) -> None:
         self._rows["task"].set_note("")

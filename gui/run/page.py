@@ -42,13 +42,14 @@ class RunPage(QWidget):
 
     Signals:
         next_time_wanted(str, object): a field of the job, and the value that the next run is to have for it.
-        verdict_wanted(RunFolder, Verdict): what that run ended with is to be put into the form.
+        changes_requested(RunFolder, dict, bool): That run with these values is to be put into the form; True to train it
+            further.
         message(str, str): in plain words, what came of exporting the run or a table of it, or that the run does not answer;
             "info" or "warning".
     """
 
     next_time_wanted = Signal(str, object)
-    verdict_wanted = Signal(object, object)
+    changes_requested = Signal(object, object, bool)
     message = Signal(str, str)
 
     def __init__(self, store: RunSession, settings: Settings | None = None, parent: QWidget | None = None) -> None:
@@ -63,7 +64,9 @@ class RunPage(QWidget):
         self.result = self.header.result
         self.result.export_wanted.connect(self._ask_where_to)
         self.verdict = VerdictCard()
-        self.verdict.wanted.connect(lambda verdict: self.verdict_wanted.emit(store.run, verdict))
+        self.verdict.requested.connect(
+            lambda changes, further: self.changes_requested.emit(store.run, changes, further)
+        )
         self.exporter = Exporter(self)
         self.exporter.done.connect(lambda path: self.message.emit(f"The run was exported to {path}.", "info"))
         self.exporter.failed.connect(lambda why: self.message.emit(why, "warning"))

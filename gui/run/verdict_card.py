@@ -1,56 +1,85 @@
-"""Advice after a run, and a button that puts the suggested settings into the form."""
+"""Advice after a run, and buttons that put the suggested settings into the form."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QWidget
 
-from engine.contract.events import Verdict
+from engine.checks.weights_checks import weights_choices
+from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS
+from engine.contract.problems import Choice
 from gui.sources.run_data import RunData
 from gui.titles import changes_words
 from gui.widgets.elided_label import ElidedLabel
 
 
-class VerdictCard(QFrame):
-    """Hidden until the run on screen has ended with something to say.
+class _Advice(NamedTuple):
+    """A sentence, and the settings to choose from; `further` if they are for more epochs of the same run."""
 
-    Signals: wanted(Verdict) - its changes are to be put into the form.
+    sentence: str
+    choices: tuple[Choice, ...] = ()
+    further: bool = False
+
+
+class VerdictCard(QFrame):
+    """Hidden until the run on screen has ended and there is advice.
+
+    Signals:
+        requested(dict, bool): Values for fields of the job to put into the form; True to train the same run further.
     """
 
-    wanted = Signal(object)
+    requested = Signal(object, bool)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("card")
-        self._verdict: Verdict | None = None
+        self._advice: _Advice | None = None
         self.sentence = ElidedLabel()
         self.sentence.setObjectName("heading")
         self.sentence.setAccessibleName("What the run could do better")
-        self.use = QPushButton("Use these settings")
-        self.use.clicked.connect(lambda: self.wanted.emit(self._verdict))
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(8, 2, 2, 2)
-        layout.setSpacing(8)
-        layout.addWidget(self.sentence, 1)
-        layout.addWidget(self.use)
+        self.buttons: list[QPushButton] = []
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(8, 2, 2, 2)
+        self._row.setSpacing(8)
+        self._row.addWidget(self.sentence, 1)
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Shows the verdict of the run's last execution; hides itself without one."""
-        verdict = data.verdict
-        if verdict == self._verdict:
+        """Show the advice after the run's last execution; hide without any."""
+        advice = _advice(data)
+        if advice == self._advice:
             return
-        self._verdict = verdict
-        self.setVisible(verdict is not None)
-        if verdict is None:
-            return
-        self.sentence.setText(verdict.sentence)
-        self.sentence.setAccessibleDescription(verdict.sentence)
-        self.sentence.setToolTip(verdict.sentence)
-        self.use.setVisible(bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys())
-        further = verdict.code == "falling"
-        self.use.setText("Train further" if further else "Use these settings")
+        self._advice = advice
+        for button in self.buttons:
+            self._row.removeWidget(button)
+            button.deleteLater()
+        self.buttons = [self._button(choice, advice.further) for choice in advice.choices] if advice else []
+        if advice is not None:
+            self.sentence.setText(advice.sentence)
+            self.sentence.setAccessibleDescription(advice.sentence)
+            self.sentence.setToolTip(advice.sentence)
+        self.setVisible(advice is not None)
+
+    def _button(self, choice: Choice, further: bool) -> QPushButton:
+        button = QPushButton(choice.title)
         what = "this run into the form to train it further" if further else "a new run into the form"
-        self.use.setToolTip(f"Puts {what}: {changes_words(verdict.changes)}")
-        self.use.setAccessibleDescription(self.use.toolTip())
+        button.setToolTip(f"Puts {what}: {changes_words(choice.values)}")
+        button.setAccessibleDescription(button.toolTip())
+        button.clicked.connect(lambda: self.requested.emit(choice.values, further))
+        self._row.addWidget(button)
+        return button
+
+
+def _advice(data: RunData) -> _Advice | None:
+    verdict, failure = data.verdict, data.failure
+    if verdict is not None:
+        further = verdict.code == "falling"
+        choice = Choice("Train further" if further else "Use these settings", verdict.changes)
+        is_known = bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys()
+        return _Advice(verdict.sentence, (choice,) if is_known else (), further)
+    if failure is not None and failure.field == "pretrained" and data.finished is not None and data.started is not None:
+        return _Advice("Other ways to train", weights_choices(data.started.job, load_catalogue()))
+    return None

@@ -3,13 +3,16 @@ threads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from engine.contract.events import Verdict
+from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
+from engine.contract.recipes import fitting, see
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import lately
@@ -83,13 +86,27 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     return fork
 
 
-def to_follow(summary: RunSummary, verdict: Verdict) -> Prefill:
-    """The run's job as its verdict wants it: to be trained further where it still gets better, else as a new run.
-    Raises CannotPrefill."""
-    if verdict.code == "falling":
-        return replace(to_resume(summary), preset=dict(verdict.changes))
-    said = f"A new run like “{run_title(summary)}”, but with {changes_words(verdict.changes)}."
-    return Prefill(said=said, job=_read(summary)[1], preset=dict(verdict.changes), focus=next(iter(verdict.changes)))
+def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
+    """Return the run's job with `changes`: to train the run `further`, or as a new run with the recipe that fits then.
+
+    Raises:
+        CannotPrefill: The run's job can't be read, or the run can't be trained further.
+    """
+    if further:
+        return replace(to_resume(summary), preset=dict(changes))
+    job = _read(summary)[1]
+    before, after = (_fitting_recipe(each) for each in (job, msgspec.structs.replace(job, **changes)))
+    preset = {"recipe": after, **changes} if before == job.recipe != after else dict(changes)
+    return Prefill(
+        said=f"A new run like “{run_title(summary)}”, but with {changes_words(preset)}.",
+        job=job,
+        preset=preset,
+        focus=next(iter(changes)),
+    )
+
+
+def _fitting_recipe(job: Job) -> str:
+    return fitting(see(msgspec.structs.asdict(job), load_catalogue(), None, ("pretrained",)))
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:

@@ -93,7 +93,7 @@ class WelcomePage(QWidget):
             *training_findings(snapshot, installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
-        on = "" if self.has_usable_gpu else " It takes a few minutes on the CPU."
+        on = "" if self.has_usable_gpu else " It takes a minute or two on the CPU."
         self.about_sample.setText(_SAMPLE + on)
         self._show_findings()
 

@@ -1,17 +1,24 @@
-"""What is wrong with something, in words beside it."""
+"""List of problems, for the widget that they belong to."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QGridLayout, QLabel, QSizePolicy, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
+from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.icon_label import IconLabel
 
 
 class ProblemLabel(QWidget):
-    """Problems in words, with an icon each, so that colour alone never tells."""
+    """List of problems, each with an icon, since color alone tells nothing, and a button for each of its choices.
+
+    Signals:
+        chosen(Choice): The user pressed the button of a choice.
+    """
+
+    chosen = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,15 +44,31 @@ class ProblemLabel(QWidget):
             self._grid.removeWidget(line)
             line.deleteLater()
         self._lines = []
-        for number, problem in enumerate(self._shown):
+        for problem in self._shown:
             mark = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
-            text = QLabel(shortened(str(problem)))
+            text = QLabel(shortened(problem.message if problem.choices else str(problem)))
+            text.setToolTip(str(problem) if problem.choices else "")
             text.setObjectName(problem.severity)
             text.setWordWrap(True)
             text.setTextFormat(Qt.TextFormat.PlainText)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # remedies may be commands
             text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-            self._grid.addWidget(mark, number, 0, Qt.AlignmentFlag.AlignTop)
-            self._grid.addWidget(text, number, 1)
+            row = len(self._lines)
+            self._grid.addWidget(mark, row, 0, Qt.AlignmentFlag.AlignTop)
+            self._grid.addWidget(text, row, 1)
             self._lines += [mark, text]
+            if problem.choices:
+                self._lines.append(self._buttons(problem))
+                self._grid.addWidget(self._lines[-1], row + 1, 1)
         self.setVisible(bool(self._shown))
+
+    def _buttons(self, problem: Problem) -> QWidget:
+        """Return the buttons of the problem's choices, in as many lines as they need."""
+        holder = QWidget()
+        flow = FlowLayout(holder, spacing=6)
+        for choice in problem.choices:
+            button = QPushButton(choice.title)
+            button.setAccessibleDescription(str(problem))
+            button.clicked.connect(lambda _on=False, choice=choice: self.chosen.emit(choice))
+            flow.addWidget(button)
+        return holder

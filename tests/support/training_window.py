@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from PySide6 import __version__ as qt
 from PySide6.QtWidgets import QApplication
 
-from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.style import theme
 
@@ -32,7 +31,7 @@ def training_window(app: QApplication, dataset: str = "", **fields: object) -> I
         window = MainWindow()
         if dataset:
             window.form.set_dataset(dataset)
-        for name, value in {"model": sample_job().model, "epochs": 10_000, **fields}.items():
+        for name, value in {"model": "mnist_cnn", "epochs": 10_000, **fields}.items():
             window.form.rows[name].set_value(value)
         window.resize(1280, 800)
         window.show()

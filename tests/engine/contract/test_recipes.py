@@ -11,7 +11,7 @@ import pytest
 from engine.checks.job_checks import problems
 from engine.contract import recipes
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import DatasetReport, SplitReport
+from engine.contract.dataset import DatasetReport, ImageSizes, SplitReport
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import errors
 from engine.contract.recipes import Recipes, Seen, load_recipes, read_recipe, see
@@ -163,6 +163,17 @@ def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_m
     assert values("fine-tune", seen(model="resnet50", image_size=64)).get("val_crop") is None
     own = seen(model="timm:test_vit4", image_size=160, weights_file="mine.safetensors")
     assert values("fine-tune", msgspec.structs.replace(own, of_weights={}))["val_crop"] == 0.875
+
+
+@pytest.mark.parametrize(
+    ("side", "model", "size", "epochs"),
+    [(28, "resnet50", 96, 15), (48, "resnet50", 96, 15), (49, "resnet50", None, 30), (28, "vit_b_16", None, 30)],
+)
+def test_fine_tuning_on_small_images_is_short(side: int, model: str, size: int | None, epochs: int) -> None:
+    sizes = ImageSizes((8, 8), (side, 20), (900, 900), 100)
+    found = msgspec.structs.replace(report(800, 10), sizes=sizes)
+    tuned = values("fine-tune", see({"task": "classification", "model": model}, CATALOGUE, found, ()))
+    assert (tuned.get("image_size"), tuned["epochs"]) == (size, epochs)
 
 
 def test_that_a_rate_grows_with_the_batch_unless_a_rule_sets_it_anew() -> None:

@@ -322,7 +322,7 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
 def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_their_way(
     form: JobForm, images: Path, qtbot: QtBot
 ) -> None:
-    row, note = form.rows["pretrained"], form.rows["model"].note
+    row, note = form.rows["pretrained"], form.rows["pretrained"].note
     form.set_job(Job(dataset=str(images), model="timm:starnet_s1"))
     line = "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, not on this machine"
     qtbot.waitUntil(lambda: note.text() == line)

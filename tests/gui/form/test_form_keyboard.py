@@ -84,5 +84,5 @@ def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keybo
     qtbot.waitActive(asking)
     go_to(qtbot, next(button for button in asking.buttons() if button.text() == "Delete"))
     press(qtbot, Qt.Key.Key_Space)
-    qtbot.waitUntil(lambda: recipe.value() == "from-scratch" and epochs.value() == 60)
+    qtbot.waitUntil(lambda: recipe.value() == "fine-tune" and epochs.value() == 15)
     assert not (own_home / "recipes" / "mine.toml").exists()

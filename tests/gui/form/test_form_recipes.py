@@ -11,22 +11,30 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialogButtonBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
+from engine.checks.disk import RealDisk
 from engine.contract.dataset import DatasetReport, SplitReport
 from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from gui.form.form import JobForm
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
-from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from tests.gui.sources.written_runs import a_run
+
+LITE = "timm:tf_efficientnet_lite0"
 
 
 def report(images: int = 1000, classes: int = 10) -> DatasetReport:
     names = tuple(f"class {number}" for number in range(classes))
     train = SplitReport("train", dict.fromkeys(names, images // classes))
     return DatasetReport(folder="", format="imagefolder", classes=names, splits=(train,))
+
+
+@pytest.fixture(autouse=True)
+def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all pretrained weights within reach."""
+    monkeypatch.setattr(RealDisk, "reaches", lambda _disk, _host: True)
 
 
 @pytest.fixture
@@ -64,9 +72,9 @@ def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
-    assert (form.job.model, form.job.recipe, form.job.optimizer) == (sample_job().model, "from-scratch", "sgd")
-    assert (form.job.augmentation, form.job.epochs, form.job.learning_rate) == ("light", 60, 0.0125)
-    assert form.recipes.about.text().startswith("Starts from random weights")
+    assert (form.job.model, form.job.recipe, form.job.pretrained) == (LITE, "fine-tune", True)
+    assert (form.job.augmentation, form.job.image_size, form.job.epochs) == ("light", 96, 15)
+    assert form.recipes.about.text().startswith("Starts from pretrained weights")
     assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
 
 

