@@ -157,6 +157,12 @@ def test_fine_tuning_raises_the_rate_of_edges_with_batch_norm(recipe: str, field
     assert values(recipe, seen(task="edge_detection", **fields))["learning_rate"] == rate
 
 
+@pytest.mark.parametrize(("images", "batch_size", "rate"), [(44, 2, 2e-3), (4400, 8, 5e-4)])
+def test_fine_tuning_takes_small_batches_of_few_roads(images: int, batch_size: int, rate: float) -> None:
+    of_roads = values("fine-tune", seen(images=images, task="road_extraction", model="linknet_mtl"))
+    assert (of_roads["batch_size"], of_roads["learning_rate"]) == (batch_size, rate)
+
+
 def test_that_validation_images_are_cropped_as_they_were_when_the_weights_were_measured() -> None:
     assert values("fine-tune", seen(model="resnet50"))["val_crop"] == 0.966  # 224 of 232 px
     assert values("fine-tune", seen(model="timm:vit_base_patch16_224", image_size=224))["val_crop"] == 0.9
