@@ -63,7 +63,13 @@ def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
 
 
 def test_that_a_model_without_weights_is_trained_from_scratch(tmp_path: Path) -> None:
-    job = job_of(str(make_outlined(tmp_path / "discs", {"train": 6, "val": 3})), "--task", "detection", "--encoder", "resnext101_32x32d")
+    job = job_of(
+        str(make_outlined(tmp_path / "discs", {"train": 6, "val": 3})),
+        "--task",
+        "detection",
+        "--encoder",
+        "resnext101_32x32d",
+    )
     assert (job.recipe, job.pretrained, job.learning_rate, job.clip_norm) == ("from-scratch", False, 7e-4, 10)
 
 
