@@ -34,7 +34,7 @@ _STATES = ("model", "state_dict_ema", "state_dict")
 
 
 class Initial(NamedTuple):
-    """Weights that a model starts from, the job's `field` that requests them, and their `source` in words."""
+    """Initial weights of a model, with the job's `field` that requests them and the name of their `source`."""
 
     state: State
     field: str
