@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QVBoxLayout, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
+from gui.format import measured
 from gui.monitor.gpus.gpu_plot import temperature_levels
 from gui.plots.annotations import Level
 from gui.plots.group import PlotGroup
@@ -156,8 +157,8 @@ def _remembered(settings: Settings) -> frozenset[str]:
 
 
 def _write(quantity: Quantity) -> Callable[[float], str]:
-    """From a value in the quantity's unit to words."""
-    return lambda value: quantity.write(value / quantity.scale)
+    """Return a function that formats a value in the quantity's unit as the desktop writes numbers."""
+    return lambda value: measured(quantity, value / quantity.scale)
 
 
 def _style(key: str, title: str) -> LineStyle:

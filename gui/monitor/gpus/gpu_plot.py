@@ -9,6 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from engine.gpus.quantities import BY_ID
+from gui.format import measured
 from gui.monitor.gpus.gpu_fields import line_color, line_scale, lines_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.annotations import Level
@@ -91,7 +92,7 @@ def temperature_levels(slowdown_c: float | None, shutdown_c: float | None, *, la
 def _style(key: str, line: str, scale: float) -> LineStyle:
     quantity = BY_ID[line]
     color: Callable[[], str] = partial(line_color, key, line)
-    return LineStyle(quantity.title, color, scale=scale, write=quantity.write)
+    return LineStyle(quantity.title, color, scale=scale, write=partial(measured, quantity))
 
 
 def _warning() -> str:

@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> CachedImages:
         str(tmp_path / "set"), list(map(str, paths)), size=8, channels=1, version=1, on_failure=lambda reason: None
     )
     assert not cache.find(0)
-    assert cache.put(0, np.ones((1, 8, 8), np.uint8))
+    assert cache.put(0, np.ones((1, 8, 8), np.uint8), 1.0)
     return cache
 
 

@@ -55,8 +55,8 @@ def test_that_a_folder_alone_is_trained_by_the_recipe_that_fits(
     assert job is not None
     lite = "timm:tf_efficientnet_lite0"
     assert (job.recipe, job.model, job.pretrained, job.optimizer) == ("fine-tune", lite, True, "adamw")
-    # Its 48 images were seen: two steps in each of 30 epochs, so a short average and one frozen epoch.
-    assert (job.epochs, job.ema_decay, job.freeze_epochs) == (30, 0.9, 1)
+    # Its 48 small images were seen: two steps in each of 15 epochs, so a short average and no frozen epoch.
+    assert (job.epochs, job.ema_decay, job.freeze_epochs) == (15, 0.9, 0)
     assert found == []
     assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.gpus.quantities import BY_ID
@@ -26,6 +27,13 @@ def test_that_a_graph_has_a_line_for_each_device(watching: Watching, qtbot: QtBo
     qtbot.waitUntil(lambda: "CPU 37 %" in load.accessibleDescription())
     memory = graphs(watching).plots["memory_used_bytes"]
     qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription())
+
+
+@pytest.mark.usefixtures("german")
+def test_graphs_describe_values_as_the_desktop_writes_numbers(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0))
+    memory = graphs(watching).plots["memory_used_bytes"]
+    qtbot.waitUntil(lambda: "GPU 0 41,0 GiB" in memory.accessibleDescription())
 
 
 def test_that_what_no_device_tells_has_no_check_box(watching: Watching) -> None:
