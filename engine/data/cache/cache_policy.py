@@ -30,10 +30,10 @@ def open_store(
     is as fast as memory, which is the choice where the disk refuses and they fit. What takes no decoding but resizing
     never goes to disk. `on_chosen` is called at once, and again should the disk fail later.
     """
-    whole = None if stretched else images.whole(size, channels)
-    if whole is not None:
+    mapped = None if stretched else images.whole(size, channels)
+    if mapped is not None:
         on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
-        return Mapped(*whole)
+        return Mapped(*mapped)
     planes = channels + images.planes
     needed = len(images) * planes * size * size
     refusal = ""

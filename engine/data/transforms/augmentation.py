@@ -156,9 +156,11 @@ class Augmentation:
         """Side of the squares to load over `size`, so that the smallest part of a whole image is not blurred."""
         if self.framing is None:
             return 1.0
-        least, most = self.framing.numbers
-        enlarged = 1 / math.sqrt(least) if self.framing.name == "resized_crop" else max(1.0, most) / math.sqrt(RATIO[0])
-        return min(MAX_OVERSAMPLING, enlarged)
+        low, high = self.framing.numbers
+        if self.framing.name == "resized_crop":
+            return min(MAX_OVERSAMPLING, 1 / math.sqrt(low))
+        # Stretching a photo of 4:3 to a square costs its longer side this much.
+        return min(MAX_OVERSAMPLING, max(1.0, high) / math.sqrt(RATIO[0]))
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
         """The samples [n * tiles] that those of a batch [n] are made of, each followed by its others."""
@@ -277,9 +279,9 @@ class _Drawing:
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
         aspects = self._frame_aspects()
-        across, along = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
-        x, y = (2 * right - 1) * np.abs(across - 1), (2 * down - 1) * np.abs(along - 1)
-        self._then(shift(x, y) @ stretch(across, along))
+        x_scale, y_scale = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
+        x, y = (2 * right - 1) * np.abs(x_scale - 1), (2 * down - 1) * np.abs(y_scale - 1)
+        self._then(shift(x, y) @ stretch(x_scale, y_scale))
 
     def _frame_aspects(self) -> Numbers:
         """Return the widths over heights [n] of what a framing transform starts from, and that it leaves square."""

@@ -82,7 +82,7 @@ def test_that_every_orientation_is_turned_upright_as_by_pillow(orientation: int,
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_decode_stretched_shows_the_whole_upright_image(orientation: int, form: str) -> None:
+def test_decode_stretched_keeps_all_of_the_upright_image(orientation: int, form: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     stream = BytesIO()

@@ -435,21 +435,23 @@ def test_that_validation_takes_the_middle_of_larger_images(photographs: ImageSet
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
     """Draw the parts [count, 4] of images that a framing transform shows: left, top, width, height, as shares."""
-    made = Augmentation(parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True)
-    drawn = made.draw(1, np.arange(count), np.full(count, aspect, np.float32))
+    augmentation = Augmentation(
+        parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
+    )
+    drawn = augmentation.draw(1, np.arange(count), np.full(count, aspect, np.float32))
     inverse = drawn.numbers[:, AFFINE].reshape(-1, 2, 3).astype(np.float64)
     size = inverse[:, (0, 1), (0, 1)]
     return np.concatenate([(inverse[:, :, 2] - size + 1) / 2, size], 1)
 
 
 @pytest.mark.parametrize("aspect", [1.0, 4 / 3, 0.6, 3.0])
-@pytest.mark.parametrize("least", [0.08, 0.35])
-def test_resized_crop_draws_the_parts_that_torchvision_draws(aspect: float, least: float) -> None:
-    parts = draw_parts(f"resized_crop:{least}", aspect)
+@pytest.mark.parametrize("smallest", [0.08, 0.35])
+def test_resized_crop_draws_the_parts_that_torchvision_draws(aspect: float, smallest: float) -> None:
+    parts = draw_parts(f"resized_crop:{smallest}", aspect)
     height = 1200
     image = torch.empty(1, height, round(height * aspect))
     torch.manual_seed(0)
-    theirs = [RandomResizedCrop.get_params(image, [least, 1.0], [3 / 4, 4 / 3]) for _ in range(len(parts))]
+    theirs = [RandomResizedCrop.get_params(image, [smallest, 1.0], [3 / 4, 4 / 3]) for _ in range(len(parts))]
     expected = np.array([(left, top, wide, tall) for top, left, tall, wide in theirs]) / np.tile(
         [image.shape[-1], height], 2
     )
@@ -472,14 +474,14 @@ def test_scale_shows_squares_of_the_original_from_one_edge_to_the_other(aspect: 
 
 def test_framing_comes_before_transforms_that_are_listed_first() -> None:
     def maps(*texts: str) -> np.ndarray:
-        made = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
-        return made.draw(2, np.arange(6), np.full(6, 1.5, np.float32)).numbers[:, AFFINE]
+        both = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
+        return both.draw(2, np.arange(6), np.full(6, 1.5, np.float32)).numbers[:, AFFINE]
 
     assert np.array_equal(maps("rotate:90", "scale:1:2"), maps("scale:1:2", "rotate:90"))
 
 
 def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
-    made = Augmentation(
+    composed = Augmentation(
         parsed("resized_crop:0.3", "scale:2:2"),
         RandomStreams(1),
         size=SIZE,
@@ -492,7 +494,9 @@ def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
         parsed("resized_crop:0.3"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
     aspects = np.full(6, 2.0, np.float32)
-    both, first = (each.draw(1, np.arange(6), aspects).numbers[:, AFFINE].reshape(6, 2, 3) for each in (made, alone))
+    both, first = (
+        each.draw(1, np.arange(6), aspects).numbers[:, AFFINE].reshape(6, 2, 3) for each in (composed, alone)
+    )
     np.testing.assert_allclose(both[:, (0, 1), (0, 1)], first[:, (0, 1), (0, 1)] / 2, rtol=1e-5)
 
 
@@ -527,7 +531,7 @@ def test_crops_reach_the_edges_of_an_elongated_image(
     images = open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
     given = parsed("resized_crop:0.35") if augmentation == "own" else ()
     loader = loaders(images, given, augmentation=augmentation, keep=keep, mirror=False)
-    seen = torch.cat([batch.inputs for epoch in range(1, 9) for batch in loader.epoch(epoch)]).amax((2, 3))
-    assert (seen[:, 0] > 0.9).any()
-    assert (seen[:, 2] > 0.9).any()
-    assert (seen[:, 0] < 0.1).any()
+    brightest = torch.cat([batch.inputs for epoch in range(1, 9) for batch in loader.epoch(epoch)]).amax((2, 3))
+    assert (brightest[:, 0] > 0.9).any()
+    assert (brightest[:, 2] > 0.9).any()
+    assert (brightest[:, 0] < 0.1).any()
