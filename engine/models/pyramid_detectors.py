@@ -26,6 +26,8 @@ ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 """Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
 HALF_OCTAVE = (1.0, 2**0.5)
+MIN_ANCHOR_SIDE = 2.0
+"""Smallest side of an anchor in pixels: torchvision rounds half its width and height, which must not become 0."""
 
 
 class EncoderWithFPN(nn.Module):
@@ -121,7 +123,7 @@ def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any
 
 def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
     """Return anchors that scale with the image: of 4 strides in one of 800 px, of 1.6 strides in one of 320 px."""
-    sides = [finest_stride * 2**level * size / 200 for level in range(levels)]
+    sides = [max(MIN_ANCHOR_SIDE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)
     return AnchorGenerator(sizes, (ASPECT_RATIOS,) * levels)
 

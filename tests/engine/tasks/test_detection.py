@@ -218,6 +218,15 @@ def test_detector_on_encoder_loads_full_weights_except_heads_of_other_classes(na
     assert changed == (predictors if name == "fasterrcnn" else {"head.classification_head.cls_logits"})
 
 
+@pytest.mark.parametrize("size", [64, 96, 160])
+@pytest.mark.parametrize("name", ["fasterrcnn", "maskrcnn", "retinanet"])
+def test_anchors_of_small_images_have_areas(name: str, size: int) -> None:
+    plain: Any = pyramid_detectors.construct(name, ENCODER, 2, 3, size)
+    generator = plain.anchor_generator if name == "retinanet" else plain.rpn.anchor_generator
+    for anchors in generator.cell_anchors:
+        assert (anchors[:, 2:] > anchors[:, :2]).all()
+
+
 def test_anchors_scale_with_image_size() -> None:
     sides = {}
     for size in (320, 640):
