@@ -140,7 +140,7 @@ class Predictions(Callback):
         drawn: list[PredictedSample] = []
         if outputs.made and not self._failed:
             try:
-                drawn = self._drawn(share, step, torch.cat(outputs.made), torch.cat(outputs.true))
+                drawn = self._drawn(share, step, outputs.made, outputs.true)
             except Exception as error:  # drawing may be the user's own; a disk may be full
                 self._failed = True
                 message = f"Predictions are no longer saved: {type(error).__name__}: {error}."
@@ -154,7 +154,7 @@ class Predictions(Callback):
             legend = self._strategy.objective.legend
             self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))
 
-    def _drawn(self, share: Share, step: int, outputs: Tensor, targets: Tensor) -> list[PredictedSample]:
+    def _drawn(self, share: Share, step: int, outputs: list[Tensor], targets: list[Tensor]) -> list[PredictedSample]:
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(share.positions, outputs, targets, strict=True):
@@ -192,7 +192,7 @@ class Predictions(Callback):
 
 
 class _Outputs(Metric):
-    """Keeps what a model gives for each sample, and the truth, on the CPU."""
+    """Outputs and targets of each sample, on the CPU; those of different batches may differ in shape."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)
@@ -200,8 +200,8 @@ class _Outputs(Metric):
         self.true: list[Tensor] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        self.made.append(outputs.cpu())
-        self.true.append(targets.cpu())
+        self.made.extend(outputs.cpu())
+        self.true.extend(targets.cpu())
 
     def compute(self) -> dict[str, float]:
         return {}

@@ -20,6 +20,7 @@ from torch import nn
 from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.models.detection_models import HALVES
+from tests.support.boxed import NONE, ONE, TWO, coco
 from tests.support.outlined import CLASSES, make_outlined
 from tests.support.worker_group import WorkerGroup
 
@@ -77,6 +78,13 @@ def test_that_a_detector_learns_to_find_discs(start: Start, discs: Path) -> None
     assert {metrics.accuracy for metrics in group.of(StepMetrics)} == {None}
     assert len(group.of(ClassMeasures)[-1].measures["AP"]) == len(CLASSES)
     assert len(group.of(Predicted)[-1].samples) == 8
+
+
+def test_predictions_are_saved_of_batches_with_different_numbers_of_boxes(start: Start, tmp_path: Path) -> None:
+    splits = {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE, "d": TWO, "e": NONE, "f": ONE}}
+    group = start(job(coco(tmp_path / "set", splits), batch_size=2)).completed(150)
+    truths = [sample.truth_words for sample in group.of(Predicted)[-1].samples]
+    assert truths == ["1 cat", "1 cat, 1 dog", "nothing", "1 cat"]
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
