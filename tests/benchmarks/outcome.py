@@ -89,7 +89,7 @@ COMPARISONS = {
     "bccd": Comparison("bccd", "map", 256, 10, None, ("ultralytics",), ("--task", "detection"), weights=False),
     "bccd-320": Comparison("bccd", "map", 320, 10, None, (), ("--task", "detection"), weights=False),
     "nuclei-instances": Comparison(
-        "nuclei_subset", "mask_map", 160, 10, None, (), ("--task", "instance_segmentation"), weights=False
+        "nuclei_subset", "mask_map", 256, 10, None, (), ("--task", "instance_segmentation"), weights=False
     ),
 }
 
