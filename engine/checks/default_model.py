@@ -12,7 +12,7 @@ from engine.contract.weights import TIMM_ENCODER, Weights, is_available, why_una
 
 
 class ModelChoice(NamedTuple):
-    """A default model of a task; `reason` is a sentence for the user that names it and says why it was chosen."""
+    """Default model of a task; `reason` names it and why it was chosen: "ResNet-50, whose weights are on this machine"."""
 
     model: str
     encoder: str
@@ -20,10 +20,10 @@ class ModelChoice(NamedTuple):
 
 
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
-    """Return the best default model of `task` whose weights are on this machine or can be downloaded.
+    """Return the first default of `task` that suits the device and whose weights can be had, or else the last one.
 
-    A server that hasn't answered yet counts as unreachable, and none is asked about weights that aren't needed.
-    Without defaults, the model is "".
+    A server that hasn't answered yet counts as unreachable. Servers of later defaults aren't asked. The model is "" if
+    the task has no defaults.
     """
     why = "the task's default"
     for default in task.defaults:
@@ -42,7 +42,7 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
 
 
 def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
-    """Return the default of the job's task whose weights come with the installation, unless the job uses it already."""
+    """Return the task's default whose weights come with the installation; None if the job uses these weights already."""
     task = catalogue.task(job.task)
     if task is None:
         return None
@@ -51,12 +51,6 @@ def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
         if weights is not None and weights.is_included:
             return None if weights == weights_of(job, catalogue) else default
     return None
-
-
-def pretrained_available(job: Job, catalogue: Catalogue, disk: Disk) -> bool | None:
-    """Return True if the job's pretrained weights can be had; None as long as `disk` doesn't know."""
-    weights = weights_of(job, catalogue)
-    return False if weights is None else is_available(weights, disk)
 
 
 def default_title(default: DefaultModel, catalogue: Catalogue) -> str:

@@ -22,8 +22,8 @@ def weights_problems(
 ) -> list[Problem]:
     """Check the pretrained weights that a job starts from, or would start from if they could be had.
 
-    `chosen` names the fields that the user has set; None if unknown. Users who set `pretrained` or a recipe without
-    pretrained weights aren't told of weights that they don't want.
+    `chosen` names the fields that the user has set; None if unknown. If the user turned `pretrained` off or chose a
+    recipe that doesn't use pretrained weights, unavailable weights aren't reported.
     """
     if job.weights_file or job.resume_from or not _model_exists(job, catalogue):
         return []
@@ -107,6 +107,8 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
 
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
     """Return what becomes of weights that aren't on this machine. No server is asked for a job that doesn't use them."""
+    if weights.is_included:
+        return "missing"
     if not job.pretrained or job.weights_file:
         return "not on this machine"
     return "unreachable" if is_available(weights, disk) is False else "will be downloaded"

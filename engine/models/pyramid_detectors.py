@@ -26,12 +26,12 @@ ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 """Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
 HALF_OCTAVE = (1.0, 2**0.5)
-MIN_ANCHOR_SIDE = 2.0
-"""Smallest side of an anchor in pixels: torchvision rounds half its width and height, which must not become 0."""
+MIN_ANCHOR_SIZE = 2.0
+"""Smallest square root of an anchor's area in pixels: torchvision rounds half its sides, which must not become 0."""
 
 
 class EncoderWithFPN(nn.Module):
-    """Encoder `body` whose features of the given strides, each twice the one before, feed a feature pyramid `fpn`.
+    """Encoder `body` whose features from `finest_stride` on feed a feature pyramid `fpn`, extended by `extra_blocks`.
 
     Maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
     """
@@ -63,7 +63,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
         size: Side of the images in pixels, which the anchors scale with.
 
     Raises:
-        ValueError, KeyError or RuntimeError: The encoder has no features of all strides.
+        ValueError, KeyError or RuntimeError: The encoder lacks features at some of the strides.
     """
     mean, std = encoders.statistics(encoder)
     if channels != len(mean):
@@ -122,8 +122,8 @@ def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any
 
 
 def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
-    """Return anchors that scale with the image: of 4 strides in one of 800 px, of 1.6 strides in one of 320 px."""
-    sides = [max(MIN_ANCHOR_SIDE, finest_stride * 2**level * size / 200) for level in range(levels)]
+    """Return anchors proportional to the image: of 4 times the level's stride at 800 px, 1.6 times at 320 px."""
+    sides = [max(MIN_ANCHOR_SIZE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)
     return AnchorGenerator(sizes, (ASPECT_RATIOS,) * levels)
 

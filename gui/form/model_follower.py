@@ -21,7 +21,7 @@ class ModelFollower(QObject):
 
     Attributes:
         is_active: Whether the default is followed. A job that is loaded keeps its model.
-        reason: Sentence that names the default and says why it was chosen; "" for any other model.
+        reason: Phrase that names the default and says why it was chosen; "" for any other model.
     """
 
     def __init__(
@@ -69,4 +69,5 @@ class ModelFollower(QObject):
             self.is_active = False
 
     def _on_reset(self) -> None:
-        self.is_active = not self._recipes.paused
+        """Follow the default again once neither field has a value that the user chose."""
+        self.is_active = not (self._recipes.paused or any(self._rows[name].changed for name in _FIELDS))

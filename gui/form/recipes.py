@@ -173,7 +173,7 @@ class RecipeFollower(QObject):
 
     @property
     def chosen(self) -> Collection[str] | None:
-        """The fields that the user has set, the recipe among them; None if unknown."""
+        """Names of the fields that the user has set, with "recipe" if the user chose one; None if unknown."""
         if self.paused or self._unsettled:
             return None
         return self._own | {"recipe"} if self._chosen else self._own
@@ -193,7 +193,7 @@ class RecipeFollower(QObject):
             row = self._rows[name]
             if row.editor.value() != given.get(name, row.default):
                 self._own.add(name)
-        # The one for weights that can't be had now was fitting, too, when the job was made.
+        # Weights may have become unavailable since, so a recipe that fits with or without them isn't the user's choice.
         self._chosen = self._recipe not in (fitting(self._facts(self._own, disk)) for disk in (None, self._disk))
 
     def _apply(self) -> None:

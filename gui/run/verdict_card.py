@@ -17,7 +17,7 @@ from gui.widgets.elided_label import ElidedLabel
 
 
 class _Advice(NamedTuple):
-    """A sentence, and the settings to choose from; `further` if they are for more epochs of the same run."""
+    """Advice text and the settings that it offers; `further` is True if they continue the same run."""
 
     sentence: str
     choices: tuple[Choice, ...] = ()
@@ -39,7 +39,7 @@ class VerdictCard(QFrame):
         self._advice: _Advice | None = None
         self.sentence = ElidedLabel()
         self.sentence.setObjectName("heading")
-        self.sentence.setAccessibleName("What the run could do better")
+        self.sentence.setAccessibleName("Advice after the run")
         self.buttons: list[QPushButton] = []
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(8, 2, 2, 2)

@@ -49,16 +49,18 @@ _SIDEWAYS = (5, 6, 7, 8)
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
-    """Decode the center square of an upright image as uint8 [channels, size, size], without its transparency.
+    """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size], without alpha.
 
-    TIFFs have `bands` for channels if these are given. Releases the GIL for nearly all of the time, and leaves torch's
+    If `bands` are given, they become the channels of TIFFs. Releases the GIL for nearly all of the time, and leaves torch's
     intra-op threads alone. Raises Unfit, or nearly anything that a decoder may raise for a broken file.
     """
     return _decode(content, size, channels, bands, _fit)[0]
 
 
 def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | None = None) -> tuple[Bytes, float]:
-    """Decode a whole upright image, stretched to a square, as uint8 [channels, size, size] and its width over height.
+    """Decode an image, turn it upright, and stretch all of it to uint8 [channels, size, size].
+
+    Return that and the original's width over height.
 
     `bands`, and what is raised, are as for `decode`.
     """

@@ -43,9 +43,9 @@ class BatchLoader(Loader[Slot]):
     takes its place; in validation it is left out.
 
     Training images are augmented by "light", or by `transforms` of a run of `epochs`; `mirror` says whether any are
-    mirrored, which is otherwise the images' own to say. Crops are taken from whole images (`ImageSet.load_stretched`)
-    where the split has these. Other images are the middle of ones `resized` to that side. All are at last resized to
-    the `side` of their epoch, from 1 on.
+    mirrored, which is otherwise the images' own to say. Crops come from whole images (`ImageSet.load_stretched`) if
+    `ImageSet.can_stretch`. Other images are the middle of ones `resized` to that side. All are at last resized to the
+    `side` of their epoch, from 1 on.
 
     `mark(part)` is called in the consumer's thread whenever a part of a batch's way is done: "data", "transfer" and
     "augment". `finish` is what is done last to each batch.

@@ -114,8 +114,8 @@ class Drawn(NamedTuple):
 class Augmentation:
     """Draws the `transforms` of images with so many `channels`, of a split of `images`, in a run of `epochs`.
 
-    Geometry is composed into one affine map: first the part of the image that is seen (`FRAMING`), then the rest in the
-    order of the list. Colour is composed into one matrix; then come the policies, the colours, the blur and the
+    Geometry is composed into one affine map: first a mosaic, then the part of the image that is seen (`FRAMING`), then
+    the rest in the order of the list. Colour is composed into one matrix; then come the policies, the colours, the blur and the
     erasing. Mirror images are drawn if `mirror`.
     """
 
@@ -132,8 +132,8 @@ class Augmentation:
     ) -> None:
         allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
         self.framing = next((each for each in allowed if each.name in FRAMING), None)
-        first = [self.framing] if self.framing is not None else []
-        self.transforms = [*first, *(each for each in allowed if each is not self.framing)]
+        # A mosaic replaces what was drawn before it, and is for boxes alone, whose images are squares.
+        self.transforms = sorted(allowed, key=lambda each: (each.name != "mosaic", each is not self.framing))
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
         names = {each.name for each in self.transforms}
@@ -153,7 +153,7 @@ class Augmentation:
 
     @property
     def oversampling(self) -> float:
-        """Side of the squares to load over `size`, so that the smallest part of a whole image is not blurred."""
+        """Ratio of the loaded side to `size` that keeps the smallest crop sharp, at most `MAX_OVERSAMPLING`."""
         if self.framing is None:
             return 1.0
         low, high = self.framing.numbers
@@ -250,12 +250,12 @@ class _Drawing:
             self._affine[:, tile] = shift(np.where(is_mosaic, x, away), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, least: float, most: float) -> None:
-        """Draw a part of the image, of a share of its area, and stretch it to the output, as torchvision does.
+        """Draw a random part of the image and stretch it to the output, as torchvision does.
 
-        An attempt at a share and a ratio counts if both sides lie within the image. If none does, the largest part at
-        the center counts whose ratio is within `RATIO`.
+        Uses the first of `CROP_ATTEMPTS` draws of area and ratio whose sides both fit in the image; if none fits, the
+        largest centered part whose ratio is within `RATIO`.
         """
-        aspects = self._frame_aspects()
+        aspects = self._take_aspects()
         right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
         shares = least + np.array(attempts[::2]) * (most - least)
         ratios = np.exp(math.log(RATIO[0]) + np.array(attempts[1::2]) * math.log(RATIO[1] / RATIO[0]))
@@ -278,13 +278,13 @@ class _Drawing:
         """
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
-        aspects = self._frame_aspects()
+        aspects = self._take_aspects()
         x_scale, y_scale = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
         x, y = (2 * right - 1) * np.abs(x_scale - 1), (2 * down - 1) * np.abs(y_scale - 1)
         self._then(shift(x, y) @ stretch(x_scale, y_scale))
 
-    def _frame_aspects(self) -> Numbers:
-        """Return the widths over heights [n] of what a framing transform starts from, and that it leaves square."""
+    def _take_aspects(self) -> Numbers:
+        """Return the aspect ratios [n] of the images and reset them to 1: the output of framing is square."""
         aspects, self._aspects = self._aspects, np.ones(self._count)
         return aspects
 

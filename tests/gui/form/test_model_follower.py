@@ -232,3 +232,19 @@ def test_window_begins_with_a_sample_that_trains_without_network(
     assert form.job is not None
     assert (form.job.model, form.job.pretrained, form.job.image_size) == (LITE, True, 96)
     assert [problem for problem in form.problems if problem.field in ("model", "pretrained")] == []
+
+
+def test_resetting_the_encoder_keeps_a_chosen_model(new_form: JobForm) -> None:
+    rows = new_form.rows
+    rows["task"].set_value("segmentation")
+    new_form.judge()
+    default = rows["encoder"].value()
+    rows["model"].set_value("fpn")
+    rows["encoder"].set_value("resnet18")
+    rows["encoder"].reset.click()
+    new_form.judge()
+    assert (rows["model"].value(), rows["encoder"].value()) == ("fpn", default)
+    rows["model"].reset.click()
+    new_form.judge()
+    assert rows["model"].value() == "unet"
+    assert new_form.models.is_active

@@ -480,6 +480,14 @@ def test_framing_comes_before_transforms_that_are_listed_first() -> None:
     assert np.array_equal(maps("rotate:90", "scale:1:2"), maps("scale:1:2", "rotate:90"))
 
 
+def test_mosaics_are_scaled_after_they_are_composed() -> None:
+    augmentation = Augmentation(
+        parsed("mosaic:1", "scale:2:2"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=50, mirror=True
+    )
+    inverse = augmentation.draw(1, np.arange(6)).numbers[:, AFFINE].reshape(6, 4, 2, 3)
+    np.testing.assert_allclose(inverse[..., (0, 1), (0, 1)], 0.5, rtol=1e-6)
+
+
 def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
     composed = Augmentation(
         parsed("resized_crop:0.3", "scale:2:2"),
