@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from engine.contract.preprocessing import Framing
-from engine.data.datasets.images import ImageSet, UnreadableImage, is_gone, lost
+from engine.data.datasets.images import ImageSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.reading import Unfit, describe_failure, read_image
+from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, paint
 from engine.data.splits import Labels, shown
@@ -46,13 +46,9 @@ class _WholeImages(ImageSet):
         return shown(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        try:
+        with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             return torch.from_numpy(self._completed(index, image, sides))
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
-            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     @abstractmethod
     def _completed(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from engine.contract.preprocessing import Framing
-from engine.data.datasets.images import ImageSet, MaskedImages, UnreadableImage, is_gone, lost
+from engine.data.datasets.images import ImageSet, MaskedImages
 from engine.data.decoding.edges import OUTSIDE, Drawn, lay_edges, read_edges
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_whole
 from engine.data.decoding.letterbox import continue_around
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.reading import Unfit, describe_failure, read_image
+from engine.data.decoding.reading import Unfit, read_image
 from engine.data.formats.edges import EdgeSplit
 from engine.data.splits import shown
 
@@ -41,7 +41,7 @@ class EdgedImages(ImageSet):
         return shown(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        try:
+        with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             drawn = self._drawn(index)
             if drawn.sides != sides:
@@ -50,10 +50,6 @@ class EdgedImages(ImageSet):
                     f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
                 )
             return torch.from_numpy(np.concatenate([continue_around(image, sides), lay_edges(drawn, size)]))
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
-            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def _drawn(self, index: int) -> Drawn:
         return read_edges(self.beside[index], read_image(self.beside[index]))

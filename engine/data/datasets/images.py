@@ -91,6 +91,16 @@ class ImageSet(ABC):
         """
         raise NotImplementedError
 
+    @contextmanager
+    def _errors_of(self, index: int) -> Iterator[None]:
+        """Raise what reading and decoding an image raises as UnreadableImage, or as DatasetError if all are gone."""
+        try:
+            yield
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            if isinstance(error, OSError) and is_gone(self.folder):
+                raise lost(self.folder) from error
+            raise UnreadableImage(self.path(index), describe_failure(error)) from error
+
     def targets_of(self, samples: Labels) -> Tensor:
         """The rows of `targets` of some images [n], on the CPU in memory of their own: all that a device is sent "
         "of them."""
@@ -165,16 +175,6 @@ class FileImages(ImageSet):
             pixels, aspect = decode_stretched(read_image(self.files[index]), size, channels, self.bands)
             return torch.from_numpy(pixels), aspect
 
-    @contextmanager
-    def _errors_of(self, index: int) -> Iterator[None]:
-        """Raise what reading and decoding an image raises as UnreadableImage, or as DatasetError if all are gone."""
-        try:
-            yield
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
-            raise UnreadableImage(self.path(index), describe_failure(error)) from error
-
 
 class MaskedImages(ImageSet):
     """Images with a mask each, whole within a square; the plane behind their channels holds the class of each pixel."""
@@ -217,17 +217,13 @@ class MaskedImages(ImageSet):
         return shown(os.path.relpath(self.files[index], self.folder))
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        try:
+        with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
             plane = self.class_plane(index)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
                 raise Unfit(f"its mask has a different size ({mask} pixels, the image has {sides[1]} x {sides[0]})")
             return torch.from_numpy(np.concatenate([image, box_plane(plane, size, NO_CLASS)[None]]))
-        except Exception as error:  # a broken file may raise nearly anything in a decoder
-            if isinstance(error, OSError) and is_gone(self.folder):
-                raise lost(self.folder) from error
-            raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
 
 def is_gone(folder: str) -> bool:

@@ -132,7 +132,7 @@ class Augmentation:
     ) -> None:
         allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
         self.framing = next((each for each in allowed if each.name in FRAMING), None)
-        # A mosaic replaces what was drawn before it, and is for boxes alone, whose images are squares.
+        # A mosaic discards earlier maps, so it comes first; images with boxes are square, so it needs no aspects.
         self.transforms = sorted(allowed, key=lambda each: (each.name != "mosaic", each is not self.framing))
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images

@@ -68,9 +68,9 @@ def test_train_of_a_named_model_warns_once_without_a_network(tmp_path: Path) -> 
         pytest.skip(f"{dataset} is missing")
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TORCH_HOME": str(tmp_path / "torch")}
     environment |= {"FOOTPLATE_HOME": str(tmp_path / "home"), "FOOTPLATE_CACHE": str(tmp_path / "cache")}
-    words = ["train", str(dataset), "--model", "resnet18", "--epochs", "1", *IMAGES]
+    arguments = ["train", str(dataset), "--model", "resnet18", "--epochs", "1", *IMAGES]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *words],
+        [sys.executable, str(ROOT / "footplate.py"), *arguments],
         capture_output=True,
         text=True,
         check=False,

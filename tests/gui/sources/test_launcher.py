@@ -82,8 +82,8 @@ def test_that_the_window_says_why_a_run_does_not_go_on_and_keeps_its_own_job(
     runs.acts.resume.trigger()
     qtbot.waitUntil(lambda: "job.toml" in window.message.text())
     assert window.form.prefill_mode.prefill is prefill
-    own = window.form.prefill_mode.own_job
+    form_job = window.form.prefill_mode.own_job
     window.close()
-    assert own is not None
-    assert own.dataset != str(images)
-    assert Settings().last_job() == own
+    assert form_job is not None
+    assert form_job.dataset != str(images)
+    assert Settings().last_job() == form_job
