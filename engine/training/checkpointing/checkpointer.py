@@ -321,7 +321,6 @@ class Checkpointer:
             last.content.update(best=best.measures, best_epoch=best.progress.epoch, best_sha256=self.best_sha256)
         if self._write("last", last.content, last.progress, last.measures, last.pause_s):
             self.newest = last.progress
-            drop_older(self.path("last").parent, self._job.keep_checkpoints)
         again = best if self._best_again and not saved_best else None
         self._unwritten = (last, again) if self._refusal else None
         ended = time.monotonic()
@@ -378,6 +377,8 @@ class Checkpointer:
             if not self._insisting:
                 self._reporter.send(Warned(code="checkpoint_failed", message=str(error), rank=0))
             return None
+        if kind == "last":  # before the report, after which readers may measure the free space
+            drop_older(path.parent, self._job.keep_checkpoints)
         self._reporter.send(
             CheckpointSaved(
                 kind=kind,
