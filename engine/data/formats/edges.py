@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.formats.folders import subfolders
-from engine.data.formats.imagefolder import EXTENSIONS
 from engine.data.formats.pairing import Kind, Pair, find_pairs, join
 from engine.data.formats.splitting import divide
 from engine.data.splits import Recognised, counted, first, shown, warn

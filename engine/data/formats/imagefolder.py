@@ -9,20 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.files import Files, Listing
 from engine.data.formats.folders import subfolders, visible, walk
 from engine.data.splits import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
 SPLIT_NAMES = {
     "train": ("train", "training", "trainset"),
     "val": ("val", "valid", "validation", "valset", "validset"),
     "test": ("test", "testing", "testset"),
 }
-
-
-def is_image(name: str) -> bool:
-    return name[name.rfind(".") :].lower() in EXTENSIONS
 
 
 class _Class(NamedTuple):

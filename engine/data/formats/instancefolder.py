@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values, values_in
 from engine.data.decoding.outlines import Points
 from engine.data.decoding.reading import read_image
 from engine.data.formats.coco import CocoFiles, find_coco
 from engine.data.formats.folders import subfolders
-from engine.data.formats.imagefolder import is_image
 from engine.data.formats.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.masks import learn_meaning
-from engine.data.formats.imagefolder import EXTENSIONS
 from engine.data.formats.pairing import Kind, Pair, by_lists, find_pairs, join
 from engine.data.formats.splitting import divide
 from engine.data.splits import MaskSplit, Recognised, counted, first, shown, warn, wrong

@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
 from engine.data.formats.boxes import Annotations, Box, Marked
-from engine.data.formats.imagefolder import is_image
 from engine.data.formats.pairing import (
     TEXTS,
     Joined,

@@ -4,8 +4,8 @@ them. Torch-free."""
 from __future__ import annotations
 
 from engine.contract.dataset import Example, SplitReport
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.tiff import open_to_show
-from engine.data.formats.imagefolder import is_image
 from engine.data.inspection.base import EXAMPLES, LeaveOut, Looked, Progress, thumbnail
 from engine.data.splits import AnySplit, Recognised, spread_evenly
 

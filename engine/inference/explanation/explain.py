@@ -21,12 +21,12 @@ from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.images import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.view import View
 from engine.data.drawing import outline, png
 from engine.data.formats.folders import walk
-from engine.data.formats.imagefolder import is_image
 from engine.data.splits import shown as printable
 from engine.inference.devices import Say, on_devices
 from engine.inference.explanation import drawing

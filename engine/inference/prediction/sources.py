@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.point_clouds import is_cloud
 from engine.data.files import Files, Listing
 from engine.data.formats.folders import walk
-from engine.data.formats.imagefolder import is_image
 from engine.data.splits import shown
 from engine.inference.trained_model import CannotLoad
 from engine.inference.video import is_video

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_text
 from engine.data.files import Files, Listing
-from engine.data.formats.imagefolder import is_image
 from engine.data.formats.registry import Format
 from engine.data.splits import FileSplit, Recognised, draw_validation, nothing, shown, wrong
 
