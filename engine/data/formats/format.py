@@ -1,0 +1,99 @@
+"""Interface of a dataset format: how it is detected in a folder and read. Torch-free.
+
+A format is one module of this package with a constant `FORMAT`. `registry.py` lists them, compares what they detect and
+turns what they read into the splits of a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from engine.contract.problems import Problem
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode
+
+
+class Confidence(IntEnum):
+    """Strength of the evidence for a format."""
+
+    WEAK = 1
+    """The layout fits, but so does that of other datasets, or something speaks against it."""
+    LIKELY = 2
+    """Names of folders and files are those of the format."""
+    CERTAIN = 3
+    """Files that only this format has were opened and are valid."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One way to read a folder, with the evidence for it.
+
+    Attributes:
+        kinds: Kinds of annotations that can be read (see `registry.KINDS`), the most detailed first. Empty if Footplate
+            does not read the format; `remedy` then says how to convert it.
+        confidence: Strength of the evidence.
+        evidence: What was seen, as short noun phrases: "annotations.json with 6 images and 12 boxes".
+        against: What speaks against this reading, in the same form.
+        variant: Name that tells several readings by one format apart, such as a folder of masks.
+        remedy: Advice for a format that is recognized but not read.
+        source: Findings of `Format.detect` that `Format.read` continues from.
+    """
+
+    kinds: tuple[str, ...]
+    confidence: Confidence
+    evidence: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    variant: str = ""
+    remedy: str = ""
+    source: Any = None
+
+
+@dataclass
+class Content:
+    """Annotations of a folder as a format reads them.
+
+    Attributes:
+        classes: Names in the order of their numbers, fit to print.
+        splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
+            for "classes", `LabelSplit` for "labels", a list of `Marked` for "boxes", `InstanceSplit` for "instances",
+            `MaskSplit` for "masks", `EdgeSplit` for "edges", `PointSplit` for "points".
+        problems: What is wrong, all at once.
+        code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
+    """
+
+    classes: tuple[str, ...]
+    splits: Mapping[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+    code: MaskCode | None = None
+
+
+@dataclass(frozen=True)
+class Format:
+    """A dataset format.
+
+    Attributes:
+        id: Value of the job's `format`, such as "coco".
+        title: Name in messages: "COCO JSON".
+        kinds: All kinds of annotations that folders of this format may have.
+        layout: Sentence that tells users how such a folder is laid out.
+        detect: Return how the folder can be read, best first; nothing if it is of another format. Judges by names and by
+            a sample of small files; never opens every file.
+        read: Return the annotations of one kind. Faults of single annotations are problems; raises OSError or
+            UnusableFile only if nothing can be read.
+        tasks: Ids of the tasks that take a plug-in's format whose kind is of its own.
+        open: Open splits of a plug-in's own type for training (see `open_splits.OPENERS`).
+        inspect: Inspect splits of a plug-in's own type (see `inspector.LOOKS`).
+    """
+
+    id: str
+    title: str
+    kinds: tuple[str, ...]
+    layout: str
+    detect: Callable[[Tree], Sequence[Detection]]
+    read: Callable[[Tree, Detection, str], Content]
+    tasks: tuple[str, ...] = ()
+    open: Callable[..., Any] | None = None
+    inspect: Callable[..., Any] | None = None

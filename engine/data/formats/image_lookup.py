@@ -1,0 +1,129 @@
+"""Search for images that annotation files name, often by paths of another machine. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.tree import Tree, split_named
+
+IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs", "photos", "frames", "rgb")
+
+
+class ImageLookup:
+    """Finds images of a dataset by the names in annotation files.
+
+    A name is looked for as a path from the annotation file's folder and from the dataset's, there also in folders of
+    images; then without its leading folders, one after another; and at last by the file's name anywhere in the
+    dataset, if only one image has it. An image in the folder of another split than the name says is not taken.
+
+    Attributes:
+        ambiguous: Names that several images have.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.ambiguous: list[str] = []
+        self._tree = tree
+        self._names: dict[str, dict[str, str]] = {}
+        self._known_roots: dict[tuple[str, str], list[str]] = {}
+        self._anywhere: dict[str, list[str]] | None = None
+
+    def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
+        """Return the full path of the image, None if there is none or it can't be told which.
+
+        Args:
+            name: Path or URL in the annotation file.
+            near: Folder of the annotation file, relative to the dataset's.
+            split: Split that the annotations are for; its folder of images is preferred.
+            ending: False if `name` may lack the ending of the file.
+        """
+        parts = _parts(name)
+        if not parts:
+            return None
+        roots = self._roots(near, split)
+        for skipped in range(len(parts)):
+            if any(split_named(part) for part in parts[:skipped]):
+                roots = [root for root in roots if _fits(root, parts[:skipped])]
+            for root in roots:
+                folder = os.path.normpath(os.path.join(root, *parts[skipped:-1])).removeprefix(".")
+                if found := self._in(folder.lstrip(os.sep), parts[-1], ending=ending):
+                    return self._tree.path(found)
+        return self._by_name_alone(parts, split, ending=ending)
+
+    def _roots(self, near: str, split: str) -> list[str]:
+        """Return the folders from which names may start, the likeliest first."""
+        if (near, split) in self._known_roots:
+            return self._known_roots[near, split]
+        roots: list[str] = []
+        for base in dict.fromkeys((near, os.path.dirname(near), "")):
+            inner = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
+            if split:
+                inner = [
+                    *(
+                        os.path.join(one, name)
+                        for one in inner
+                        for name in self._tree.folders(one)
+                        if split_named(name) == split
+                    ),
+                    *inner,
+                ]
+            roots += inner
+        more = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
+        self._known_roots[near, split] = list(dict.fromkeys([*roots, *more]))
+        return self._known_roots[near, split]
+
+    def _in(self, folder: str, name: str, *, ending: bool) -> str | None:
+        if folder not in self._names:
+            there: dict[str, str] = {}
+            if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
+                for each in self._tree.files(folder):
+                    if is_image(each):
+                        there.setdefault(_key(os.path.splitext(each)[0]), each)
+                        there[_key(each)] = each
+            self._names[folder] = there
+        found = self._names[folder].get(_key(name))
+        if found is None or (ending and _key(found) != _key(name)):
+            return None
+        return os.path.join(folder, found)
+
+    def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
+        if self._anywhere is None:
+            self._anywhere = {}
+            for folder in self._tree.walk():
+                for name in filter(is_image, self._tree.files(folder)):
+                    for key in {_key(name), _key(os.path.splitext(name)[0])}:
+                        self._anywhere.setdefault(key, []).append(os.path.join(folder, name))
+        found = self._anywhere.get(_key(parts[-1]), [])
+        if ending:
+            found = [path for path in found if _key(os.path.basename(path)) == _key(parts[-1])]
+        fitting = [path for path in found if _fits(os.path.dirname(path), [*parts[:-1], split])]
+        if len(fitting) > 1:
+            self.ambiguous.append("/".join(parts))
+        return self._tree.path(fitting[0]) if len(fitting) == 1 else None
+
+
+def _parts(name: str) -> list[str]:
+    """Return the folders and the file that a path or a URL names, without "." and ".."."""
+    name = name.strip().replace("\\", "/")
+    if "://" in name or "?d=" in name:
+        url = urlsplit(name)
+        name = unquote(parse_qs(url.query).get("d", [url.path])[0])
+    name = re.sub(r"^[A-Za-z]:/", "", name)
+    if "\0" in name:
+        return []
+    return [part for part in name.split("/") if part not in ("", ".", "..")]
+
+
+def _fits(folder: str, words: list[str]) -> bool:
+    """Return True unless `folder` is of another split than `words` say."""
+    said = {split for word in words if (split := split_named(word))}
+    there = {split for word in folder.split(os.sep) if (split := split_named(word))}
+    return not said or not there or bool(said & there)
+
+
+def _key(name: str) -> str:
+    """Return a name in one Unicode form: macOS splits letters from their accents."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)

@@ -1,0 +1,170 @@
+"""Images with named shapes, which most annotation tools write, and their conversion to each kind. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.contract.problems import Problem
+from engine.data.files import Files, Listing
+from engine.data.formats.boxes import Box, Marked
+from engine.data.formats.format import Content
+from engine.data.formats.instances import InstanceSplit, Outlines
+from engine.data.formats.labels_table import LabelSplit
+from engine.data.splits import FileSplit, counted, first, shown, warn
+
+Edges = tuple[float, float, float, float]
+
+
+class Shape(NamedTuple):
+    """One annotated object.
+
+    Attributes:
+        name: Its class.
+        box: Left, top, right and bottom in pixels.
+        outline: COCO's `segmentation` as JSON; None if the object has only a box.
+        ignored: True for crowds and difficult objects, which are neither learned nor counted as missed.
+    """
+
+    name: str
+    box: Edges
+    outline: msgspec.Raw | None = None
+    ignored: bool = False
+
+
+@dataclass
+class ShapedImage:
+    """An annotated image.
+
+    Attributes:
+        path: Full path of the image.
+        shapes: Objects in it.
+        size: Height and width that the annotations give; None if they give none.
+        tags: Classes of the image as a whole.
+    """
+
+    path: str
+    shapes: list[Shape] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    tags: tuple[str, ...] = ()
+
+
+def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
+    """Return a box; its corners may be swapped."""
+    return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
+
+
+def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
+    """Return the area within any of the rings of x and y in pixels; None if none of them has three points."""
+    flat = [[value for point in ring for value in point] for ring in rings]
+    flat = [ring for ring in flat if len(ring) >= 6 and np.isfinite(ring).all()]
+    if not flat:
+        return None
+    x = [value for ring in flat for value in ring[::2]]
+    y = [value for ring in flat for value in ring[1::2]]
+    return Shape(name, (min(x), min(y), max(x), max(y)), msgspec.Raw(msgspec.json.encode(flat)), ignored)
+
+
+def mask_shape(name: str, inside: npt.NDArray[np.bool_], *, ignored: bool = False) -> Shape | None:
+    """Return the pixels where `inside`, bool [h, w] of the whole image, is true; None if there is none."""
+    rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
+    if not len(rows):
+        return None
+    flat = inside.T.reshape(-1)
+    changes = np.flatnonzero(np.diff(flat)) + 1
+    runs = np.diff([0, *changes.tolist(), len(flat)]).tolist()
+    counts = [0, *runs] if flat[0] else runs
+    outline = msgspec.Raw(msgspec.json.encode({"size": list(inside.shape), "counts": counts}))
+    box = (float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1))
+    return Shape(name, box, outline, ignored)
+
+
+def convert(
+    kind: str,
+    splits: Mapping[str, Sequence[ShapedImage]],
+    problems: list[Problem],
+    classes: Sequence[str] | None = None,
+) -> Content:
+    """Return annotations of one kind: "boxes", "instances", "classes" or "labels".
+
+    Args:
+        kind: Kind of annotations.
+        splits: Annotated images by split.
+        problems: Problems found so far; those of the conversion are added.
+        classes: Names in the order that the format gives; None to sort the names that occur.
+    """
+    images = [image for split in splits.values() for image in split]
+    of_objects = kind in ("boxes", "instances")
+    names = {shape.name for image in images for shape in image.shapes} if of_objects else _tags(images)
+    order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))
+    numbers = {name: number for number, name in enumerate(order)}
+    make = {"boxes": _boxes, "instances": _instances, "classes": _classes, "labels": _labels}[kind]
+    made = {name: make(split, numbers, problems) for name, split in splits.items()}
+    return Content(tuple(map(shown, order)), made, problems)
+
+
+def _tags(images: Iterable[ShapedImage]) -> set[str]:
+    return {tag for image in images for tag in image.tags}
+
+
+def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> list[Marked]:
+    return [
+        Marked(image.path, [Box(*each.box, numbers[each.name], each.ignored) for each in image.shapes], image.size)
+        for image in images
+    ]
+
+
+def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
+    boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
+    if boxed:
+        message = f"{counted(boxed, 'object')} without an outline, in {first(boxed)}."
+        problems.append(warn(message, "They are left out; draw outlines, or choose the task Object detection."))
+    sources = [
+        Outlines(
+            [(numbers[each.name], each.outline, each.ignored) for each in image.shapes if each.outline is not None],
+            image.size,
+        )
+        for image in images
+    ]
+    return InstanceSplit([image.path for image in images], sources)
+
+
+def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
+    one = [image for image in images if len(image.tags) == 1]
+    none = [image.path for image in images if not image.tags]
+    several = [image.path for image in images if len(image.tags) > 1]
+    if none:
+        problems.append(warn(f"{counted(none, 'image')} without a class: {first(none)}.", "They are left out."))
+    if several:
+        message = f"{counted(several, 'image')} with several classes: {first(several)}."
+        problems.append(warn(message, "They are left out; choose the task Multi-label classification to use them."))
+    labels = np.array([numbers[image.tags[0]] for image in one], np.int64)
+    return FileSplit(files_of([image.path for image in one]), labels, Files.of())
+
+
+def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:
+    truth = np.zeros((len(images), len(numbers)), np.bool_)
+    for row, image in enumerate(images):
+        truth[row, [numbers[tag] for tag in image.tags]] = True
+    return LabelSplit([image.path for image in images], truth)
+
+
+def files_of(paths: Iterable[str]) -> Files:
+    """Return full paths in little memory; those of one folder should follow each other."""
+    listings: list[Listing] = []
+    names: list[str] = []
+    folder = ""
+    for path in paths:
+        parent, name = os.path.split(path)
+        if parent != folder and names:
+            listings.append(Listing.of(folder, names))
+            names = []
+        folder = parent
+        names.append(name)
+    return Files.of([*listings, Listing.of(folder, names)] if names else listings)

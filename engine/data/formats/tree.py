@@ -1,0 +1,147 @@
+"""Listing of a dataset's folder that all formats share, so that each folder is listed once. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import string
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from engine.data.files import Listing
+from engine.data.formats.folders import is_folder, visible
+from engine.data.memory_limit import OF_ENTRY_BYTES, allow
+
+SPLIT_NAMES = {
+    "train": ("train", "training", "trainset"),
+    "val": ("val", "valid", "validation", "valset", "validset", "dev"),
+    "test": ("test", "testing", "testset"),
+}
+_SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
+
+
+def split_named(name: str) -> str:
+    """Return "train", "val" or "test" for the name of such a split in any case, with a year behind or not; else ""."""
+    return _SPLIT_OF.get(name.lower().rstrip(string.digits + "_-"), "")
+
+
+def split_in(name: str) -> str:
+    """Return the split that is a whole word of a name ("instances_val2017.json" is of "val"); "" if none or several."""
+    words = "".join(
+        character if character.isalpha() else " " for character in os.path.splitext(name)[0].lower()
+    ).split()
+    found = {split for word in words if (split := split_named(word))}
+    return found.pop() if len(found) == 1 else ""
+
+
+class _Entries(NamedTuple):
+    folders: tuple[str, ...]
+    files: Listing
+    identity: tuple[int, int]
+    """Device and inode: links may lead to a folder several times."""
+
+
+class Tree:
+    """Folders and files of a dataset, listed on demand and kept.
+
+    Folders are named relative to the dataset's, "" being itself. Hidden files and what desktops leave are passed over;
+    links to folders are followed, each folder once. All methods may raise OSError.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._entries: dict[str, _Entries] = {}
+        self._suffixes: dict[str, Counter[str]] = {}
+
+    def path(self, *parts: str) -> str:
+        """Return the full path of something within the dataset."""
+        return os.path.join(self.root, *parts)
+
+    def within(self, path: str) -> str:
+        """Return a full path relative to the dataset's folder, "" for the folder itself."""
+        relative = os.path.relpath(path, self.root)
+        return "" if relative == "." else relative
+
+    def exists(self, folder: str) -> bool:
+        """Return True if there is a folder of that name, relative to the dataset's."""
+        return os.path.isdir(self.path(folder))
+
+    def folders(self, folder: str = "") -> tuple[str, ...]:
+        """Return the names of the folders in `folder`, sorted."""
+        return self._of(folder).folders
+
+    def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
+        """Return the names of the files in `folder` that have one of the `endings` (".json"), sorted; "" for all."""
+        wanted = {endings} if isinstance(endings, str) else set(endings)
+        if "" not in wanted and not wanted & self.suffixes(folder).keys():
+            return []
+        names = os.fsdecode(self._of(folder).files.names[:-1]).split("\0") if self._of(folder).files.length else []
+        return names if "" in wanted else [name for name in names if suffix(name) in wanted]
+
+    def listing(self, folder: str = "") -> Listing:
+        """Return the files in `folder` in little memory."""
+        return self._of(folder).files
+
+    def suffixes(self, folder: str = "") -> Counter[str]:
+        """Return how many files in `folder` have which ending, in lower case and with the dot; "" for none."""
+        if folder not in self._suffixes:
+            listing = self._of(folder).files
+            names = os.fsdecode(listing.names[:-1]).split("\0") if listing.length else []
+            self._suffixes[folder] = Counter(map(suffix, names))
+        return self._suffixes[folder]
+
+    def has(self, ending: str | Iterable[str], folder: str = "") -> bool:
+        """Return True if a file in `folder` has one of the endings."""
+        return not self.suffixes(folder).keys().isdisjoint([ending] if isinstance(ending, str) else ending)
+
+    def named(self, names: Sequence[str], folder: str = "") -> list[str]:
+        """Return the folders in `folder` whose names are among `names` (in lower case), in the order of these."""
+        by_name: dict[str, list[str]] = {}
+        for name in self.folders(folder):
+            by_name.setdefault(name.lower(), []).append(name)
+        return [name for wanted in names for name in by_name.get(wanted, ())]
+
+    def splits(self, folder: str = "") -> dict[str, str]:
+        """Return the folders in `folder` that are splits by their names, by "train", "val" and "test"."""
+        found: dict[str, str] = {}
+        for split, names in SPLIT_NAMES.items():
+            fitting = [name for name in self.folders(folder) if split_named(name) == split]
+            fitting.sort(key=lambda name: (name.lower() not in names, name.lower()))
+            if fitting:
+                found[split] = fitting[0]
+        return found
+
+    def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
+        """Yield `folder` and the folders below it down to `depth` levels, parents first, each real folder once."""
+        seen: set[tuple[int, int]] = set()
+        pending = [(folder, 0)]
+        while pending:
+            current, level = pending.pop()
+            entries = self._of(current)
+            if entries.identity in seen:
+                continue
+            seen.add(entries.identity)
+            yield current
+            if depth is None or level < depth:
+                pending += [(os.path.join(current, name), level + 1) for name in reversed(entries.folders)]
+
+    def _of(self, folder: str) -> _Entries:
+        if folder not in self._entries:
+            folders: list[str] = []
+            files: list[str] = []
+            where = self.path(folder)
+            with os.scandir(where) as entries:
+                for entry in entries:
+                    if visible(entry.name):
+                        (folders if is_folder(entry) else files).append(entry.name)
+            info = os.stat(where)
+            allow(OF_ENTRY_BYTES * len(files))
+            listing = Listing.of(where, sorted(files))
+            self._entries[folder] = _Entries(tuple(sorted(folders)), listing, (info.st_dev, info.st_ino))
+        return self._entries[folder]
+
+
+def suffix(name: str) -> str:
+    """Return the ending of a file's name in lower case, with the dot; "" for none."""
+    dot = name.rfind(".")
+    return name[dot:].lower() if dot > 0 else ""
