@@ -1,0 +1,1 @@
+"""Writers of every dataset format that Footplate reads, from one ground truth."""
