@@ -73,10 +73,11 @@ def supplement() -> Supplement:
     ]
     models = [model for name in MODELS.added() for model in _described(MODELS, name, partial(_added_model, name))]
     tasks = tuple(task.entry for task in TASKS.added().values())
-    formats: dict[str, tuple[str, ...]] = {}
+    annotations: dict[str, tuple[str, ...]] = {}
     measures: dict[str, tuple[Measure, ...]] = {}
     for task in TASKS.values():
-        formats[task.entry.id] = tuple(name for name, each in FORMATS.added().items() if task.entry.id in each.tasks)
+        added = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
+        annotations[task.entry.id] = tuple(kind for each in added for kind in each.kinds)
         added = added_to(task.entry.id, task.entry.measures)
         measures[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
@@ -85,7 +86,7 @@ def supplement() -> Supplement:
         tasks=tasks,
         models=(*own, *models),
         strategies=strategies,
-        formats=formats,
+        annotations=annotations,
         measures=measures,
         problems=tuple(map(left_out_problem, left_out)),
     )

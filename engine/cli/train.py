@@ -164,11 +164,11 @@ def _apply_recipe(
 
 def _recognise_task(values: dict[str, Any]) -> TaskEntry | None:
     """Add the task that the folder's format is for, unless a task or a model is given; return it."""
-    from engine.data.formats.registry import claimed_by  # what reads datasets takes a while to import
+    from engine.data.formats.registry import kind_of  # what reads datasets takes a while to import
 
     if "task" in values or "model" in values:
         return None
-    kind = claimed_by(str(values.get("dataset", "")))
+    kind = kind_of(str(values.get("dataset", "")), str(values.get("format", "")))
     recognised = load_catalogue().task_of(kind) if kind is not None else None
     if recognised is not None:
         values["task"] = recognised.id

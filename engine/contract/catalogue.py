@@ -60,6 +60,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A task.
 
     Attributes:
+        annotations: Kinds of annotations that it learns from, the preferred first.
         measures: Validation measures; the first decides which checkpoint is best unless the job names another.
         defaults: Models to begin with, best first; the last is always available. Empty for a `file`.
         fields: Fields of the job that apply to this task in addition to those that apply to all.
@@ -73,7 +74,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     title: str
-    formats: tuple[str, ...]
+    annotations: tuple[str, ...]
     measures: tuple[Measure, ...]
     defaults: tuple[DefaultModel, ...]
     fields: tuple[str, ...] = ()
@@ -167,13 +168,13 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What plug-ins add to a catalogue; `formats` and `measures` are for tasks, by their ids. `problems` name those
-    that are left out."""
+    """Additions of plug-ins to a catalogue; `annotations` (kinds of them) and `measures` are for tasks, by their ids.
+    `problems` name the plug-ins that are left out."""
 
     tasks: tuple[TaskEntry, ...] = ()
     models: tuple[ModelEntry, ...] = ()
     strategies: tuple[StrategyEntry, ...] = ()
-    formats: dict[str, tuple[str, ...]] = {}
+    annotations: dict[str, tuple[str, ...]] = {}
     measures: dict[str, tuple[Measure, ...]] = {}
     problems: tuple[Problem, ...] = ()
 
@@ -191,9 +192,9 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timm_weights: dict[str, Weights] = {}
     problems: tuple[Problem, ...] = ()
 
-    def task_of(self, format: str) -> TaskEntry | None:
-        """The task that a folder of `format` is taken for."""
-        return next((task for task in self.tasks if format in task.formats), None)
+    def task_of(self, annotations: str) -> TaskEntry | None:
+        """Return the task that a folder with annotations of this kind is taken for; None if there is none."""
+        return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:
         return next((entry for entry in self.tasks if entry.id == name), None)
@@ -226,7 +227,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tasks = [
             msgspec.structs.replace(
                 task,
-                formats=task.formats + added.formats.get(task.id, ()),
+                annotations=task.annotations + added.annotations.get(task.id, ()),
                 measures=task.measures + added.measures.get(task.id, ()),
             )
             for task in (*self.tasks, *added.tasks)

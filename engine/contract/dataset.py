@@ -15,7 +15,9 @@ def inspector_options(job: Job, catalogue: Catalogue) -> list[str]:
     options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
     task = catalogue.task(job.task)
     if task is not None:
-        options += ["--formats", ",".join(task.formats)]
+        options += ["--kinds", ",".join(task.annotations)]
+    if job.format:
+        options += ["--format", job.format]
     return options if job.ignore_value is None else [*options, "--ignore-value", str(job.ignore_value)]
 
 
@@ -91,6 +93,10 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     folder: str
     format: str
+    kind: str = ""
+    title: str = ""
+    evidence: tuple[str, ...] = ()
+    certain: bool = True
     other: str = ""
     classes: tuple[str, ...] = ()
     splits: tuple[SplitReport, ...] = ()

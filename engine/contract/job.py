@@ -663,6 +663,16 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             lt=1,
         ),
     ] = 0.2
+    format: Annotated[
+        str,
+        _about(
+            "Dataset format",
+            "How the folder is read, such as coco, yolo or imagefolder. Empty to recognize it; `footplate inspect` lists "
+            "the choices.",
+            "data",
+            decides=("report",),
+        ),
+    ] = ""
     fold: Annotated[
         str,
         _about(

@@ -37,7 +37,8 @@ def main() -> int:
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)
     parser.add_argument("--seed", type=int, default=FIELDS["seed"].default)
     parser.add_argument("--ignore-value", type=int)
-    parser.add_argument("--formats", type=lambda text: tuple(text.split(",")), default=IMAGES_BY_CLASS)
+    parser.add_argument("--kinds", type=lambda text: tuple(text.split(",")), default=IMAGES_BY_CLASS)
+    parser.add_argument("--format", default="")
     arguments = parser.parse_args()
     _die_with_parent()
     FORMATS.added()  # what plug-ins import counts neither as the dataset's memory nor as its time
@@ -83,7 +84,8 @@ def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
         arguments.folder,
         val_fraction=arguments.val_fraction,
         seed=arguments.seed,
-        formats=arguments.formats,
+        kinds=arguments.kinds,
+        format=arguments.format,
         ignored=arguments.ignore_value,
         progress=_Printer().progress,
         threads=threads,

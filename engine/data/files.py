@@ -27,10 +27,6 @@ class Listing(NamedTuple):
     def of(cls, folder: str, names: Sequence[str]) -> Self:
         return cls(folder, os.fsencode("\0".join([*names, ""])), len(names))
 
-    def below(self, root: str) -> Iterator[bytes]:
-        """The paths relative to `root`, as the system spells them."""
-        prefix = os.fsencode(os.path.join(os.path.relpath(self.folder, root), ""))
-        return (prefix + name for name in self.names[:-1].split(b"\0"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +72,23 @@ class Files(Sequence[str]):
         return os.fsdecode(self._folders[bisect_right(self._firsts, row) - 1] + name)
 
     def __iter__(self) -> Iterator[str]:
+        return map(os.fsdecode, self._paths(self._folders))
+
+    def below(self, root: str) -> Iterator[bytes]:
+        """Yield the paths relative to `root`, as the system spells them."""
+        return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
+
+    def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the paths with `folders`, each with a separator at its end, for those of the files."""
         firsts = np.array(self._firsts)
         for start in range(0, len(self), TOGETHER):
             rows = np.arange(start, min(start + TOGETHER, len(self)))
             if self._rows is not None:
                 rows = self._rows[rows].astype(np.int64)
-            folders = (np.searchsorted(firsts, rows, side="right") - 1).tolist()
+            parents = (np.searchsorted(firsts, rows, side="right") - 1).tolist()
             begins, ends = (self._bounds[rows] + 1).tolist(), self._bounds[rows + 1].tolist()
-            for folder, begin, end in zip(folders, begins, ends, strict=True):
-                yield os.fsdecode(self._folders[folder] + self._names[begin:end])
+            for parent, begin, end in zip(parents, begins, ends, strict=True):
+                yield folders[parent] + self._names[begin:end]
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
         """What tells these paths below `root` from others, to be hashed; two of the same paths give the same if they

@@ -42,6 +42,10 @@ class FileSplit:
     strays: Files
     made: bool = False
 
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> FileSplit:
+        """Return the images for which `which`, bool [n], is true; the strays stay with what the folder has itself."""
+        return FileSplit(self.files.select(which), self.labels[which], Files.of() if made else self.strays, made)
+
 
 @dataclass(frozen=True, eq=False)
 class IdxSplit:
@@ -51,6 +55,11 @@ class IdxSplit:
     labels: Labels
     rows: Labels | None = None
     made: bool = False
+
+    def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> IdxSplit:
+        """Return the images for which `which`, bool [n], is true."""
+        rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
+        return IdxSplit(self.images, self.labels[which], rows[which], made)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +105,21 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class Recognised:
-    """A recognised dataset folder. `format` is one of `registry.FORMATS` or ""; without an error in `problems` both
-    splits are there, and of masks and points the `code`. `test` is None where the folder has none, and `val` where its
-    images serve for both. `other` is the format that the folder is of instead of those asked for, "" where of none.
+    """A dataset that was recognized, or what keeps it from being read.
 
-    `classes` are in torchvision's order (sorted names), those of masks in the order of their values, and fit to print.
+    Attributes:
+        format: Id of the format in `registry.FORMATS`, with its variant behind a colon; "" if none was chosen.
+        classes: Names fit to print, in the order of their numbers.
+        train: Training split; there unless `problems` hold an error, as is `val`.
+        val: Validation split.
+        problems: Errors and warnings, all at once.
+        code: Meaning of the values of masks and point labels; None for other kinds.
+        other: Kind of annotations that the folder has instead of those asked for; "" if none.
+        test: Test split; None if the folder has none, and `val` if its images serve for both.
+        kind: Kind of annotations that were read (see `registry.KINDS`); "" if none were.
+        title: Name of the format in messages.
+        evidence: What the format was recognized by.
+        certain: True if the evidence is full, so that nobody needs to see samples before training.
     """
 
     format: str
@@ -111,6 +130,10 @@ class Recognised:
     code: MaskCode | None = None
     other: str = ""
     test: Split | None = None
+    kind: str = ""
+    title: str = ""
+    evidence: tuple[str, ...] = ()
+    certain: bool = True
 
 
 def shown(path: str) -> str:

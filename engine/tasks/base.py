@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.registry import formats_for
+from engine.data.formats.registry import kinds_for
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
@@ -145,11 +145,15 @@ class Task(ABC):
 
     def splits(self, job: Job) -> Splits:
         """The job's dataset, opened. Raises DatasetError."""
-        formats = formats_for(self.entry.id, self.entry.formats)
-        return self.prepared(
-            job,
-            open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats, fold=job.fold),
+        opened = open_splits(
+            job.dataset,
+            val_fraction=job.val_fraction,
+            seed=job.seed,
+            kinds=kinds_for(self.entry.id, self.entry.annotations),
+            format=job.format,
+            fold=job.fold,
         )
+        return self.prepared(job, opened)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """What the worker that is the `rank`th of those that load data does last to each batch of training."""

@@ -73,7 +73,7 @@ class Classification(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="classification",
         title="Image classification",
-        formats=("imagefolder", "idx"),
+        annotations=("classes",),
         measures=(
             Measure("top1", "Top-1 accuracy", higher_is_better=True, percent=True),
             Measure("top5", "Top-5 accuracy", higher_is_better=True, percent=True),

@@ -21,7 +21,7 @@ from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.registry import FORMATS
+from engine.data.formats.registry import KINDS
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import wrong
@@ -44,7 +44,7 @@ class Custom(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="custom",
         title="Your own task",
-        formats=("files",),
+        annotations=("files",),
         measures=(LOSS,),
         defaults=(),
         file=True,
@@ -145,7 +145,7 @@ class Opened:
     def splits(self) -> Splits:
         if self._splits is None:
             made = self.call("datasets")
-            self._splits = self._own_splits(made) if made is not None else self._of_formats()
+            self._splits = self._own_splits(made) if made is not None else self._of_annotations()
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
@@ -241,17 +241,21 @@ class Opened:
         channels = int(given.shape[0]) if given.ndim else 1
         return Splits(tuple(self.task.classes), channels, "files", train, val)
 
-    def _of_formats(self) -> Splits:
+    def _of_annotations(self) -> Splits:
         job = self.job
-        unknown = [name for name in self.task.formats if name not in FORMATS]
-        if unknown or not self.task.formats:
+        unknown = [name for name in self.task.annotations if name not in KINDS]
+        if unknown or not self.task.annotations:
             what = (
-                f"there is no format “{unknown[0]}”" if unknown else "it has no formats, and datasets returns nothing"
+                f"there are no annotations “{unknown[0]}”"
+                if unknown
+                else "it has no annotations, and datasets returns nothing"
             )
             raise TaskError(
-                "model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", [*FORMATS])
+                "model", f"{self.file.name}: {what}.", did_you_mean(unknown[0] if unknown else "", [*KINDS])
             )
-        return open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=self.task.formats)
+        return open_splits(
+            job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=self.task.annotations, format=job.format
+        )
 
 
 def opened(job: Job) -> Opened:

@@ -29,17 +29,17 @@ NUMBERS_TOLD = 6
 class OwnTask(ABC):
     """A task of one's own. An object of it is made for each job, without arguments; `job` is set then.
 
-    Its data are either a folder of one of `formats`, read as Footplate reads it (`resources/catalogue.json` lists
-    them with the tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
+    Its data are either a folder with `annotations` that Footplate reads (`resources/catalogue.json` lists them with the
+    tasks), or what `datasets` gives. A model gives one tensor [n, ...] for an input tensor [n, ...].
     """
 
     job: Job
-    formats: tuple[str, ...] = ("imagefolder", "idx")
-    """The dataset formats that the folder may have."""
+    annotations: tuple[str, ...] = ("classes",)
+    """Kinds of annotations that the folder may have (classes, labels, boxes, instances, masks, edges, points)."""
     classes: tuple[str, ...] = ()
     """The names of the classes, if `datasets` returns the data and there are classes."""
     image_size = 224
-    """The default image size in pixels, if `formats` are read."""
+    """The default image size in pixels, if `annotations` are read."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """The mean and standard deviation of each channel of images scaled to 0..1; ImageNet's where None."""
     measures: tuple[Measure, ...] = ()
@@ -47,7 +47,7 @@ class OwnTask(ABC):
     there are none."""
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Training and validation of the folder `self.job.dataset`, where it is of none of the `formats`. Called in
+        """Training and validation of the folder `self.job.dataset`, if Footplate does not read it. Called in
         every worker, which all are to get the same."""
         return None
 

@@ -136,7 +136,7 @@ class Detection(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="detection",
         title="Object detection",
-        formats=("boxes",),
+        annotations=("boxes",),
         measures=(
             Measure("map", "mAP", higher_is_better=True, percent=True),
             Measure("ap50", "AP50", higher_is_better=True, percent=True),

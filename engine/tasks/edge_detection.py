@@ -104,7 +104,7 @@ class EdgeDetection(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="edge_detection",
         title="Edge detection",
-        formats=("edges", "masks"),
+        annotations=("edges", "masks"),
         measures=(
             Measure("ods", "ODS F-measure", higher_is_better=True, percent=True),
             Measure("ois", "OIS F-measure", higher_is_better=True, percent=True),

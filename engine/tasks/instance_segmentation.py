@@ -72,7 +72,7 @@ class InstanceSegmentation(Detection):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="instance_segmentation",
         title="Instance segmentation",
-        formats=("instances",),
+        annotations=("instances",),
         measures=(
             Measure("mask_map", "Mask mAP", higher_is_better=True, percent=True),
             Measure("mask_ap50", "Mask AP50", higher_is_better=True, percent=True),

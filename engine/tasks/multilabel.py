@@ -112,7 +112,7 @@ class MultiLabel(Classification):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="multilabel",
         title="Multi-label classification",
-        formats=("labels",),
+        annotations=("labels",),
         measures=(
             Measure("map", "Mean average precision", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),

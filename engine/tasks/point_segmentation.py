@@ -41,7 +41,7 @@ class PointSegmentation(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="point_segmentation",
         title="Point cloud segmentation",
-        formats=("points",),
+        annotations=("points",),
         measures=(
             Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),

@@ -37,7 +37,7 @@ class RoadExtraction(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="road_extraction",
         title="Roads and lines",
-        formats=("masks",),
+        annotations=("masks",),
         measures=(
             Measure("iou", "IoU", higher_is_better=True, percent=True),
             Measure("relaxed_iou", "Relaxed IoU", higher_is_better=True, percent=True),

@@ -96,7 +96,7 @@ class Segmentation(Task):
     entry: ClassVar[TaskEntry] = TaskEntry(
         id="segmentation",
         title="Semantic segmentation",
-        formats=("masks",),
+        annotations=("masks",),
         measures=(
             Measure("miou", "Mean IoU", higher_is_better=True, percent=True),
             Measure("mean_f1", "Mean F1", higher_is_better=True, percent=True),

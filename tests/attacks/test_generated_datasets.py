@@ -58,7 +58,7 @@ for seed in range(first, last):
     formats = ("imagefolder", "idx") if task in ("imagefolder", "idx") else (task,)
     try:
         report = inspect(
-            str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=formats, threads=2
+            str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=formats, threads=2
         )
     except Exception:
         print(json.dumps({"seed": seed, "raised": traceback.format_exc()[-700:]}), flush=True)

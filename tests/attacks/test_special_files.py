@@ -43,7 +43,7 @@ KINDS = pytest.mark.parametrize("kind", SPECIAL)
 def look_through(folder: Path, task: str) -> str:
     """What is told of a folder."""
     report = inspect(
-        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=(task,), threads=1
+        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(task,), threads=1
     )
     return "\n".join(f"{each.message} {each.remedy}" for each in report.problems)
 
@@ -105,7 +105,7 @@ def test_that_a_training_passes_over_a_fifo_and_names_it(
     (tmp_path / special).unlink()
     os.mkfifo(tmp_path / special)
 
-    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, formats=(task,))
+    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=(task,))
 
     reasons = [_unreadable(half, name) for half in (splits.train, splits.val)]
     assert "it is a FIFO, not a regular file" in reasons
@@ -129,7 +129,7 @@ def test_that_a_training_that_needs_it_is_refused_with_its_name(
     os.mkfifo(tmp_path / special)
 
     with pytest.raises(DatasetError) as refused:
-        open_splits(str(tmp_path), val_fraction=0.25, seed=0, formats=(task,))
+        open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=(task,))
 
     (problem,) = refused.value.problems
     assert problem.message == f"{special} is a FIFO, not a regular file."
@@ -298,6 +298,6 @@ def test_that_a_model_file_and_a_weights_file_are_refused(tmp_path: Path, kind: 
 
 def test_that_edges_of_matlabs_are_read_as_they_were(tmp_path: Path) -> None:
     honest.with_mats(tmp_path)
-    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, formats=("edges",))
+    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges",))
     assert isinstance(splits.train, ImageSet)
     assert np.count_nonzero(splits.train.load(0, 20, 3)[-1]) == 20

@@ -190,8 +190,8 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
 def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
     """A line of the table, and whether the row's aim is met."""
     task = TASKS[job.task]
-    formats = task.entry.formats
-    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
+    formats = task.entry.annotations
+    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats))
     model = task.build_model(job, len(splits.classes), splits.channels).eval()
     before = measured(job, task, splits, lambda batch: model(batch.inputs))
     trivial = measured(job, task, splits, lambda batch: row.trivial(batch, splits))

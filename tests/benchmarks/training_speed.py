@@ -230,7 +230,7 @@ class Bench:
         """A job of another task against bare steps of it."""
         job = structs.replace(job, dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
         formats = TASKS[job.task].entry.formats
-        splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats)
+        splits = open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats)
         setting = Setting(
             data=job.dataset, model=job.model, size=TASKS[job.task].image_size(job), batch=job.batch_size,
             classes=len(splits.classes), images=len(splits.train), seconds=self.chosen.seconds, job=job,

@@ -152,8 +152,8 @@ def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable
 def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
     """As `pure`, with the task's own loss on the first batch of the job's data."""
     task = TASKS[job.task]
-    formats = task.entry.formats
-    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, formats=formats))
+    formats = task.entry.annotations
+    splits = task.prepared(job, open_splits(job.dataset, val_fraction=job.val_fraction, seed=job.seed, kinds=formats))
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     size = task.image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]

@@ -51,12 +51,14 @@ class Splits:
 
 
 def open_splits(
-    folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS, fold: str = ""
+    folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = "", fold: str = ""
 ) -> Splits:
-    """Opens the dataset in `folder`, which is of one of `formats`; with `fold`, as `Job.fold`, its training images
-    divided so. Raises DatasetError with everything that is wrong."""
+    """Open the dataset in `folder`, whose annotations are of one of `kinds`.
+
+    `format` and `fold` are those of a job. Raises DatasetError with everything that is wrong.
+    """
     folder = os.path.expanduser(folder)
-    found = recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats)
+    found = recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
     if fold and not errors(found.problems):
         found = with_fold(found, folder, fold, seed)
     return open_recognised(found, folder)
@@ -68,7 +70,7 @@ def open_recognised(found: Recognised, folder: str) -> Splits:
     if wrong or found.train is None or found.val is None:
         raise DatasetError(wrong)
     try:
-        opener = FORMATS[found.format].open or OPENERS[type(found.train)]
+        opener = FORMATS[found.format.partition(":")[0]].open or OPENERS[type(found.train)]
         return _of_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([why_not(error, folder)]) from error

@@ -3,18 +3,16 @@ Torch-free."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.contract.folds import fold_of
 from engine.data.files import Files
-from engine.data.formats.labels_table import LabelSplit, rarest_labels
-from engine.data.splits import FileSplit, IdxSplit, Labels, Recognised, hash_order, wrong
+from engine.data.formats.labels_table import LabelSplit
+from engine.data.formats.splitting import keys, select, strata
+from engine.data.splits import FileSplit, IdxSplit, Recognised, hash_order, wrong
 
 
 def with_fold(found: Recognised, folder: str, fold: str, seed: int) -> Recognised:
@@ -32,20 +30,13 @@ def with_fold(found: Recognised, folder: str, fold: str, seed: int) -> Recognise
         return replace(found, problems=(*found.problems, wrong(message, "Leave the fold empty.")))
     number, count = parts
     whole = _joined(train, val) if val.made else train
-    labels = rarest_labels(whole) if isinstance(whole, LabelSplit) else whole.labels
+    labels = strata(whole)
     held_out = np.zeros(len(labels), bool)
-    held_out[hash_order(_keys(whole, folder), labels, seed)[number - 1 :: count]] = True
+    held_out[hash_order(keys(whole, folder), labels, seed)[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
         message = f"{len(labels)} images can't be divided into {count} folds."
         return replace(found, problems=(*found.problems, wrong(message, "Use fewer folds.")))
-    return replace(found, train=_selected(whole, ~held_out), val=replace(_selected(whole, held_out), made=True))
-
-
-def _keys(split: FileSplit | IdxSplit | LabelSplit, folder: str) -> Sequence[bytes]:
-    if isinstance(split, IdxSplit):
-        rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
-        return [row.to_bytes(8, "little") for row in rows]
-    return [os.fsencode(os.path.relpath(path, folder)) for path in split.files]
+    return replace(found, train=select(whole, ~held_out), val=select(whole, held_out, made=True))
 
 
 def _joined(train: Any, val: Any) -> Any:
@@ -55,14 +46,3 @@ def _joined(train: Any, val: Any) -> Any:
         return replace(train, labels=labels, rows=np.concatenate([train.rows, val.rows]))
     files = train.files.joined(val.files) if isinstance(train.files, Files) else [*train.files, *val.files]
     return replace(train, files=files, labels=labels)
-
-
-def _selected(split: Any, which: npt.NDArray[np.bool_]) -> Any:
-    if isinstance(split, IdxSplit):
-        rows: Labels = np.arange(len(which)) if split.rows is None else split.rows
-        return replace(split, labels=split.labels[which], rows=rows[which])
-    if isinstance(split.files, Files):
-        return replace(split, files=split.files.select(which), labels=split.labels[which])
-    return replace(
-        split, files=[split.files[row] for row in np.flatnonzero(which).tolist()], labels=split.labels[which]
-    )

@@ -62,12 +62,14 @@ class Content:
             `MaskSplit` for "masks", `EdgeSplit` for "edges", `PointSplit` for "points".
         problems: What is wrong, all at once.
         code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
+        table_folders: Full paths of folders besides the dataset's that may have class tables for masks.
     """
 
     classes: tuple[str, ...]
     splits: Mapping[str, Any]
     problems: list[Problem] = field(default_factory=list)
     code: MaskCode | None = None
+    table_folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

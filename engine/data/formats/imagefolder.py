@@ -1,231 +1,273 @@
-"""Folders of images, one folder per class, in the spellings in which people keep them. Torch-free."""
+"""Images in a folder for each class, with or without folders of splits, as torchvision's ImageFolder reads them.
+
+Nearly every dataset is a tree of images. A tree is one of classes only if nothing says otherwise: names of roles or
+splits where classes should be, annotations next to the images, one image per folder, masks of the same names. Torch-free.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, Listing
-from engine.data.formats.folders import subfolders, visible, walk
-from engine.data.splits import LAYOUT, FileSplit, Recognised, draw_validation, nothing, shown, warn, wrong
+from engine.data.formats.folders import subfolders
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.label_like import looks_like_labels
+from engine.data.formats.tree import Tree, split_named, suffix
+from engine.data.splits import FileSplit, shown, spread_evenly, warn, wrong
 
-SPLIT_NAMES = {
-    "train": ("train", "training", "trainset"),
-    "val": ("val", "valid", "validation", "valset", "validset"),
-    "test": ("test", "testing", "testset"),
-}
+LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
+_ROLES = frozenset(
+    {
+        "images", "image", "imgs", "img", "jpegimages", "pngimages", "photos", "rgb", "original", "originals",
+        "masks", "labels", "label", "annotations", "annotation", "annots", "gt", "groundtruth", "ground truth", "truth",
+        "segmentations", "segmentation", "segmentationclass", "segmentationobject", "semantic", "instances", "trimaps",
+        "depth", "depths", "disparity", "flow", "leftimg8bit", "gtfine", "gtcoarse", "xmls", "json", "labeltxt", "edges",
+    }
+)  # fmt: skip
+"""Names that say what files are for, not what is in the images."""
+_PAIRED_ROLES = frozenset(
+    {"left", "right", "a", "b", "mask", "input", "output", "target", "before", "after", "ir", "visible"}
+)
+"""Names of classes as well, but of roles where all these folders have the same file names."""
+_ANNOTATIONS = frozenset({".xml", ".json", ".txt", ".csv"})
+_SAMPLED = 40
+"""Class folders, and files of each, that evidence is looked for in."""
+_LEAST_FOR_SINGLE = 8
+"""Folders of one image each, from so many on, are of images rather than of classes."""
 
 
 class _Class(NamedTuple):
-    """A class folder: its images, and what is no image by its name, folder by folder."""
+    """A class folder: its images, and files that are no images by name, folder by folder."""
 
-    label: int
     images: list[Listing]
     strays: list[Listing]
 
+    @property
+    def count(self) -> int:
+        return sum(listing.length for listing in self.images)
 
-def _list_class(folder: str, label: int) -> _Class:
-    found = _Class(label, [], [])
-    for parent, names in walk(folder):
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading as classes, with what speaks for and against it."""
+    splits = _class_splits(tree)
+    roots = list(splits.values()) or [""]
+    names = list(dict.fromkeys(name for root in roots for name in tree.folders(root)))
+    with_images = [name for name in names if any(_has_images(tree, os.path.join(root, name)) for root in roots)]
+    if not with_images:
+        return []
+    against = list(dict.fromkeys(_against(tree, roots, with_images)))
+    plural = "folder" if len(with_images) == 1 else "folders"
+    evidence = [f"{len(with_images):,} {plural} of images ({_some(with_images)})"]
+    if splits:
+        evidence.append(f"split folders ({_some(splits.values())})")
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if len(with_images) > 1 else Confidence.LIKELY
+    return [Detection(("classes",), confidence, tuple(evidence), tuple(against))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images of all splits with the classes of their folders."""
+    problems: list[Problem] = []
+    roots = _class_splits(tree, problems)
+    if not roots:
+        return _without_splits(tree, problems)
+    names = sorted({name for root in roots.values() for name in tree.folders(root)})
+    numbers = {name: number for number, name in enumerate(names)}
+    splits = {}
+    for split, root in roots.items():
+        listed = {name: _list_class(tree, os.path.join(root, name)) for name in tree.folders(root)}
+        problems += [
+            warn(f"Folder {shown(name)} in {shown(root)} has no images, so it is not a class there.")
+            for name, each in listed.items()
+            if not each.count and split == "train"
+        ]
+        splits[split] = _split_of(listed, numbers)
+    if "train" not in roots:
+        message = f"There is {', '.join(map(shown, roots.values()))}, but no train folder."
+        problems.append(warn(message, "Add a train folder with one folder per class to train on this dataset."))
+    return Content(tuple(map(shown, names)), splits, problems)
+
+
+def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
+    listed = {name: _list_class(tree, name) for name in tree.folders()}
+    there = {name: each for name, each in listed.items() if each.count}
+    problems += [
+        warn(f"Folder {shown(name)} has no images and is not used as a class.") for name in listed if name not in there
+    ]
+    if len(there) == 1:
+        (name,) = there
+        inside = subfolders(tree.path(name))
+        inner = detect(Tree(tree.path(name))) if len(inside) > 1 else []
+        if inner and inner[0].confidence > Confidence.WEAK:
+            remedy = f"Choose {shown(tree.path(name))} instead, which has {len(inside)} folders."
+            problems.append(wrong("The folder contains only one folder.", remedy))
+    numbers = {name: number for number, name in enumerate(there)}
+    return Content(tuple(map(shown, there)), {"": _split_of(there, numbers)}, problems)
+
+
+def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
+    """Return the folders of splits; one that holds images but no folders may be a class of that name instead."""
+    found: dict[str, str] = {}
+    for name in tree.folders():
+        split = split_named(name)
+        if not split or not tree.folders(name):
+            continue
+        if split not in found:
+            found[split] = name
+        elif problems is not None:
+            problems.append(warn(f"In addition to {shown(found[split])} there is {shown(name)}, which is not used."))
+    return found
+
+
+def _has_images(tree: Tree, folder: str) -> bool:
+    if not tree.exists(folder):
+        return False
+    return any(is_image(f"x{ending}") for each in tree.walk(folder) for ending in tree.suffixes(each))
+
+
+def _list_class(tree: Tree, folder: str) -> _Class:
+    found = _Class([], [])
+    for parent in tree.walk(folder):
+        listing = tree.listing(parent)
+        if all(is_image(f"x{ending}") for ending in tree.suffixes(parent)):
+            found.images.append(listing)
+            continue
         images: list[str] = []
         strays: list[str] = []
-        for name in names:
+        for name in tree.files(parent):
             (images if is_image(name) else strays).append(name)
-        found.images.append(Listing.of(parent, images))
-        found.strays.append(Listing.of(parent, strays))
+        found.images.append(Listing.of(listing.folder, images))
+        found.strays.append(Listing.of(listing.folder, strays))
     return found
 
 
-def _split_folders(folder: str, folders: Sequence[str], problems: list[Problem]) -> dict[str, str]:
-    """The folders that are splits. One that holds images but no folders is a class of that name instead."""
-    found: dict[str, str] = {}
-    for split, names in SPLIT_NAMES.items():
-        fitting = [name for name in folders if name.lower() in names and subfolders(os.path.join(folder, name))]
-        fitting.sort(key=lambda name: names.index(name.lower()))
-        if fitting:
-            found[split] = fitting[0]
-        if len(fitting) > 1:
-            left = ", ".join(map(shown, fitting[1:]))
-            problems.append(warn(f"Beside {shown(fitting[0])} there is {left}, which is not used."))
-    return found
-
-
-def recognise_imagefolder(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
-    problems: list[Problem] = []
-    splits = _split_folders(folder, folders, problems)
-    if not splits:
-        return _without_split(folder, folders, val_fraction, seed)
-    if "train" not in splits and val_fraction:
-        have = ", ".join(map(shown, splits.values()))
-        return nothing(wrong(f"There is {have} but no train folder.", "Add a train folder with one folder per class."))
-    if not val_fraction:
-        return _as_they_are(folder, splits, problems)
-    train_at = os.path.join(folder, splits["train"])
-    names = subfolders(train_at)
-    listed = _list_classes(train_at, names)
-    problems += _judge_classes(names, _without_images(listed, names), splits["train"])
-    classes = tuple(map(shown, names))
-    if "val" not in splits and "test" not in splits:
-        return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
-    if "val" not in splits:
-        problems.append(
-            warn(
-                f"There is no validation folder; {shown(splits['test'])} serves as one.",
-                "Add a val folder to keep the test images for a final, independent evaluation.",
-            )
-        )
-    name = splits.get("val") or splits["test"]
-    val_at = os.path.join(folder, name)
-    val_names = subfolders(val_at)
-    val_listed = _list_classes(val_at, names, only=val_names)
-    problems += _compare_classes(names, val_names, _without_images(val_listed, names), name)
-    val = _as_split(val_listed)
-    test: FileSplit | None = val
-    if "val" in splits:
-        test = _test_split(os.path.join(folder, splits["test"]), names) if "test" in splits else None
-    return Recognised("imagefolder", classes, _as_split(listed), val, tuple(problems), test=test)
-
-
-def _test_split(folder: str, names: Sequence[str]) -> FileSplit | None:
-    """The images of the classes `names`; None where there are none."""
-    split = _as_split(_list_classes(folder, names, only=subfolders(folder)))
-    return split if len(split.files) else None
-
-
-def _as_they_are(folder: str, splits: dict[str, str], problems: list[Problem]) -> Recognised:
-    """The splits that are there, whichever classes each of them has."""
-    roots = {split: os.path.join(folder, name) for split, name in splits.items()}
-    names = sorted({name for root in roots.values() for name in subfolders(root)})
-    listed = {split: _list_classes(root, names, only=subfolders(root)) for split, root in roots.items()}
-    there = {split: _as_split(each) for split, each in listed.items()}
-    if not any(len(split.files) for split in there.values()):
-        return nothing(wrong(f"None of the folders in {', '.join(map(shown, splits.values()))} holds an image."))
-    empty = _as_split([])
-    return Recognised(
-        "imagefolder",
-        tuple(map(shown, names)),
-        there.get("train", empty),
-        there.get("val", empty),
-        tuple(problems),
-        test=there.get("test"),
+def _split_of(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
+    classes = sorted((name for name in listed), key=numbers.__getitem__)
+    labels = np.repeat(
+        np.array([numbers[name] for name in classes], np.int64), [listed[name].count for name in classes]
     )
+    files = Files.of(listing for name in classes for listing in listed[name].images)
+    return FileSplit(files, labels, Files.of(listing for name in classes for listing in listed[name].strays))
 
 
-def _without_split(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
-    if not folders:
-        return nothing(_no_folders(folder))
-    listed = _list_classes(folder, folders)
-    empty = _without_images(listed, folders)
-    if len(empty) == len(folders):
-        message = f"None of the {len(folders)} folders in {shown(folder)} holds an image."
-        return nothing(wrong(message, f"Images are files ending in {', '.join(sorted(EXTENSIONS))}. {LAYOUT}"))
-    # A folder beside the classes that holds no images at all (notes, scripts) is no class.
-    names = [name for name in folders if name not in empty]
-    problems = [warn(f"Folder {shown(name)} holds no images and is not used as a class.") for name in empty]
-    kept = (each for each in listed if _has_images(each))
-    listed = [each._replace(label=label) for label, each in enumerate(kept)]
-    if len(names) == 1:
-        inside = os.path.join(folder, names[0])
-        deeper = subfolders(inside)
-        if len(deeper) > 1:
-            remedy = f"Choose {shown(inside)} instead, which holds {len(deeper)} folders."
-            return Recognised("", problems=(wrong("The folder contains only one folder.", remedy),))
-    problems += _judge_classes(names, [], "") if val_fraction else []
-    classes = tuple(map(shown, names))
-    return _divided(listed, classes, folder, problems, val_fraction=val_fraction, seed=seed)
+# Evidence against classes
 
 
-def _no_folders(folder: str) -> Problem:
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if visible(entry.name)]
-    images = sum(map(is_image, names))
-    if not names:
-        return wrong(f"{shown(folder)} is empty.")
-    if images:
-        return wrong(f"{shown(folder)} holds images ({images}) but no folders for their classes.")
-    return wrong(f"{shown(folder)} holds neither folders of images nor idx files.")
+def _against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Yield what speaks against the folders `names` being classes."""
+    sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
+    yield from _role_names(tree, names)
+    stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
+    yield from _annotations_beside(tree, roots, sampled, stems)
+    counts = [len(found) for found in stems.values()]
+    if len(names) >= _LEAST_FOR_SINGLE and counts and float(np.median(counts)) <= 1:
+        yield f"{len(names):,} folders with one image each, as if a folder were an image"
+    yield from _same_stems(tree, roots, stems)
 
 
-def _list_classes(folder: str, names: Sequence[str], only: list[str] | None = None) -> list[_Class]:
-    """The folders of the classes `names`, in their order."""
-    present = set(names if only is None else only)
-    return [_list_class(os.path.join(folder, name), label) for label, name in enumerate(names) if name in present]
+def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
+    splits = [name for name in names if split_named(name)]
+    if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
+        yield f"folders named like splits, without folders of classes in them ({_some(splits)})"
+    roles = [name for name in names if _plain(name) in _ROLES]
+    if roles:
+        yield f"folders named by their role ({_some(roles)})"
+    words = [name for name in names if name not in roles and _words(name)[-1:] and _words(name)[-1] in _ROLES]
+    if len(words) > 1 or (words and 2 * len(words) >= len(names)):
+        yield f"folders named by their role ({_some(words)})"
+    own = os.path.basename(os.path.normpath(tree.root))
+    if _plain(own) in _ROLES:
+        siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
+        if siblings:
+            yield f"the folder {shown(own)} next to {_some(siblings)}, which may hold its annotations"
 
 
-def _without_images(listed: list[_Class], names: Sequence[str]) -> list[str]:
-    return [names[each.label] for each in listed if not _has_images(each)]
-
-
-def _has_images(each: _Class) -> bool:
-    return any(listing.length for listing in each.images)
-
-
-def _as_split(listed: list[_Class]) -> FileSplit:
-    counts = [sum(listing.length for listing in each.images) for each in listed]
-    labels = np.repeat(np.array([each.label for each in listed], np.int64), counts)
-    files = Files.of(listing for each in listed for listing in each.images)
-    return FileSplit(files, labels, Files.of(listing for each in listed for listing in each.strays))
-
-
-def _judge_classes(names: Sequence[str], empty: list[str], parent: str) -> list[Problem]:
-    where = f" in {shown(parent)}" if parent else ""
-    if len(empty) == len(names):
-        return [wrong(f"None of the {len(names)} folders{where} holds an image.")]
-    found = [
-        wrong(f"The class folder {shown(name)}{where} holds no images.", "Add images to it, or remove it.")
-        for name in empty
-    ]
-    if len(names) == 1:
-        found.append(
-            wrong(
-                f"There is only one class ({shown(names[0])}){where}.",
-                "Classification needs at least two: add a folder.",
-            )
-        )
-    return found
-
-
-def _compare_classes(names: list[str], val_names: list[str], val_empty: list[str], parent: str) -> list[Problem]:
-    known, validated = set(names), set(val_names) - set(val_empty)
-    found = []
-    for name in val_names:
-        if name not in known:
-            remedy = "Add training images of it, or remove it."
-            found.append(wrong(f"Class {shown(name)} is in {shown(parent)}, but has no training images.", remedy))
+def _annotations_beside(
+    tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
+) -> Iterator[str]:
+    beside: list[str] = []
     for name in names:
-        if name not in validated:
-            found.append(warn(f"Class {shown(name)} has no images in {shown(parent)}, so it is never validated."))
-    if not known & validated:
-        found.append(wrong(f"{shown(parent)} holds no images of any class.", f"Add some, or remove {shown(parent)}."))
+        for folder in _folders_of(tree, roots, name):
+            for file in tree.files(folder, tuple(_ANNOTATIONS))[:_SAMPLED]:
+                if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in (".xml", ".csv"):
+                    beside.append(os.path.join(folder, file))
+                    break
+    if beside:
+        yield f"annotation files among the images ({_some(beside)})"
+
+
+def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield that folders have files of the same names, if their names or images say that they belong together."""
+    names = list(stems)
+    for index, one in enumerate(names[:-1]):
+        for other in names[index + 1 :]:
+            shared = _shared(stems[one], stems[other])
+            if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
+                continue
+            paired = {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES
+            labels = [looks_like_labels(_sample_files(tree, roots, name)) for name in (one, other)]
+            if paired or labels[0] != labels[1]:
+                what = f", and {shown(one if labels[0] else other)} looks like masks" if labels[0] != labels[1] else ""
+                yield f"the same file names in {shown(one)} and {shown(other)}{what}"
+                return
+
+
+def _shared(one: set[str], other: set[str]) -> int:
+    """Return how many names are in both, whatever masks have behind the names of their images."""
+    plain = {re.sub(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$", "", stem.lower()) for stem in other}
+    bare = {re.sub(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$", "", stem.lower()) for stem in one}
+    return len(plain & bare)
+
+
+def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+    for root in roots:
+        if tree.exists(os.path.join(root, name)):
+            yield from tree.walk(os.path.join(root, name))
+
+
+def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
+    """Return the names without endings of all images of a class, or of the first thousands."""
+    found: set[str] = set()
+    for folder in _folders_of(tree, roots, name):
+        found.update(os.path.splitext(file)[0] for file in tree.files(folder) if is_image(file))
+        if len(found) > 10_000:
+            break
     return found
 
 
-def _divided(
-    listed: list[_Class],
-    classes: tuple[str, ...],
-    folder: str,
-    problems: list[Problem],
-    *,
-    val_fraction: float,
-    seed: int,
-) -> Recognised:
-    """The dataset with validation drawn from its only split."""
-    whole = _as_split(listed)
-    images = (listing for each in listed for listing in each.images if listing.length)
-    keys = (key for listing in images for key in listing.below(folder))
-    chosen = draw_validation(keys, whole.labels, val_fraction, seed)
-    if val_fraction and len(chosen) and not chosen.any():
-        message = "With one image per class, none can be held out for validation."
-        problems = [*problems, wrong(message, "Add images, or a val folder.")]
-    return Recognised(
-        "imagefolder",
-        classes,
-        FileSplit(whole.files.select(~chosen), whole.labels[~chosen], whole.strays),
-        FileSplit(whole.files.select(chosen), whole.labels[chosen], Files.of(), made=True),
-        tuple(problems),
-    )
+def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
+    for folder in _folders_of(tree, roots, name):
+        files = [file for file in tree.files(folder) if is_image(file)]
+        if files:
+            return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
+    return []
+
+
+def _siblings(folder: str) -> list[str]:
+    try:
+        return subfolders(os.path.dirname(os.path.normpath(folder)) or os.curdir)
+    except OSError:
+        return []
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name: "PedMasks" and "ped_masks" have "ped" and "masks"."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
+def _some(names: object) -> str:
+    listed = [shown(str(name)) for name in names]  # type: ignore[attr-defined]
+    return ", ".join(listed[:4]) + (", …" if len(listed) > 4 else "")
+
+
+FORMAT = Format("imagefolder", "class folders", ("classes",), LAYOUT, detect, read)

@@ -19,7 +19,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_text, read_xml
 from engine.data.formats.folders import walk
-from engine.data.formats.imagefolder import SPLIT_NAMES
+from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.splits import Labels, Recognised, counted, draw_validation, first, shown, spread_evenly, warn, wrong
 
 LAYOUT = (

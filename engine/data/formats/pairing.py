@@ -15,7 +15,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, describe_failure, judged, read_text
 from engine.data.formats.folders import subfolders
-from engine.data.formats.imagefolder import SPLIT_NAMES
+from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.memory_limit import OF_ENTRY_BYTES, allow
 from engine.data.splits import counted, first, shown, warn
 from engine.system.regular_files import UnusableFile

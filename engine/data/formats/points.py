@@ -13,7 +13,7 @@ from engine.data.decoding.masks import NO_CLASS, Meaning, names_by_value
 from engine.data.decoding.point_clouds import Head, count_labels, is_cloud, is_las, read_head
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.folders import is_folder
-from engine.data.formats.imagefolder import SPLIT_NAMES
+from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.splits import (
     Labels,
     MaskCode,

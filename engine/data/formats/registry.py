@@ -1,115 +1,155 @@
-"""Which kind of dataset a folder is. Torch-free."""
+"""Choice of the format of a dataset folder by the evidence that each format finds. Torch-free."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from engine.contract.job import Job
-from engine.contract.problems import Problem
-from engine.data import splits
-from engine.data.decoding.idx import find_idx
-from engine.data.formats import any_files, boxfolder, edges, instancefolder, labels_table, maskfolder, points
-from engine.data.formats.any_files import recognise_any
-from engine.data.formats.boxfolder import recognise_boxes
-from engine.data.formats.edges import recognise_edges
+from engine.contract.catalogue import load_catalogue
+from engine.contract.problems import Choice, Problem
+from engine.data.formats import imagefolder, legacy
+from engine.data.formats.finish import finish
 from engine.data.formats.folders import circles, subfolders
-from engine.data.formats.idx import recognise_idx
-from engine.data.formats.imagefolder import SPLIT_NAMES, recognise_imagefolder
-from engine.data.formats.instancefolder import recognise_instances
-from engine.data.formats.labels_table import recognise_labels
-from engine.data.formats.maskfolder import recognise_masks
-from engine.data.formats.points import recognise_points
+from engine.data.formats.format import Confidence, Detection, Format
+from engine.data.formats.tree import SPLIT_NAMES, Tree
 from engine.data.splits import Recognised, nothing, shown, warn, wrong
 from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
 
-MOST_CLASSES = 100_000
-"""ImageNet in full has 22 thousand."""
-MOST_LETTERS = 255
-"""As many as a folder's name may have bytes."""
-IMAGES_BY_CLASS = ("imagefolder", "idx")
+IMAGES_BY_CLASS = ("classes",)
 
 
-class Format(NamedTuple):
-    """A kind of dataset. `recognise(folder, folders, val_fraction, seed)` gives None where the folder, whose folders
-    are `folders`, is not of that kind, judged by names alone; a `val_fraction` of 0 leaves a folder without splits
-    whole. `holds` and `layout` say what such a folder holds and how it is laid out, `task` what is learnt of it; where
-    it `claims` a folder, that is none of images by class besides.
+class Kind(NamedTuple):
+    """A kind of annotations: a name for messages, and how a folder with such is laid out."""
 
-    Of a plug-in's format, `tasks` are the ids of the tasks that take it. Where its splits are of a type of its own,
-    `open` opens a folder of it (see `open_splits.OPENERS`), and `look` looks one through (`inspector.LOOKS`).
-    """
-
-    recognise: Callable[[str, Sequence[str], float, int], Recognised | None]
-    holds: str
+    title: str
     layout: str
-    task: str
-    claims: bool = True
-    tasks: tuple[str, ...] = ()
-    open: Callable[..., Any] | None = None
-    look: Callable[..., Any] | None = None
 
 
-def _recognise_idx(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    files = find_idx(folder)
-    return None if files is None else recognise_idx(files, val_fraction, seed)
+KINDS = {
+    "instances": Kind(
+        "images with outlined objects",
+        "Choose a folder with images and outlines (COCO, YOLO, LabelMe, CVAT …), or with masks that number the objects.",
+    ),
+    "boxes": Kind(
+        "images with boxes",
+        "Choose a folder with images and boxes as COCO, YOLO, PASCAL VOC, LabelMe, CVAT, Label Studio or CSV files.",
+    ),
+    "points": Kind("point clouds", "Choose a folder of point clouds whose points have labels."),
+    "edges": Kind("images with edges", "Choose a folder with images and edges, white on black."),
+    "masks": Kind(
+        "images with masks",
+        "Choose a folder with images and masks of the same names, in folders such as images and masks.",
+    ),
+    "labels": Kind(
+        "images with a table of their labels",
+        "Choose a folder of images with a table (CSV, TSV, JSON) of file names and labels.",
+    ),
+    "classes": Kind("images by class", imagefolder.LAYOUT),
+    "files": Kind("files for a program of your own", "Choose the folder that your own program reads."),
+}
+"""Kinds of annotations by id, in the order in which a folder is taken for one of them."""
 
 
 def _accept(name: str, loaded: object) -> Format:
     if not isinstance(loaded, Format):
-        raise Unusable(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.registry")
-    return loaded
+        raise Unusable(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.format")
+    return replace(loaded, id=name)
 
 
-_OWN = {
-    "edges": Format(recognise_edges, "images with edges", edges.LAYOUT, "Edge detection"),
-    "masks": Format(recognise_masks, "images with masks", maskfolder.LAYOUT, "Semantic segmentation"),
-    "boxes": Format(recognise_boxes, "images with boxes", boxfolder.LAYOUT, "Object detection"),
-    "instances": Format(
-        recognise_instances, "images with outlined objects", instancefolder.LAYOUT, "Instance segmentation"
-    ),
-    "points": Format(recognise_points, "point clouds", points.LAYOUT, "Point cloud segmentation"),
-    "labels": Format(
-        recognise_labels,
-        "images with a table of their labels",
-        labels_table.LAYOUT,
-        "Multi-label classification",
-        claims=False,
-    ),
-    "files": Format(recognise_any, "files for a program of your own", any_files.LAYOUT, "Your own task", claims=False),
-    "idx": Format(_recognise_idx, "MNIST's idx files", splits.LAYOUT, "Image classification", claims=False),
-    "imagefolder": Format(
-        recognise_imagefolder,
-        "a folder of images for each class",
-        splits.LAYOUT,
-        "Image classification",
-        claims=False,
-    ),
-}
-FORMATS: Registry[Format] = Registry("footplate.formats", _OWN, _accept)
-"""By their ids, in the order in which they are tried; “imagefolder” takes whatever there is for folders of classes."""
+_MODULES: tuple[Format, ...] = (*legacy.FORMATS, imagefolder.FORMAT)
+FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)
+"""By their ids, in the order in which equal evidence counts."""
 
 
-def formats_for(task: str, own: Sequence[str]) -> tuple[str, ...]:
-    """The formats that a task takes: its `own`, and those of plug-ins."""
-    return (*own, *(name for name, added in FORMATS.added().items() if task in added.tasks))
+@dataclass(frozen=True)
+class Reading:
+    """A way to read a folder: a format and what it detected."""
+
+    format: Format
+    detection: Detection
+
+    @property
+    def name(self) -> str:
+        """Return the value of the job's `format` that chooses this reading."""
+        return f"{self.format.id}:{self.detection.variant}" if self.detection.variant else self.format.id
+
+    @property
+    def title(self) -> str:
+        """Return the name in messages."""
+        return f"{self.format.title} ({self.detection.variant})" if self.detection.variant else self.format.title
+
+    @property
+    def kind(self) -> str:
+        """Return the most detailed kind of annotations, "" if the format is not read."""
+        return self.detection.kinds[0] if self.detection.kinds else ""
 
 
-def recognise(folder: str, *, val_fraction: float, seed: int, formats: Sequence[str] = IMAGES_BY_CLASS) -> Recognised:
-    """Says what `folder` is among `formats`, from names alone (and idx labels, and what masks hold): images are not
-    opened."""
+def kinds_for(task: str, own: Sequence[str]) -> tuple[str, ...]:
+    """Return the kinds of annotations that a task takes: its `own`, and those of plug-ins' formats for it."""
+    added = (kind for format in FORMATS.added().values() if task in format.tasks for kind in format.kinds)
+    return tuple(dict.fromkeys((*own, *added)))
+
+
+def recognise(
+    folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = ""
+) -> Recognised:
+    """Return the dataset in `folder`, read as one of `kinds`. Images are not opened, but for a few.
+
+    What is wrong is in the problems of the result, as is a question where the evidence conflicts.
+
+    Args:
+        folder: Folder of the dataset.
+        val_fraction: Share of the training samples to hold out if there is no validation split; 0 for none.
+        seed: Seed of that draw.
+        kinds: Kinds of annotations that the task takes, the preferred first.
+        format: Name of the reading that the user chose; "" to go by the evidence.
+    """
     try:
-        found = _recognised(folder, val_fraction, seed, formats)
-        return _with_circles(_judged(found), folder)
+        tree = Tree(folder)
+        chosen = _choose(tree, kinds, format)
+        if isinstance(chosen, Recognised):
+            return chosen
+        reading, warnings = chosen
+        kind = next(kind for kind in kinds if kind in reading.detection.kinds)
+        if isinstance(reading.format, legacy.Legacy):
+            found = replace(reading.format.recognise(folder, tree.folders(), val_fraction, seed), kind=kind)
+        else:
+            content = reading.format.read(tree, reading.detection, kind)
+            found = finish(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
+        found = replace(
+            found,
+            format=reading.name,
+            title=reading.title,
+            evidence=reading.detection.evidence,
+            certain=bool(format) or reading.detection.confidence is Confidence.CERTAIN,
+            problems=(*found.problems, *warnings),
+        )
+        return _with_circles(found, folder)
     except (OSError, UnusableFile, MemoryError) as error:
         return nothing(why_not(error, folder))
 
 
+def readings(folder: str, format: str = "") -> list[Reading]:
+    """Return the ways to read a folder that have evidence, the strongest first; none if it can't be read."""
+    try:
+        return _named(_readings(Tree(folder)), format)
+    except (OSError, UnusableFile, MemoryError):
+        return []
+
+
+def kind_of(folder: str, format: str = "") -> str | None:
+    """Return the kind of annotations that a folder is taken for; None if the evidence is weak or conflicts."""
+    found = [each for each in readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
+    best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
+    order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
+    return min((each.kind for each in best), key=order.index, default=None)
+
+
 def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
-    """Why a folder cannot be looked through."""
+    """Return why a folder can't be inspected."""
     match error:
         case UnusableFile():
             return wrong(f"{shown(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
@@ -130,84 +170,155 @@ def why_not(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem
     return wrong(f"{shown(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
 
 
-def _judged(found: Recognised) -> Recognised:
-    """`found` where its classes can be shown and learnt, else what is wrong with them."""
-    if len(found.classes) > MOST_CLASSES:
-        message = f"There are {len(found.classes):,} classes; at most {MOST_CLASSES:,} are supported."
-        return nothing(wrong(message, "Check that these are the names of classes, not of images."))
-    if long := [name for name in found.classes if len(name) > MOST_LETTERS]:
-        message = f"A class name has {len(long[0]):,} characters ({long[0][:40]}…)."
-        return nothing(wrong(message, f"Shorten the class names to at most {MOST_LETTERS} characters."))
-    return found
+def _readings(tree: Tree) -> list[Reading]:
+    tree.folders()  # raises for a folder that can't be read
+    found = [Reading(FORMATS[name], each) for name in list(FORMATS) for each in _detect(name, tree)]
+    return sorted(found, key=lambda each: -each.detection.confidence)
+
+
+def _detect(name: str, tree: Tree) -> Sequence[Detection]:
+    """Return what a format detects. A plug-in's format that fails is left out."""
+    try:
+        return FORMATS[name].detect(tree)
+    except Exception as error:
+        if name not in FORMATS.packages or isinstance(error, (OSError, UnusableFile, MemoryError)):
+            raise
+        FORMATS.leave_out(name, f"recognizing {shown(tree.root)}, it failed: {type(error).__name__}: {error}")
+        return ()
+
+
+def _named(found: list[Reading], format: str) -> list[Reading]:
+    return [each for each in found if format in ("", each.name, each.format.id)]
+
+
+def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | Recognised:
+    """Return the reading to use with warnings, or the problem or question that stands against all of them."""
+    everything = _readings(tree)
+    named = _named(everything, format)
+    if not named and format:
+        return nothing(_not_of(tree, format, everything, kinds))
+    fitting = [each for each in named if set(kinds) & set(each.detection.kinds)]
+    if not fitting:
+        return _of_another_kind(tree, named, kinds)
+    best = fitting[0].detection.confidence
+    leaders = [each for each in fitting if each.detection.confidence == best]
+    variants = [each for each in leaders if each.format is leaders[0].format]
+    if len(variants) > 1:
+        return _question(tree, "can be read in several ways", variants, kinds)
+    if format:
+        return leaders[0], []
+    stronger = [each for each in named if each.detection.confidence > best and each.format is not leaders[0].format]
+    if leaders[0].detection.against or stronger:
+        return _doubtful(tree, leaders[0], [*stronger, *fitting], kinds)
+    others = [each for each in leaders[1:] if each.kind != "files"]
+    if not others:
+        return leaders[0], []
+    message = f"{shown(tree.root)} also holds {_list(each.title for each in others)}, which is not used."
+    warning = replace_choices(warn(message, "Choose a format if you want another."), _choices(others, kinds))
+    return leaders[0], [warning]
+
+
+def _not_of(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
+    """Return that a folder is not of the format that the user chose."""
+    id = format.partition(":")[0]
+    if id not in FORMATS:
+        return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
+    message = f"{shown(tree.root)} is not recognized as {FORMATS[id].title}."
+    choices = _choices([each for each in found if each.kind], kinds)
+    return replace_choices(Problem("format", message, FORMATS[id].layout), choices)
+
+
+def _of_another_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+    """Return that a folder has annotations of another kind, of a kind that is not read, or none at all."""
+    wanted = KINDS.get(kinds[0], Kind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
+    seen = [each for each in found if each.kind != "files" and not each.detection.against]
+    unread = [each for each in seen if not each.kind]
+    if unread and unread[0].detection.confidence >= seen[0].detection.confidence:
+        message = f"{shown(tree.root)} holds {unread[0].format.title}, which can't be trained on ({_seen(unread[0])})."
+        return nothing(wrong(message, unread[0].detection.remedy))
+    readable = [each for each in seen if each.kind]
+    if not readable:
+        return nothing(_nothing_of(tree, wanted))
+    best = readable[0]
+    kind = best.kind
+    message = f"{shown(tree.root)} holds {_title_of(kind)} ({best.title}: {_seen(best)}), not {wanted.title}."
+    choices = _choices(readable, kinds)
+    remedy = f"Choose {_list((each.title for each in choices), 'or')}."
+    return nothing(replace_choices(wrong(message, remedy), choices), kind)
+
+
+def _doubtful(tree: Tree, reading: Reading, alternatives: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+    """Return the question that a reading with evidence against it, or with stronger alternatives, raises."""
+    against = reading.detection.against or tuple(_seen(each) for each in alternatives[:1])
+    other = next((each for each in alternatives if each.format is not reading.format and each.kind), None)
+    wanted = KINDS[reading.kind].title if reading.kind in KINDS else reading.title
+    message = f"{shown(tree.root)} does not look like {wanted}: there {_are(against)} {'; '.join(against)}."
+    choices = _choices(dict.fromkeys([*alternatives, reading]), kinds)
+    remedy = KINDS[kinds[0]].layout if kinds[0] in KINDS else reading.format.layout
+    if other is not None:
+        remedy = "Choose how to read it."
+    return nothing(replace_choices(wrong(message, remedy), choices), other.kind if other is not None else "")
+
+
+def _question(tree: Tree, what: str, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+    message = f"{shown(tree.root)} {what}: {_list(each.title for each in found)}."
+    return nothing(replace_choices(wrong(message, "Choose one of them."), _choices(found, kinds)))
+
+
+def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
+    """Return the readings as choices that set the format and, for other kinds of annotations, the task."""
+    catalogue = load_catalogue()
+    made: dict[str, Choice] = {}
+    for each in found:
+        for kind in each.detection.kinds:
+            task = None if kind in kinds else catalogue.task_of(kind)
+            if kind not in kinds and task is None:
+                continue
+            title = f"{task.title} with {each.title}" if task is not None else f"Read as {each.title}"
+            values = {"format": each.name} | ({"task": task.id} if task is not None else {})
+            made.setdefault(title, Choice(title, values))
+    return tuple(made.values())
+
+
+def replace_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
+    """Return a problem with buttons for its remedies."""
+    return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
+
+
+def _nothing_of(tree: Tree, wanted: Kind) -> Problem:
+    """Return that a folder holds nothing that any format recognizes."""
+    counts = tree.suffixes()
+    if not counts and not tree.folders():
+        return wrong(f"{shown(tree.root)} is empty.", wanted.layout)
+    some = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in counts.most_common(3))
+    holds = f"{len(tree.folders()):,} folders" + (f" and files ({some})" if some else "")
+    return wrong(f"{shown(tree.root)} does not hold {wanted.title}; it has {holds}.", wanted.layout)
+
+
+def _title_of(kind: str) -> str:
+    return KINDS[kind].title if kind in KINDS else kind
+
+
+def _seen(reading: Reading) -> str:
+    return "; ".join(reading.detection.evidence) or reading.title
+
+
+def _are(parts: Sequence[str]) -> str:
+    return "is" if len(parts) == 1 and parts[0].startswith(("the ", "a ")) else "are"
+
+
+def _list(names: Iterable[str], word: str = "and") -> str:
+    listed = list(dict.fromkeys(names))
+    return f" {word} ".join([", ".join(listed[:-1]), listed[-1]]) if len(listed) > 1 else "".join(listed)
 
 
 def _with_circles(found: Recognised, folder: str) -> Recognised:
-    """`found`, and which links to nowhere lie where folders of classes or of splits may."""
+    """Return `found` with a warning about links to nowhere where folders of classes or splits may be."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
     roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
     links = [os.path.relpath(link, folder) for root in roots for link in circles(root)]
     if not links:
         return found
     are = f"{shown(links[0])} is a link" if len(links) == 1 else f"{', '.join(map(shown, links[:3]))} are links"
-    told = warn(f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}.", "Remove such links.")
-    return replace(found, problems=(*found.problems, told))
-
-
-def claimed_by(folder: str) -> str | None:
-    """The id of the kind of dataset that `folder` is; None where it may be images by class, or cannot be read.
-
-    Of several it is the first. Boxes whose things are outlined, too, are taken for instances, of which masks are a
-    drawing.
-    """
-    job = Job()
-    try:
-        kinds = _claims(folder, subfolders(folder), job.val_fraction, job.seed)
-    except (OSError, UnusableFile, MemoryError):
-        return None
-    return _first(kinds)
-
-
-def _first(kinds: Sequence[str]) -> str | None:
-    """Which of the kinds that claim a folder it is taken for."""
-    return "instances" if {"boxes", "instances"} <= set(kinds) else next(iter(kinds), None)
-
-
-def _claims(
-    folder: str, folders: Sequence[str], val_fraction: float, seed: int, *, besides: Sequence[str] = ()
-) -> list[str]:
-    """The ids of the kinds that claim `folder`, in the order of `FORMATS`, without those of `besides`."""
-    return [
-        name
-        for name, known in list(FORMATS.items())
-        if name not in besides and known.claims and _by(name, folder, folders, val_fraction, seed) is not None
-    ]
-
-
-def _by(name: str, folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The dataset that the format of that id recognises in a folder. A plug-in's format that fails is left out."""
-    try:
-        return FORMATS[name].recognise(folder, folders, val_fraction, seed)
-    except Exception as error:
-        if name not in FORMATS.packages or isinstance(error, (OSError, UnusableFile, MemoryError)):
-            raise
-        FORMATS.leave_out(name, f"recognising {shown(folder)}, it failed: {type(error).__name__}: {error}")
-        return None
-
-
-def _recognised(folder: str, val_fraction: float, seed: int, formats: Sequence[str]) -> Recognised:
-    folders = subfolders(folder)
-    for name in list(FORMATS):
-        if name in formats and name != "imagefolder":
-            recognised = _by(name, folder, folders, val_fraction, seed)
-            if recognised is not None:
-                return recognised
-    kinds = _claims(folder, folders, val_fraction, seed, besides=formats)
-    wanted = FORMATS[formats[0]]
-    if kinds:
-        message = f"{shown(folder)} holds {FORMATS[kinds[0]].holds}, not {wanted.holds}."
-        tasks = " or ".join(dict.fromkeys(FORMATS[kind].task for kind in kinds))
-        renamed = "; or rename the folders, if they are classes" if "imagefolder" in formats else ""
-        return nothing(wrong(message, f"Choose the task {tasks}{renamed}."), _first(kinds) or "")
-    if "imagefolder" in formats:
-        return recognise_imagefolder(folder, folders, val_fraction, seed)
-    return nothing(wrong(f"{shown(folder)} does not hold {wanted.holds}.", wanted.layout))
+    message = f"{are} leading back to {'itself' if len(links) == 1 else 'themselves'}."
+    return replace(found, problems=(*found.problems, warn(message, "Remove such links.")))

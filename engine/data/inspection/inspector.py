@@ -87,12 +87,23 @@ def inspect(
     val_fraction: float,
     seed: int,
     progress: Progress,
-    formats: Sequence[str] = IMAGES_BY_CLASS,
+    kinds: Sequence[str] = IMAGES_BY_CLASS,
+    format: str = "",
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Looks through `folder`, which is to be of one of `formats`, and of whose masks or labels the value `ignored` is
-    to be of no class. Never raises for what may be wrong with it: that is in the report's problems."""
+    """Inspect `folder`, whose annotations are to be of one of `kinds`; never raises for what is wrong with it.
+
+    Args:
+        folder: Folder of the dataset.
+        val_fraction: Share of the images held out if there is no validation split.
+        seed: Seed of that draw.
+        progress: Called with the number of inspected images and of all.
+        kinds: Kinds of annotations that the task takes.
+        format: Name of the reading that the user chose; "" to go by the evidence.
+        ignored: Value of masks or labels that is of no class; None for the folder's own.
+        threads: Number of threads; None for up to four.
+    """
     begun = time.perf_counter()
     quieten_pillow()
     folder = os.path.abspath(os.path.expanduser(folder))
@@ -103,7 +114,8 @@ def inspect(
             val_fraction=val_fraction,
             seed=seed,
             progress=progress,
-            formats=formats,
+            kinds=kinds,
+            format=format,
             ignored=ignored,
             threads=threads,
         )
@@ -118,18 +130,19 @@ def _inspected(
     val_fraction: float,
     seed: int,
     progress: Progress,
-    formats: Sequence[str],
+    kinds: Sequence[str],
+    format: str,
     ignored: int | None,
     threads: int | None,
 ) -> DatasetReport:
-    found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, formats=formats), folder, ignored)
+    found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored)
     left_out = _LeftOut(folder)
     numbered = (
-        told_of_numbers(found.train.masks) if formats[0] == "masks" and isinstance(found.train, MaskSplit) else []
+        told_of_numbers(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
     )
     looked = Looked()
     if not errors(found.problems) and found.train is not None:
-        look = FORMATS[found.format].look or LOOKS[type(found.train)]
+        look = FORMATS[found.format.partition(":")[0]].inspect or LOOKS[type(found.train)]
         looked = look(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)
@@ -142,6 +155,10 @@ def _inspected(
     return DatasetReport(
         folder=shown(folder),
         format=found.format,
+        kind=found.kind,
+        title=found.title,
+        evidence=found.evidence,
+        certain=found.certain,
         other=found.other,
         classes=found.classes,
         splits=tuple(looked.splits),

@@ -19,7 +19,7 @@ from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.formats.class_mapping import map_classes
-from engine.data.formats.registry import formats_for, recognise
+from engine.data.formats.registry import kinds_for, recognise
 from engine.data.splits import shown
 from engine.inference.trained_model import CannotLoad, Learnt, TrainedModel, reasons
 from engine.system.format import in_short
@@ -81,7 +81,8 @@ def _opened(learnt: Learnt | TrainedModel, folder: str, *, own: bool) -> tuple[S
         folder,
         val_fraction=job.val_fraction if own else 0.0,
         seed=job.seed,
-        formats=formats_for(task.entry.id, task.entry.formats),
+        kinds=kinds_for(task.entry.id, task.entry.annotations),
+        format=job.format if own else "",
     )
     if wrong := errors(found.problems):
         raise DatasetError(wrong)

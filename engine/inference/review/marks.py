@@ -15,6 +15,7 @@ import msgspec
 from engine.contract.inference.messages import Progress
 from engine.contract.inference.review import CHANGES_FILE, Change, Changes, Mark, Marked, MarkOrder, decode_changes
 from engine.contract.problems import Problem
+from engine.data.formats import imagefolder
 from engine.data.formats.registry import recognise
 from engine.data.splits import shown
 from engine.inference.devices import Say
@@ -130,7 +131,7 @@ class _Copy:
         """The folders of the classes by name. Raises CannotLoad with everything that is wrong."""
         found = recognise(str(self._dataset), val_fraction=0.2, seed=0)
         problems = []
-        if found.format != "imagefolder":
+        if found.format != imagefolder.FORMAT.id:
             message = "Only a dataset of one folder of images per class can be copied without marked samples."
             raise CannotLoad(Problem("copy", message, "Write a table with --csv, and change the dataset by it."))
         if self._target.exists() or not self._target.parent.is_dir():

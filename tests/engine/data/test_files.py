@@ -69,10 +69,10 @@ def test_that_no_files_are_an_empty_list() -> None:
     assert list(Files.of()) == list(Files.of([Listing.of("/set", [])])) == []
 
 
-def test_that_relative_paths_are_those_of_the_system() -> None:
+def test_files_below_equals_relpath() -> None:
     listing = Listing.of("/set/dog/deeper", ["caf\udce9.png", "2.png"])
     expected = [os.fsencode(os.path.relpath(f"/set/dog/deeper/{name}", "/set")) for name in ("caf\udce9.png", "2.png")]
-    assert list(listing.below("/set")) == expected
+    assert list(Files.of([listing]).below("/set")) == expected
 
 
 def test_that_a_file_takes_its_name_and_few_bytes_more() -> None:

@@ -46,7 +46,7 @@ class Sharp(Classification):
         Classification.entry,
         id="sharp",
         title="Sharp classification",
-        formats=("lists",),
+        kinds=("lists",),
         models="classification",
         options=declared(Options),
     )

@@ -250,7 +250,7 @@ def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) 
 
 def test_that_the_folder_is_looked_through_without_a_judgement(things: Path) -> None:
     report = inspect(
-        str(things), val_fraction=0.2, seed=0, formats=TASK.entry.formats, progress=lambda done, total: None
+        str(things), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations, progress=lambda done, total: None
     )
     assert (report.format, report.problems, report.classes) == ("files", (), ())
     assert [split.images for split in report.splits] == [21]

@@ -156,7 +156,7 @@ def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> No
 
 def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 200)
-    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=("points",))
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=("points",))
     prepared = TASK.prepared(job(points=80, seed=7, augmentation="light"), splits)
     assert isinstance(prepared.train, PointBlocks)
     assert isinstance(prepared.val, PointBlocks)

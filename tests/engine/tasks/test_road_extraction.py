@@ -207,7 +207,7 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
 
 def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
     def prepared(folder: Path, ignored: int | None = None) -> Splits:
-        splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=TASK.entry.formats)
+        splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
         return TASK.prepared(Job(task="road_extraction", ignore_value=ignored), splits)
 
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})

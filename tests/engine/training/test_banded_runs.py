@@ -78,13 +78,13 @@ def test_that_images_with_masks_may_be_of_bands_too(tmp_path: Path) -> None:
             tmp_path / f"images/{number}.tif", scene(number, True), photometric="minisblack", planarconfig="contig"
         )
         Image.fromarray(np.eye(SIDE, dtype=np.uint8)).save(tmp_path / f"masks/{number}.png")
-    splits = open_splits(str(tmp_path), val_fraction=0.3, seed=0, formats=("masks",))
+    splits = open_splits(str(tmp_path), val_fraction=0.3, seed=0, kinds=("masks",))
     loaded = splits.train.load(0, 32, BANDS)
     assert (splits.channels, loaded.shape) == (BANDS, (BANDS + 1, 32, 32))
     assert splits.statistics is not None
     mean = splits.train.load(1, SIDE, BANDS)[:BANDS].float().mean((1, 2)) / 255
     assert mean.tolist() == pytest.approx(splits.statistics[0], abs=0.05)
-    report = inspect(str(tmp_path), val_fraction=0.3, seed=0, formats=("masks",), progress=lambda done, total: None)
+    report = inspect(str(tmp_path), val_fraction=0.3, seed=0, kinds=("masks",), progress=lambda done, total: None)
     assert (report.channels, report.unreadable_count) == (BANDS, 0)
     assert report.examples
 

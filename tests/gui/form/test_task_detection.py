@@ -35,7 +35,7 @@ def look_through(form: JobForm, qtbot: QtBot) -> Job:
         val_fraction=job.val_fraction,
         seed=job.seed,
         progress=lambda _done, _total: None,
-        formats=task.formats,
+        formats=task.annotations,
     )
     form.set_report(report)
     return job
@@ -53,7 +53,7 @@ def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, mas
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert look_through(form, qtbot).task == "segmentation"
     assert form.inspection.report is not None
-    assert form.inspection.report.format == "masks"
+    assert form.inspection.report.kind == "masks"
 
 
 def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, qtbot: QtBot) -> None:

@@ -30,7 +30,7 @@ UNCHANGED = {"size": SIZE, "mean": (0.0,) * 3, "std": (1.0,) * 3}
 
 
 def opened(folder: Path, format_: str = "boxes") -> ImageSet:
-    return open_splits(str(folder), val_fraction=0.25, seed=0, formats=(format_,)).train
+    return open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(format_,)).train
 
 
 def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:

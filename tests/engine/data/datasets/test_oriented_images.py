@@ -27,7 +27,7 @@ COUNT = 12
 
 
 def opened(folder: Path) -> Splits:
-    return open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",))
+    return open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
 
 
 @pytest.fixture(scope="module")

@@ -110,7 +110,7 @@ def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: 
     mask = np.where(wide[..., 0] > 0, 1, 0).astype(np.uint8)
     Image.fromarray(wide).save(folder / "images/train/000.png")
     Image.fromarray(mask).save(folder / "masks/train/000.png")
-    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",))
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
     assert (len(splits.train), len(splits.val), splits.classes) == (4, 2, ("class 0", "class 1", "class 2"))
     planes = splits.train.load(0, 16, 3).numpy()
     assert planes.shape == (4, 16, 16)
@@ -124,7 +124,7 @@ def test_that_an_image_is_whole_in_its_square_and_its_mask_lies_on_it(tmp_path: 
 
 def test_that_a_mask_of_another_size_or_with_a_strange_value_is_named(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2}, side=32)
-    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",))
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
     assert isinstance(splits.train, MaskedImages)
     Image.fromarray(np.zeros((8, 32), np.uint8)).save(folder / "masks/train/001.png")
     Image.fromarray(np.full((32, 32), 9, np.uint8)).save(folder / "masks/train/002.png")

@@ -18,7 +18,7 @@ Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
 
 def found(folder: Path, *formats: str) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats or ("boxes",))
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("boxes",))
 
 
 def rows(recognised: Recognised, split: object) -> Rows:
@@ -51,7 +51,7 @@ def told(recognised: Recognised) -> str:
 @pytest.mark.parametrize("write", BY_SPLIT.values(), ids=BY_SPLIT.keys())
 def test_that_the_same_boxes_are_read_from_all_ways_of_writing_them_down(tmp_path: Path, write: Write) -> None:
     recognised = found(write(tmp_path, SPLITS))
-    assert (recognised.format, recognised.classes, recognised.problems) == ("boxes", ("cat", "dog"), ())
+    assert (recognised.kind, recognised.classes, recognised.problems) == ("boxes", ("cat", "dog"), ())
     assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
     assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
     assert isinstance(recognised.train, BoxSplit)

@@ -29,11 +29,11 @@ BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
 def found(folder: Path, formats: tuple[str, ...] = EDGES) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats)
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
 def looked(folder: Path) -> DatasetReport:
-    return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=EDGES)
+    return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=EDGES)
 
 
 def names(split: object) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
 )  # fmt: skip
 def test_that_images_and_edges_are_found_in_all_spellings(tmp_path: Path, moves: dict[str, str]) -> None:
     recognised = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
-    assert (recognised.format, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
+    assert (recognised.kind, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
     assert names(recognised.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
     assert len(names(recognised.val)) == 2
 
@@ -155,8 +155,8 @@ def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -
 
 def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
-    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES)
-    assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
+    assert (splits.channels, splits.kind, splits.train.planes) == (3, "edges", 2)
     planes = splits.train.load(1, 32, 3)[3:]
     _, mask = disc(32, 2)
     edges = torch.from_numpy(rim(mask))
@@ -170,7 +170,7 @@ def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "images/train/000.png")
     Image.fromarray(np.full((20, 32), 255, np.uint8)).save(folder / "edges/train/000.png")
-    loaded = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES).train.load(0, 32, 3).numpy()
+    loaded = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train.load(0, 32, 3).numpy()
     np.testing.assert_array_equal(loaded[:3, 6:26], pixels.transpose(2, 0, 1))
     assert (loaded[:3, :6] == loaded[:3, 6:7]).all()
     assert (loaded[:3, 26:] == loaded[:3, 25:26]).all()
@@ -181,7 +181,7 @@ def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) 
     folder = make_edged(tmp_path / "png", {"train": 4, "val": 2})
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
-    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=EDGES)
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     with pytest.raises(
         UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
     ):

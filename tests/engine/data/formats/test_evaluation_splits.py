@@ -53,7 +53,7 @@ def samples(split: Any) -> int:
 def test_that_a_folder_gives_its_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
     name, make = MAKERS[kind]
     folder = make(tmp_path / "folder")
-    found = recognise(str(folder), val_fraction=val_fraction, seed=0, formats=(name,))
+    found = recognise(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
     assert not errors(found.problems)
     times = 3 if kind == "imagefolder" else 1
     assert [samples(each) for each in (found.train, found.val, found.test)] == [
@@ -88,7 +88,7 @@ def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_p
         "instances": lambda folder: make_outlined(folder, counts),
     }
     folder = only[kind](tmp_path / "folder")
-    found = recognise(str(folder), val_fraction=0.0, seed=0, formats=(name,))
+    found = recognise(str(folder), val_fraction=0.0, seed=0, kinds=(name,))
     assert not errors(found.problems), found.problems
     total = sum(samples(each) for each in (found.train, found.val, found.test) if each is not None)
     assert total == (12 if kind == "imagefolder" else 4)
@@ -96,7 +96,7 @@ def test_that_a_folder_that_has_only_a_test_split_can_be_opened(kind: str, tmp_p
 
 
 def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tmp_path: Path) -> None:
-    boxes = recognise(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, formats=("boxes",))
+    boxes = recognise(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, kinds=("boxes",))
     assert boxes.classes == ("cat", "dog")
     mapped, mapping = map_classes(boxes, ("bird", "dog"))
     assert (mapping.missing, mapping.unknown, mapping.ignored) == (("bird",), ("cat",), 6)
@@ -106,7 +106,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
     assert test.boxes.tolist() == before.boxes[before.labels == 1].tolist()
 
     outlined = recognise(
-        str(make_outlined(tmp_path / "outlined", COUNTS)), val_fraction=0.0, seed=0, formats=("instances",)
+        str(make_outlined(tmp_path / "outlined", COUNTS)), val_fraction=0.0, seed=0, kinds=("instances",)
     )
     first = outlined.classes[0]
     mapped, mapping = map_classes(outlined, ("nothing", first))
@@ -119,7 +119,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
 
 def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None:
     labelled = recognise(
-        str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, formats=("labels",)
+        str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",)
     )
     mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
     before: Any = labelled.test
@@ -128,7 +128,7 @@ def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None
     assert (mapping.missing, mapping.unknown) == (("grey",), ("green",))
     assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labelled))
 
-    masked = recognise(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, formats=("masks",))
+    masked = recognise(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, kinds=("masks",))
     mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))
     assert mapped.code is not None
     assert masked.code is not None

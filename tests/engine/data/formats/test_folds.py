@@ -44,4 +44,4 @@ def test_that_every_training_image_is_held_out_once(task: str, divided: bool, tm
 def test_that_what_cannot_be_divided_says_so(tmp_path: Path) -> None:
     lined = make_lined(tmp_path, {"train": 3, "val": 2})
     with pytest.raises(DatasetError, match="has no fold"):
-        open_splits(str(lined), val_fraction=0.2, seed=0, formats=("masks",), fold="1/3")
+        open_splits(str(lined), val_fraction=0.2, seed=0, kinds=("masks",), fold="1/3")

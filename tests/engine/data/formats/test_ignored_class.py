@@ -18,7 +18,7 @@ from tests.support.masks import make_masked
 
 def look(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
     return inspect(
-        str(folder), val_fraction=0.2, seed=0, formats=formats, ignored=ignored, progress=lambda done, total: None
+        str(folder), val_fraction=0.2, seed=0, kinds=formats, ignored=ignored, progress=lambda done, total: None
     )
 
 

@@ -20,7 +20,7 @@ from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, 
 
 
 def found(folder: Path, *formats: str) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats or ("instances",))
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("instances",))
 
 
 def things(recognised: Recognised, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
@@ -58,7 +58,7 @@ def masked(root: Path) -> Path:
 
 def test_that_outlines_of_coco_are_read_with_their_classes(tmp_path: Path) -> None:
     recognised = found(boxed.coco(tmp_path, SPLITS))
-    assert (recognised.format, recognised.classes, recognised.problems) == ("instances", ("cat", "dog"), ())
+    assert (recognised.kind, recognised.classes, recognised.problems) == ("instances", ("cat", "dog"), ())
     assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
 

@@ -71,7 +71,7 @@ def test_that_the_same_labels_are_read_of_every_table(tmp_path: Path, name: str,
     (tmp_path / name).write_text(content)
     found = recognised(tmp_path)
     assert found is not None
-    assert (found.format, found.classes) == ("labels", CLASSES)
+    assert (found.kind, found.classes) == ("labels", CLASSES)
     assert told(found.train, found.val) == IMAGES
     assert isinstance(found.val, LabelSplit)
     assert found.val.made
@@ -168,8 +168,8 @@ def test_that_a_look_tells_how_often_each_label_occurs_and_what_cannot_be_read(t
     (tmp_path / "train/labels.csv").write_text(FLAGS)
     (tmp_path / "val/labels.csv").write_text("file,labels\na.png,sea\nf.png,tree;sky\n")
     (tmp_path / "train/e.png").write_bytes(b"torn")
-    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda *_: None, formats=("labels",))
-    assert (report.format, report.classes, report.channels) == ("labels", CLASSES, 3)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda *_: None, kinds=("labels",))
+    assert (report.kind, report.classes, report.channels) == ("labels", CLASSES, 3)
     assert [split.counts for split in report.splits] == [
         {"sea": 2, "sky": 1, "tree": 1},
         {"sea": 1, "sky": 1, "tree": 1},
@@ -182,7 +182,7 @@ def test_that_a_look_tells_how_often_each_label_occurs_and_what_cannot_be_read(t
 def test_that_labels_are_given_as_numbers_to_the_loader(tmp_path: Path) -> None:
     images(tmp_path)
     (tmp_path / "labels.csv").write_text(FLAGS)
-    splits = open_splits(str(tmp_path), val_fraction=0.4, seed=0, formats=("labels",))
+    splits = open_splits(str(tmp_path), val_fraction=0.4, seed=0, kinds=("labels",))
     for split in (splits.train, splits.val):
         for place, target in enumerate(split.targets.tolist()):
             assert target == [float(name in IMAGES[split.path(place)]) for name in CLASSES]

@@ -21,7 +21,7 @@ def pair(image: Path, mask: Path) -> None:
 
 
 def found(folder: Path, formats: tuple[str, ...] = MASKS) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=formats)
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
 def names(recognised: Recognised) -> tuple[list[str], list[str]]:
@@ -49,7 +49,7 @@ def test_that_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask
         for name in stems:
             pair(tmp_path / image.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
     recognised = found(tmp_path)
-    assert (recognised.format, recognised.problems, recognised.classes) == ("masks", (), ("class 0", "class 1"))
+    assert (recognised.kind, recognised.problems, recognised.classes) == ("masks", (), ("class 0", "class 1"))
     train, val = names(recognised)
     assert [Path(name).stem for name in train] == ["a", "b", "c"]
     assert [Path(name).stem for name in val] == ["d", "e"]

@@ -27,7 +27,7 @@ POINTS = ("points",)
 
 
 def found(folder: Path) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=POINTS)
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=POINTS)
 
 
 def names(recognised: Recognised) -> tuple[list[str], list[str]]:
@@ -195,9 +195,9 @@ def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
     assert samples.path(2) == "train/01.ply"
     with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):
         samples.load(2, 0)
-    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, formats=POINTS)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
     assert [each.path for each in report.unreadable] == ["train/01.ply"]
-    assert report.format == "points"
+    assert report.kind == "points"
     assert [split.total for split in report.splits] == [2, 1]
     assert report.splits[0].shares == {"class 0": 0.5, "class 1": 0.5}
     assert len(report.examples) == 2
@@ -229,7 +229,7 @@ def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path:
     write_ply(tmp_path / "train/a.ply", places, label=classes, red=red, intensity=red)
     write_ply(tmp_path / "train/b.ply", places, label=classes, intensity=red)
     write_ply(tmp_path / "val/a.ply", places, label=classes, intensity=red)
-    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=POINTS)
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=POINTS)
     assert (splits.channels, splits.classes, splits.format) == (4, ("class 0", "class 1"), "points")
 
 

@@ -230,7 +230,7 @@ def test_that_every_spelling_of_idx_is_recognised(tmp_path: Path, zipped: str, s
         write_idx(tmp_path / "set" / place / (images + zipped), np.zeros((count, 5, 4)))
         write_idx(tmp_path / "set" / place / (labels + zipped), np.arange(count) % 2)
     found = look(tmp_path / "set")
-    assert (found.format, found.classes, found.problems) == ("idx", ("0", "1"), ())
+    assert (found.kind, found.classes, found.problems) == ("idx", ("0", "1"), ())
     assert isinstance(found.train, IdxSplit)
     assert isinstance(found.val, IdxSplit)
     assert (len(found.train.labels), len(found.val.labels)) == (20, 10)
@@ -334,7 +334,7 @@ def drawn(split: object) -> list[object]:
 def test_that_in_every_format_the_seed_decides_what_is_kept_for_validation(tmp_path: Path, kind: str) -> None:
     """Programs of one's own read "files" as they like."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
-    found = [recognise(str(folder), val_fraction=0.3, seed=seed, formats=(kind,)) for seed in (1, 1, 2)]
+    found = [recognise(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.format for each in found] == [kind] * 3
     same, again, other = (drawn(each.val) for each in found)
     assert same

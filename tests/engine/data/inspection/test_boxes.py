@@ -23,7 +23,7 @@ DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
 def look(folder: Path, format_: str = "boxes") -> DatasetReport:
     return inspect(
-        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, formats=(format_,), threads=2
+        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(format_,), threads=2
     )
 
 
@@ -40,7 +40,7 @@ def dataset(name: str) -> Path:
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
 def test_that_things_and_the_images_that_show_them_are_counted(tmp_path: Path, format_: str) -> None:
     report = look(boxed.coco(tmp_path, SPLITS), format_)
-    assert (report.format, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
+    assert (report.kind, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
     train, val = report.splits
     assert (train.name, train.images, train.counts, train.objects) == (
         "train",
@@ -151,7 +151,7 @@ def test_that_boxes_of_no_area_are_told_and_the_others_are_counted_by_split(tmp_
     assert report.splits[0].objects == {"cat": 16, "dog": 8}
     assert report.unreadable_count == 0
     assert len(report.examples) == 4 * 2
-    splits = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",))
+    splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("boxes",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("cat", "dog"), 16, 2)
     assert (splits.train.class_counts(2), splits.val.class_counts(2)) == ([16, 8], [2, 1])
 
@@ -165,16 +165,16 @@ def test_that_things_in_masks_are_named_by_the_only_class_of_their_file_and_coun
         content["categories"] = [{"id": 3, "name": "nucleus"}]
         content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
         text(tmp_path / f"annotations/{split}.json", json.dumps(content))
-    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, formats=("instances",))
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=("instances",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 2, 2)
     assert (splits.train.class_counts(1), splits.val.class_counts(1)) == ([3], [3])
 
 
 def test_that_blood_cells_are_read_but_for_two_boxes_of_no_area() -> None:
     folder = str(dataset("bccd"))
-    (problem,) = recognise(folder, val_fraction=0.2, seed=0, formats=("boxes",)).problems
+    (problem,) = recognise(folder, val_fraction=0.2, seed=0, kinds=("boxes",)).problems
     assert "2 boxes without area, in BloodImage_00343.jpg, BloodImage_00338.jpg" in problem.message
-    splits = open_splits(folder, val_fraction=0.2, seed=0, formats=("boxes",))
+    splits = open_splits(folder, val_fraction=0.2, seed=0, kinds=("boxes",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("Platelets", "RBC", "WBC"), 205, 87)
     assert splits.train.class_counts(3) == [209, 2381, 214]
     assert splits.val.class_counts(3) == [83, 967, 87]
@@ -190,7 +190,7 @@ def test_that_blood_cells_are_looked_through_with_their_examples() -> None:
 
 
 def test_that_nuclei_are_told_apart_by_their_masks_and_named_by_their_file() -> None:
-    splits = open_splits(str(dataset("nuclei_subset")), val_fraction=0.2, seed=0, formats=("instances",))
+    splits = open_splits(str(dataset("nuclei_subset")), val_fraction=0.2, seed=0, kinds=("instances",))
     assert (splits.classes, len(splits.train), len(splits.val)) == (("nucleus",), 96, 24)
     assert splits.train.class_counts(1) == [2929]
     assert splits.val.class_counts(1) == [739]

@@ -60,12 +60,12 @@ def test_that_it_is_told_first_with_the_task_for_it(tmp_path: Path, first: int, 
     masks = [numbered(count, first=first) for count in (12, 30, 30, 30, 25)]
     written(tmp_path / "masks", *masks)
     written(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))
-    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, formats=("masks",), progress=lambda done, total: None)
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",), progress=lambda done, total: None)
     told = report.problems[0]
     assert "30 or more in one of them" in told.message
     assert "choose the task Instance segmentation" in told.remedy
     assert list(dict.fromkeys(problem.severity for problem in report.problems)) == severities
     edges = inspect(
-        str(tmp_path), val_fraction=0.25, seed=0, formats=("edges", "masks"), progress=lambda done, total: None
+        str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges", "masks"), progress=lambda done, total: None
     )
     assert told not in edges.problems

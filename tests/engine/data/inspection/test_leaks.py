@@ -20,7 +20,7 @@ from tests.support.masks import make_masked
 
 
 def told(folder: Path, formats: tuple[str, ...] = ("imagefolder", "idx")) -> list[Problem]:
-    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, formats=formats), str(folder))
+    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats), str(folder))
 
 
 def classes(folder: Path) -> Path:
@@ -102,7 +102,7 @@ def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path
         for number in range(24):
             name = "ant" if number % 12 else "bee"
             noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
-    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, formats=(kind,), progress=lambda done, total: None)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,), progress=lambda done, total: None)
     told = [problem.message for problem in report.problems]
     assert sum("1 is a copy of a training one" in message for message in told) == 1
     assert sum("11 training samples, at least 10 times as many" in message for message in told) == (

@@ -23,7 +23,7 @@ Tree = Callable[..., Path]
 
 
 def of(folder: Path, format_: str) -> int:
-    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, formats=(format_,)))
+    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(format_,)))
 
 
 def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_path: Path) -> None:

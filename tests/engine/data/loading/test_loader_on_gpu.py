@@ -107,7 +107,7 @@ def test_that_the_host_never_waits_for_the_step(loaders: list[BatchLoader], imag
 
 def test_that_boxes_come_as_on_the_cpu_and_without_waiting(loaders: list[BatchLoader], tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": dict.fromkeys("abcdefgh", boxed.TWO), "val": {"z": boxed.ONE}})
-    boxes = open_splits(str(root), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    boxes = open_splits(str(root), val_fraction=0.2, seed=0, kinds=("boxes",)).train
     plain, fast = loader_on("cpu", boxes, augmentation="light"), loader_on("cuda:0", boxes, augmentation="light")
     loaders += [plain, fast]
     assert_same(list(fast.epoch(0)), list(plain.epoch(0)))

@@ -93,7 +93,7 @@ def boxes(tmp_path: Path) -> ImageSet:
     drawn = [boxed.TWO, boxed.ONE, boxed.NONE]
     train = {f"{number:02}": drawn[number % 3] for number in range(16)}
     folder = boxed.coco(tmp_path / "boxes", {"train": train, "val": {"x": boxed.ONE}})
-    return open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",)).train
+    return open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("boxes",)).train
 
 
 def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -319,7 +319,7 @@ def test_that_a_blur_smooths_those_images_that_it_was_drawn_for(loaders: Loaders
 @pytest.mark.parametrize("text", [*EVERY[:7], "trivial"])
 def test_that_masks_lie_where_their_image_does(loaders: Loaders, tmp_path: Path, text: str) -> None:
     folder = make_masked(tmp_path / "set", {"train": 12, "val": 4}, side=64, ignored=False)
-    images = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    images = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
     given = parsed(text) if text != "trivial" else parsed("scale:0.5:2", "rotate:30", "flip")
     outside = 0
     for batch in loaders(images, given, size=64).epoch(1):
@@ -375,8 +375,8 @@ def test_that_a_mosaic_is_made_of_four_images_and_ends_before_the_run_does(loade
 
 def test_that_a_box_or_thing_of_which_too_little_is_left_is_gone(tmp_path: Path) -> None:
     folder = boxed.coco(tmp_path / "set", {"train": {"a": boxed.ONE, "b": boxed.ONE}, "val": {"x": boxed.ONE}})
-    boxes = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("boxes",)).train
-    things = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("instances",)).train
+    boxes = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("boxes",)).train
+    things = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("instances",)).train
     assert isinstance(things, InstanceImages)
     loaded = torch.stack([things.load(0, 96, 3)] * 2)
     there = (loaded[0, 3] > 0).nonzero()
@@ -401,7 +401,7 @@ def test_that_smaller_images_of_the_first_epochs_have_smaller_masks_and_boxes(
     loaders: Loaders, boxes: ImageSet, tmp_path: Path, augmentation: str
 ) -> None:
     folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
-    masks = open_splits(str(folder), val_fraction=0.2, seed=0, formats=("masks",)).train
+    masks = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
     given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
     how = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
     for batch in loaders(masks, given, **how).epoch(1):
