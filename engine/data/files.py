@@ -28,7 +28,6 @@ class Listing(NamedTuple):
         return cls(folder, os.fsencode("\0".join([*names, ""])), len(names))
 
 
-
 @dataclass(frozen=True, eq=False)
 class Files(Sequence[str]):
     """Paths, put together when they are asked for.

@@ -30,9 +30,8 @@ class Looked(NamedTuple):
 
 
 def look_at(folder: Path, task: str) -> Looked:
-    """Looks through a folder for `task`, one of the names of formats. Fails where the process is not done by itself."""
-    formats = "imagefolder,idx" if task in ("imagefolder", "idx") else task
-    command = [sys.executable, "-m", "engine.data", str(folder), "--formats", formats]
+    """Looks through a folder for `task`, a kind of annotations. Fails where the process is not done by itself."""
+    command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", task]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
     )

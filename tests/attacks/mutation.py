@@ -15,10 +15,10 @@ from tests.attacks import hostile_folders as honest
 from tests.attacks.structures import SUFFIXES, damage_structure
 
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "images by class": ("imagefolder", honest.by_class),
-    "jpegs by class": ("imagefolder", honest.with_jpegs),
-    "bands": ("imagefolder", honest.with_bands),
-    "idx": ("idx", honest.with_idx),
+    "images by class": ("classes", honest.by_class),
+    "jpegs by class": ("classes", honest.with_jpegs),
+    "bands": ("classes", honest.with_bands),
+    "idx": ("classes", honest.with_idx),
     "masks": ("masks", honest.with_masks),
     "numbered masks": ("instances", honest.with_masks),
     "edges": ("edges", honest.with_edges),
@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "json rows": ("labels", honest.with_json_rows),
     "tiles": ("labels", honest.with_tiles),
     "masks of ArcGIS": ("masks", honest.with_definition),
-    "bands of ArcGIS": ("imagefolder", honest.with_statistics),
+    "bands of ArcGIS": ("classes", honest.with_statistics),
     "ply": ("points", honest.with_clouds),
     "las": ("points", honest.with_las),
     "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),

@@ -57,6 +57,6 @@ def test_that_an_image_that_ends_its_decoder_is_named(tmp_path: Path, monkeypatc
     honest.by_class(folder)
     image(folder / "dogs" / "torn.png", size=(13, 13))
 
-    looked = look_at(folder, "imagefolder")
+    looked = look_at(folder, "classes")
 
     assert looked.told == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."

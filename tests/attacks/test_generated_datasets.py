@@ -55,7 +55,7 @@ for seed in range(first, last):
     print(json.dumps({"seed": seed, "kind": kind, "file": path.name}), flush=True)
     before, looking = there(), True
     begun, clock = time.process_time(), time.perf_counter()
-    formats = ("imagefolder", "idx") if task in ("imagefolder", "idx") else (task,)
+    formats = (task,)
     try:
         report = inspect(
             str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=formats, threads=2

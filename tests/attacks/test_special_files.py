@@ -85,8 +85,8 @@ def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
 @pytest.mark.parametrize(
     ("task", "make", "special", "name"),
     [
-        ("imagefolder", honest.by_class, "cats/0.png", "0.png"),
-        ("imagefolder", honest.with_bands, "a/2.tif", "2.tif"),
+        ("classes", honest.by_class, "cats/0.png", "0.png"),
+        ("classes", honest.with_bands, "a/2.tif", "2.tif"),
         ("masks", honest.with_masks, "masks/1.png", "1.png"),
         ("masks", honest.with_masks, "images/1.png", "1.png"),
         ("edges", honest.with_edges, "edges/1.png", "1.png"),
@@ -114,11 +114,11 @@ def test_that_a_training_passes_over_a_fifo_and_names_it(
 @pytest.mark.parametrize(
     ("task", "make", "special"),
     [
-        ("idx", honest.with_idx, "train-images-idx3-ubyte"),
-        ("idx", honest.with_idx, "train-labels-idx1-ubyte"),
+        ("classes", honest.with_idx, "train-images-idx3-ubyte"),
+        ("classes", honest.with_idx, "train-labels-idx1-ubyte"),
         ("labels", honest.with_table, "labels.csv"),
         ("boxes", honest.with_coco, "annotations.json"),
-        ("imagefolder", honest.with_bands, "esri_model_definition.emd"),
+        ("classes", honest.with_bands, "esri_model_definition.emd"),
     ],
 )
 def test_that_a_training_that_needs_it_is_refused_with_its_name(
@@ -230,7 +230,7 @@ def test_that_what_a_json_file_leads_to_is_named(tmp_path: Path, entry: str, tas
 @pytest.mark.parametrize(
     ("task", "make", "name"),
     [
-        ("imagefolder", honest.by_class, "cats/0.png"),
+        ("classes", honest.by_class, "cats/0.png"),
         ("labels", honest.with_table, "labels.csv"),
         ("boxes", honest.with_yolo, "labels/0.txt"),
         ("points", honest.with_las, "1.las"),
@@ -258,11 +258,11 @@ def test_that_a_file_that_another_program_keeps_to_itself_is_not_waited_for(
 @pytest.mark.parametrize(
     ("task", "make", "name"),
     [
-        ("imagefolder", honest.by_class, "cats/0.png"),
-        ("imagefolder", honest.with_bands, "a/0.tif"),
+        ("classes", honest.by_class, "cats/0.png"),
+        ("classes", honest.with_bands, "a/0.tif"),
         ("points", honest.with_clouds, "1.ply"),
         ("points", honest.with_las, "1.las"),
-        ("idx", honest.with_idx, "train-images-idx3-ubyte"),
+        ("classes", honest.with_idx, "train-images-idx3-ubyte"),
     ],
 )
 def test_that_a_file_that_says_it_is_empty_is_read_as_empty(

@@ -51,7 +51,13 @@ class Splits:
 
 
 def open_splits(
-    folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = "", fold: str = ""
+    folder: str,
+    *,
+    val_fraction: float,
+    seed: int,
+    kinds: Sequence[str] = IMAGES_BY_CLASS,
+    format: str = "",
+    fold: str = "",
 ) -> Splits:
     """Open the dataset in `folder`, whose annotations are of one of `kinds`.
 

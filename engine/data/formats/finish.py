@@ -32,7 +32,8 @@ def finish(content: Content, kind: str, folder: str, format: Format, *, val_frac
     splits = {name: split for name, split in content.splits.items() if _is_there(split)}
     if kind in _PREPARE:
         classes, splits = _PREPARE[kind](classes, splits, problems, bool(val_fraction))
-    nothing = f"{shown(folder)} has no training samples with annotations."
+    there = " and ".join({"val": "validation", "test": "test"}[name] for name in ("val", "test") if name in splits)
+    nothing = f"There are samples for {there}, but none for training." if there else "No sample has an annotation."
     divided = divide(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=format.layout, nothing=nothing
     )

@@ -39,6 +39,7 @@ class Detection:
         against: What speaks against this reading, in the same form.
         variant: Name that tells several readings by one format apart, such as a folder of masks.
         remedy: Advice for a format that is recognized but not read.
+        obvious: True if nobody needs to see samples before training, although the confidence is not CERTAIN.
         source: Findings of `Format.detect` that `Format.read` continues from.
     """
 
@@ -49,6 +50,7 @@ class Detection:
     variant: str = ""
     remedy: str = ""
     source: Any = None
+    obvious: bool = False
 
 
 @dataclass

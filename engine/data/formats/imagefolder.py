@@ -32,9 +32,7 @@ _ROLES = frozenset(
     }
 )  # fmt: skip
 """Names that say what files are for, not what is in the images."""
-_PAIRED_ROLES = frozenset(
-    {"left", "right", "a", "b", "mask", "input", "output", "target", "before", "after", "ir", "visible"}
-)
+_PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
 """Names of classes as well, but of roles where all these folders have the same file names."""
 _ANNOTATIONS = frozenset({".xml", ".json", ".txt", ".csv"})
 _SAMPLED = 40
@@ -67,8 +65,9 @@ def detect(tree: Tree) -> list[Detection]:
     evidence = [f"{len(with_images):,} {plural} of images ({_some(with_images)})"]
     if splits:
         evidence.append(f"split folders ({_some(splits.values())})")
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN if len(with_images) > 1 else Confidence.LIKELY
-    return [Detection(("classes",), confidence, tuple(evidence), tuple(against))]
+    confidence = Confidence.WEAK if against else Confidence.LIKELY
+    obvious = not against and len(with_images) > 1
+    return [Detection(("classes",), confidence, tuple(evidence), tuple(against), obvious=obvious)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -88,9 +87,6 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if not each.count and split == "train"
         ]
         splits[split] = _split_of(listed, numbers)
-    if "train" not in roots:
-        message = f"There is {', '.join(map(shown, roots.values()))}, but no train folder."
-        problems.append(warn(message, "Add a train folder with one folder per class to train on this dataset."))
     return Content(tuple(map(shown, names)), splits, problems)
 
 

@@ -124,7 +124,7 @@ def recognise(
             format=reading.name,
             title=reading.title,
             evidence=reading.detection.evidence,
-            certain=bool(format) or reading.detection.confidence is Confidence.CERTAIN,
+            certain=bool(format) or reading.detection.obvious or reading.detection.confidence is Confidence.CERTAIN,
             problems=(*found.problems, *warnings),
         )
         return _with_circles(found, folder)
@@ -207,9 +207,11 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
         return _question(tree, "can be read in several ways", variants, kinds)
     if format:
         return leaders[0], []
-    stronger = [each for each in named if each.detection.confidence > best and each.format is not leaders[0].format]
-    if leaders[0].detection.against or stronger:
-        return _doubtful(tree, leaders[0], [*stronger, *fitting], kinds)
+    stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
+    if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
+        return _of_another_kind(tree, [*stronger, *fitting], kinds)
+    if leaders[0].detection.against:
+        return _doubtful(tree, leaders[0], kinds)
     others = [each for each in leaders[1:] if each.kind != "files"]
     if not others:
         return leaders[0], []
@@ -232,6 +234,7 @@ def _of_another_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str])
     """Return that a folder has annotations of another kind, of a kind that is not read, or none at all."""
     wanted = KINDS.get(kinds[0], Kind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     seen = [each for each in found if each.kind != "files" and not each.detection.against]
+    doubtful = [each for each in found if each.detection.against]
     unread = [each for each in seen if not each.kind]
     if unread and unread[0].detection.confidence >= seen[0].detection.confidence:
         message = f"{shown(tree.root)} holds {unread[0].format.title}, which can't be trained on ({_seen(unread[0])})."
@@ -242,22 +245,17 @@ def _of_another_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str])
     best = readable[0]
     kind = best.kind
     message = f"{shown(tree.root)} holds {_title_of(kind)} ({best.title}: {_seen(best)}), not {wanted.title}."
-    choices = _choices(readable, kinds)
-    remedy = f"Choose {_list((each.title for each in choices), 'or')}."
-    return nothing(replace_choices(wrong(message, remedy), choices), kind)
+    choices = _choices([*readable, *doubtful], kinds)
+    tasks = _list((each.title for each in _choices(readable, kinds)), "or")
+    return nothing(replace_choices(wrong(message, f"Choose {tasks}."), choices), kind)
 
 
-def _doubtful(tree: Tree, reading: Reading, alternatives: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
-    """Return the question that a reading with evidence against it, or with stronger alternatives, raises."""
-    against = reading.detection.against or tuple(_seen(each) for each in alternatives[:1])
-    other = next((each for each in alternatives if each.format is not reading.format and each.kind), None)
-    wanted = KINDS[reading.kind].title if reading.kind in KINDS else reading.title
-    message = f"{shown(tree.root)} does not look like {wanted}: there {_are(against)} {'; '.join(against)}."
-    choices = _choices(dict.fromkeys([*alternatives, reading]), kinds)
-    remedy = KINDS[kinds[0]].layout if kinds[0] in KINDS else reading.format.layout
-    if other is not None:
-        remedy = "Choose how to read it."
-    return nothing(replace_choices(wrong(message, remedy), choices), other.kind if other is not None else "")
+def _doubtful(tree: Tree, reading: Reading, kinds: Sequence[str]) -> Recognised:
+    """Return the question that evidence against the only reading raises."""
+    against = reading.detection.against
+    are = "is" if against[0].startswith(("the ", "a ")) else "are"
+    message = f"{shown(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
+    return nothing(replace_choices(wrong(message, reading.format.layout), _choices([reading], kinds)))
 
 
 def _question(tree: Tree, what: str, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
@@ -290,8 +288,9 @@ def _nothing_of(tree: Tree, wanted: Kind) -> Problem:
     counts = tree.suffixes()
     if not counts and not tree.folders():
         return wrong(f"{shown(tree.root)} is empty.", wanted.layout)
-    some = ", ".join(f"{count:,} {ending or 'without an ending'}" for ending, count in counts.most_common(3))
-    holds = f"{len(tree.folders()):,} folders" + (f" and files ({some})" if some else "")
+    files = [f"{count:,} {ending or 'other'} file{'s' * (count > 1)}" for ending, count in counts.most_common(3)]
+    folders = len(tree.folders())
+    holds = _list([*files, "1 folder" if folders == 1 else f"{folders:,} folders" if folders else "no folders"])
     return wrong(f"{shown(tree.root)} does not hold {wanted.title}; it has {holds}.", wanted.layout)
 
 
@@ -301,10 +300,6 @@ def _title_of(kind: str) -> str:
 
 def _seen(reading: Reading) -> str:
     return "; ".join(reading.detection.evidence) or reading.title
-
-
-def _are(parts: Sequence[str]) -> str:
-    return "is" if len(parts) == 1 and parts[0].startswith(("the ", "a ")) else "are"
 
 
 def _list(names: Iterable[str], word: str = "and") -> str:

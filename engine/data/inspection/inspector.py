@@ -135,11 +135,11 @@ def _inspected(
     ignored: int | None,
     threads: int | None,
 ) -> DatasetReport:
-    found = without_class(recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored)
-    left_out = _LeftOut(folder)
-    numbered = (
-        told_of_numbers(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
+    found = without_class(
+        recognise(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored
     )
+    left_out = _LeftOut(folder)
+    numbered = told_of_numbers(found.train.masks) if kinds[0] == "masks" and isinstance(found.train, MaskSplit) else []
     looked = Looked()
     if not errors(found.problems) and found.train is not None:
         look = FORMATS[found.format.partition(":")[0]].inspect or LOOKS[type(found.train)]

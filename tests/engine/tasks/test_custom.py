@@ -218,7 +218,7 @@ from torch import nn
 from engine.tasks.custom_file import OwnTask
 
 class Brightness(OwnTask):
-    formats = ("imagefolder",)
+    annotations = ("classes",)
     image_size = 32
     statistics = (0.5,), (0.25,)
 
@@ -243,8 +243,8 @@ def test_that_a_folder_of_a_known_format_needs_no_dataset_class(tmp_path: Path) 
     objective = TASK.objective(asked, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.measures[0].id == "loss"
     assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
-    file.write_text(OWN_ON_FORMATS.replace('"imagefolder"', '"imagefolders"'))
-    with pytest.raises(TaskError, match=r"there is no format “imagefolders”\. Did you mean “imagefolder”"):
+    file.write_text(OWN_ON_FORMATS.replace('"classes"', '"class"'))
+    with pytest.raises(TaskError, match=r"there are no annotations “class”\. Did you mean “classes”"):
         TASK.splits(job(tmp_path / "data", file))
 
 

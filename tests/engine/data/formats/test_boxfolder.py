@@ -308,7 +308,7 @@ def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
 
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
     boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
-    (problem,) = found(boxes, "imagefolder", "idx").problems
+    (problem,) = found(boxes, "classes").problems
     assert "holds images with boxes, not" in problem.message
     assert "Choose the task Object detection" in problem.remedy
     for split in ("train", "val"):
@@ -318,4 +318,4 @@ def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_rou
     (problem,) = found(tmp_path / "classes").problems
     assert "does not hold images with boxes" in problem.message
     assert "COCO" in problem.remedy
-    assert found(tmp_path / "classes", "imagefolder").problems == ()
+    assert found(tmp_path / "classes", "classes").problems == ()

@@ -86,7 +86,7 @@ def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_t
 
 def test_that_a_folder_of_edges_is_not_taken_for_another_nor_another_for_it(tmp_path: Path) -> None:
     edges = make_edged(tmp_path / "edges", {"train": 3, "val": 2})
-    (problem,) = found(edges, ("imagefolder", "idx")).problems
+    (problem,) = found(edges, ("classes",)).problems
     assert "holds images with edges" in problem.message
     assert "Edge detection" in problem.remedy
     for name in ("train/images", "train/edges", "val/images", "val/edges"):
@@ -156,7 +156,7 @@ def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -
 def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
-    assert (splits.channels, splits.kind, splits.train.planes) == (3, "edges", 2)
+    assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
     planes = splits.train.load(1, 32, 3)[3:]
     _, mask = disc(32, 2)
     edges = torch.from_numpy(rim(mask))

@@ -32,7 +32,7 @@ def with_test(folder: Path) -> Path:
 
 
 MAKERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "imagefolder": ("imagefolder", lambda folder: make_colours(folder, COUNTS)),
+    "imagefolder": ("classes", lambda folder: make_colours(folder, COUNTS)),
     "labels": ("labels", lambda folder: make_labelled(folder, COUNTS)),
     "masks": ("masks", lambda folder: make_masked(folder, COUNTS)),
     "edges": ("edges", lambda folder: make_edged(folder, COUNTS)),
@@ -118,9 +118,7 @@ def test_that_boxes_and_outlines_are_mapped_by_name_and_unknown_ones_left_out(tm
 
 
 def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None:
-    labelled = recognise(
-        str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",)
-    )
+    labelled = recognise(str(make_labelled(tmp_path / "labelled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
     mapped, mapping = map_classes(labelled, ("blue", "grey", "red"))
     before: Any = labelled.test
     after: Any = mapped.test

@@ -114,8 +114,8 @@ def test_that_a_folder_of_another_kind_names_the_task_that_it_is_for(tmp_path: P
     for number in range(4):
         pair(tmp_path / f"masked/images/{number}.jpg", tmp_path / f"masked/masks/{number}.png")
         pair(tmp_path / f"classes/cat/{number}.jpg", tmp_path / f"classes/dog/{number}.png")
-    (problem,) = found(tmp_path / "masked", ("imagefolder", "idx")).problems
+    (problem,) = found(tmp_path / "masked", ("classes",)).problems
     assert "Choose the task Semantic segmentation" in problem.remedy
     (problem,) = found(tmp_path / "classes").problems
     assert "does not hold images with masks" in problem.message
-    assert found(tmp_path / "classes", ("imagefolder", "idx")).format == "imagefolder"
+    assert found(tmp_path / "classes", ("classes",)).format == "imagefolder"

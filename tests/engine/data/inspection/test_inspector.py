@@ -56,7 +56,7 @@ def test_that_the_sample_that_ships_is_whole() -> None:
     report = look(sample_dataset())
     assert report.problems == ()
     assert report.unreadable_count == 0
-    assert (report.kind, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
+    assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
     assert [(split.name, split.images, split.made) for split in report.splits] == [
         ("train", 350, False),
         ("val", 100, False),
@@ -248,7 +248,7 @@ def test_that_names_that_are_not_utf8_reach_the_report(tree: Tree) -> None:
 
 def test_that_idx_is_looked_through(digits: Path) -> None:
     report = look(digits)
-    assert (report.kind, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
+    assert (report.format, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
     assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
     assert len(report.examples) == 12
     assert report.problems == ()

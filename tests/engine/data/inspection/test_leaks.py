@@ -19,8 +19,8 @@ from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
 
 
-def told(folder: Path, formats: tuple[str, ...] = ("imagefolder", "idx")) -> list[Problem]:
-    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, kinds=formats), str(folder))
+def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
+    return leaks(recognise(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
 
 
 def classes(folder: Path) -> Path:
@@ -93,7 +93,7 @@ def test_that_a_class_with_a_tenth_of_the_largest_is_told_and_one_with_more_is_n
     assert imbalance(SplitReport("train", {"sky": 900, "car": 5}, shares={"sky": 0.9, "car": 0.1}, total=900)) == []
 
 
-@pytest.mark.parametrize("kind", ["imagefolder", "masks"])
+@pytest.mark.parametrize("kind", ["classes", "masks"])
 def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path: Path, kind: str) -> None:
     if kind == "masks":
         make_masked(tmp_path, {"train": 6, "val": 3})
@@ -105,7 +105,5 @@ def test_that_a_look_through_the_folder_tells_of_copies_in_every_format(tmp_path
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,), progress=lambda done, total: None)
     told = [problem.message for problem in report.problems]
     assert sum("1 is a copy of a training one" in message for message in told) == 1
-    assert sum("11 training samples, at least 10 times as many" in message for message in told) == (
-        kind == "imagefolder"
-    )
+    assert sum("11 training samples, at least 10 times as many" in message for message in told) == (kind == "classes")
     assert all(problem.severity == "warning" for problem in report.problems)

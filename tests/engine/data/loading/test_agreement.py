@@ -29,9 +29,9 @@ def of(folder: Path, format_: str) -> int:
 def test_that_a_copy_of_a_folder_elsewhere_is_the_same_dataset(tree: Tree, tmp_path: Path) -> None:
     folder = tree("a", "b", count=8)
     shutil.copytree(folder, tmp_path / "copy")
-    assert of(folder, "imagefolder") == of(tmp_path / "copy", "imagefolder")
+    assert of(folder, "classes") == of(tmp_path / "copy", "classes")
     (folder / "a/3.png").rename(folder / "a/30.png")
-    assert of(folder, "imagefolder") != of(tmp_path / "copy", "imagefolder")
+    assert of(folder, "classes") != of(tmp_path / "copy", "classes")
 
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
@@ -43,10 +43,10 @@ def test_that_boxes_and_outlines_tell_datasets_apart(tmp_path: Path, format_: st
 
 
 def test_that_idx_files_and_clouds_are_told_apart_by_what_they_hold(digits: Path, tmp_path: Path) -> None:
-    before = of(digits, "idx")
+    before = of(digits, "classes")
     labels = digits / "t10k-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1] + b"\x03")
-    assert of(digits, "idx") != before
+    assert of(digits, "classes") != before
     clouds = make_clouds(tmp_path / "clouds", {"train": 3, "val": 1}, 400)
     before = of(clouds, "points")
     (clouds / "train/00.ply").unlink()
@@ -61,7 +61,7 @@ def test_that_a_million_files_take_a_moment(capsys: pytest.CaptureFixture[str]) 
     train, val = (
         FileImages(FileSplit(files.select(which), labels[which], Files.of()), "/set") for which in (~drawn, drawn)
     )
-    splits = Splits(tuple(map(str, range(1000))), 3, "imagefolder", train, val)
+    splits = Splits(tuple(map(str, range(1000))), 3, "classes", train, val)
     begun = time.process_time()
     fingerprint(splits)
     taken = time.process_time() - begun
