@@ -14,8 +14,8 @@ from engine.data.decoding.outlines import OutlineError, read_outline
 from engine.data.decoding.reading import MAX_PIXELS, describe_failure, judged
 from engine.data.formats.boxes import Annotations, Box, Marked
 from engine.data.formats.folders import subfolders
-from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.formats.pairing import endings, named
+from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import counted, first, shown, warn, wrong
 from engine.system.regular_files import UnusableFile, open_regular, read_regular

@@ -204,9 +204,15 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
     leaders = [each for each in fitting if each.detection.confidence == best]
     variants = [each for each in leaders if each.format is leaders[0].format]
     if len(variants) > 1:
-        return _question(tree, "can be read in several ways", variants, kinds)
-    if format:
-        return leaders[0], []
+        return _several(tree, variants, kinds)
+    return (leaders[0], []) if format else _weighed(tree, named, fitting, leaders, kinds)
+
+
+def _weighed(
+    tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
+) -> tuple[Reading, list[Problem]] | Recognised:
+    """Return the best of the `fitting` readings, unless something speaks against it."""
+    best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
         return _of_another_kind(tree, [*stronger, *fitting], kinds)
@@ -258,8 +264,9 @@ def _doubtful(tree: Tree, reading: Reading, kinds: Sequence[str]) -> Recognised:
     return nothing(replace_choices(wrong(message, reading.format.layout), _choices([reading], kinds)))
 
 
-def _question(tree: Tree, what: str, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
-    message = f"{shown(tree.root)} {what}: {_list(each.title for each in found)}."
+def _several(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Recognised:
+    """Return the question that several readings by one format raise."""
+    message = f"{shown(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
     return nothing(replace_choices(wrong(message, "Choose one of them."), _choices(found, kinds)))
 
 

@@ -46,7 +46,7 @@ class Sharp(Classification):
         Classification.entry,
         id="sharp",
         title="Sharp classification",
-        kinds=("lists",),
+        annotations=("lists",),
         models="classification",
         options=declared(Options),
     )

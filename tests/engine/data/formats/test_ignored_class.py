@@ -45,7 +45,7 @@ def test_that_the_inspector_is_told_all_that_its_findings_depend_on() -> None:
     catalogue = load_catalogue()
     job = Job(task="segmentation", val_fraction=0.3, seed=4, ignore_value=9)
     assert inspector_options(job, catalogue) == [
-        "--val-fraction", "0.3", "--seed", "4", "--formats", "masks", "--ignore-value", "9",
+        "--val-fraction", "0.3", "--seed", "4", "--kinds", "masks", "--ignore-value", "9",
     ]  # fmt: skip
     assert "--ignore-value" not in inspector_options(Job(), catalogue)
-    assert "--formats" not in inspector_options(Job(task="none"), catalogue)
+    assert "--kinds" not in inspector_options(Job(task="none"), catalogue)
