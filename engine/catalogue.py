@@ -76,8 +76,8 @@ def supplement() -> Supplement:
     annotations: dict[str, tuple[str, ...]] = {}
     measures: dict[str, tuple[Measure, ...]] = {}
     for task in TASKS.values():
-        added = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
-        annotations[task.entry.id] = tuple(kind for each in added for kind in each.kinds)
+        for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
+        annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
         added = added_to(task.entry.id, task.entry.measures)
         measures[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
@@ -86,6 +86,7 @@ def supplement() -> Supplement:
         tasks=tasks,
         models=(*own, *models),
         strategies=strategies,
+        formats=tuple(FORMATS.added()),
         annotations=annotations,
         measures=measures,
         problems=tuple(map(left_out_problem, left_out)),

@@ -90,9 +90,9 @@ def snapshot_of(name: str) -> Snapshot:
         raise OSError(why_it_ended(name, done.returncode, done.stderr.decode(errors="replace"))) from None
 
 
-def inspect(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
-    """Looks through the job's dataset folder. Raises ChildFailed."""
-    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue())) as (process, said):
+def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
+    """Inspect the job's dataset, listing `samples` of it with their annotations. Raises ChildFailed."""
+    with _child("engine.data", job.dataset, *inspector_options(job, load_catalogue(), samples)) as (process, said):
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -146,7 +146,7 @@ def plugins() -> Iterator[Finding]:
     added = load_supplement() or Supplement()
     names = [*(task.id for task in added.tasks), *(model.id for model in added.models)]
     names += [strategy.id for strategy in added.strategies]
-    names += dict.fromkeys(name for kinds in added.annotations.values() for name in kinds)
+    names += added.formats
     names += dict.fromkeys(measure.id for measures in added.measures.values() for measure in measures)
     if names:
         yield Finding("fine", "Plug-ins", ", ".join(names))

@@ -25,6 +25,7 @@ from engine.cli import (
     fetch,
     finders,
     hosts,
+    inspect,
     listing,
     node,
     predict,
@@ -103,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_cut(command)
     command.set_defaults(command=cut.cut)
 
+    inspect.add_inspect(commands.add_parser("inspect", help="show how a folder is read as a dataset"))
     finders.add_finders(commands)
     advise.add_advise(commands)
 

@@ -16,6 +16,7 @@ from engine.checks.torch_build import installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.inspect import SAMPLES, sample_lines
 from engine.cli.terminal import Line, say
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, InspectionProgress, channels_in_words
@@ -185,7 +186,7 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
         line.show(f"Inspecting the images: {message.done} of {message.total or '…'}")
 
     try:
-        return children.inspect(job, progress)
+        return children.inspect(job, progress, samples=SAMPLES)
     except children.ChildFailed as error:
         found.append(
             Problem("dataset", f"The folder could not be inspected: {error}.", "Try again, or another folder.")
@@ -199,9 +200,12 @@ def _findings(report: DatasetReport) -> list[str]:
     splits = ", ".join(
         f"{split.images} {split.name}" + (" (held out)" if split.made else "") for split in report.splits
     )
-    kind = "" if report.format in ("points", "files") else f", {channels_in_words(report.channels)}"
-    classes = "" if report.format == "files" else f", {len(report.classes)} classes"
-    lines = [f"{report.folder}: {report.format or 'no known format'}{classes}{kind}; {splits}"]
+    kind = "" if report.kind in ("points", "files") else f", {channels_in_words(report.channels)}"
+    classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
+    lines = [f"{report.folder}: {report.title or 'no known format'}{classes}{kind}; {splits}"]
+    if report.format and not report.certain:
+        lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")
+        lines += [f"  {line}" for line in sample_lines(report.samples)]
     if report.unreadable_count:
         lines.append(f"{report.unreadable_count} files can't be used and are left out:")
         lines += [f"  {file.path}: {file.reason}" for file in report.unreadable[:5]]

@@ -168,12 +168,19 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Additions of plug-ins to a catalogue; `annotations` (kinds of them) and `measures` are for tasks, by their ids.
-    `problems` name the plug-ins that are left out."""
+    """Additions of plug-ins to a catalogue.
+
+    Attributes:
+        formats: Ids of dataset formats.
+        annotations: Kinds of annotations for tasks, by the tasks' ids.
+        measures: Measures for tasks, by the tasks' ids.
+        problems: Plug-ins that are left out.
+    """
 
     tasks: tuple[TaskEntry, ...] = ()
     models: tuple[ModelEntry, ...] = ()
     strategies: tuple[StrategyEntry, ...] = ()
+    formats: tuple[str, ...] = ()
     annotations: dict[str, tuple[str, ...]] = {}
     measures: dict[str, tuple[Measure, ...]] = {}
     problems: tuple[Problem, ...] = ()

@@ -10,14 +10,16 @@ from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 
 
-def inspector_options(job: Job, catalogue: Catalogue) -> list[str]:
-    """What `python -m engine.data` is told of `job` besides its folder."""
+def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[str]:
+    """Return the options of `python -m engine.data` for a job; `samples` are listed with their labels."""
     options = ["--val-fraction", str(job.val_fraction), "--seed", str(job.seed)]
     task = catalogue.task(job.task)
     if task is not None:
         options += ["--kinds", ",".join(task.annotations)]
     if job.format:
         options += ["--format", job.format]
+    if samples:
+        options += ["--samples", str(samples)]
     return options if job.ignore_value is None else [*options, "--ignore-value", str(job.ignore_value)]
 
 
@@ -76,19 +78,79 @@ class ImageSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     looked_at: int
 
 
+class SampleBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A box in pixels with its class."""
+
+    label: str
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+
+class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A sample with its annotations as they are read.
+
+    Attributes:
+        file: Path relative to the dataset's folder; with the row behind for images in one file.
+        split: "train", "val" or "test".
+        label: Class, if a sample has exactly one.
+        labels: Labels, if it may have several.
+        boxes: Boxes of its objects.
+        pixels: Pixels (or points) of each class; those of no class are under "".
+        problem: Why the annotations can't be read; "" if they can.
+    """
+
+    file: str
+    split: str
+    label: str | None = None
+    labels: tuple[str, ...] | None = None
+    boxes: tuple[SampleBox, ...] | None = None
+    pixels: dict[str, int] | None = None
+    problem: str = ""
+
+
+class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way to read a folder whose evidence conflicts.
+
+    Attributes:
+        format: Value of the job's `format` that chooses it.
+        task: Id of the task that learns from such annotations.
+        title: Name in messages.
+        evidence: What speaks for it.
+        against: What speaks against it.
+        examples: A few samples, drawn with their annotations.
+    """
+
+    format: str
+    task: str
+    title: str
+    evidence: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+
+
 def channels_in_words(channels: int) -> str:
     """What images of so many channels are called: grey, colour, or by their number of bands."""
     return {1: "grey", 3: "colour"}.get(channels, f"{channels} bands")
 
 
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The outcome of looking through one folder.
+    """Result of inspecting one folder.
 
-    `format` is the id of a format, or "" where nothing was recognised; `other` is then the format that the folder is
-    of instead, which another task takes, or "". `channels` is 1 for grey images, 3 for colour, and of TIFFs of bands
-    their number. `unreadable` holds at most the first thousand; the count is whole. Images that begin and end as they
-    should count as readable; of a large folder only a sample is decoded. `legend` says what the colours in the
-    examples stand for, an entry for each class, where they have a meaning.
+    Attributes:
+        format: Id of the format, with its variant behind a colon; "" if none was chosen.
+        kind: Kind of annotations that were read.
+        title: Name of the format in messages.
+        evidence: What the format was recognized by.
+        certain: True if the evidence is full, so that nobody needs to see samples before training.
+        other: Kind of annotations that the folder has instead of those asked for; "" if none.
+        readings: Ways to read the folder, if the evidence conflicts.
+        channels: 1 for grey images, 3 for color; the number of bands of TIFFs of bands.
+        unreadable: Files that can't be used, at most the first thousand. Images that begin and end as they should
+            count as readable; of a large folder only a sample is decoded.
+        legend: Meaning of the colors in the examples, an entry for each class; empty if they have none.
+        samples: Samples with their annotations as read, if they were asked for.
     """
 
     folder: str
@@ -98,6 +160,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     evidence: tuple[str, ...] = ()
     certain: bool = True
     other: str = ""
+    readings: tuple[Reading, ...] = ()
     classes: tuple[str, ...] = ()
     splits: tuple[SplitReport, ...] = ()
     channels: int = 3
@@ -106,6 +169,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     examples: tuple[Example, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
     sizes: ImageSizes | None = None
+    samples: tuple[Sample, ...] = ()
     problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
 

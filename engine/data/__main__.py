@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--ignore-value", type=int)
     parser.add_argument("--kinds", type=lambda text: tuple(text.split(",")), default=IMAGES_BY_CLASS)
     parser.add_argument("--format", default="")
+    parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
     _die_with_parent()
     FORMATS.added()  # what plug-ins import counts neither as the dataset's memory nor as its time
@@ -86,6 +87,7 @@ def _look(arguments: argparse.Namespace, threads: int | None = None) -> int:
         seed=arguments.seed,
         kinds=arguments.kinds,
         format=arguments.format,
+        samples=arguments.samples,
         ignored=arguments.ignore_value,
         progress=_Printer().progress,
         threads=threads,

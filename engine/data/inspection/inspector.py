@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
-from engine.contract.dataset import DatasetReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import quieten_pillow
@@ -21,6 +22,7 @@ from engine.data.formats.ignored_class import without_class
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, recognise, why_not
+from engine.data.formats.splitting import count
 from engine.data.inspection.any_files import look_through_any
 from engine.data.inspection.base import LeaveOut, Looked, Progress
 from engine.data.inspection.boxes import look_through_boxes
@@ -35,6 +37,8 @@ from engine.data.inspection.labels_table import look_through_labels
 from engine.data.inspection.leaks import leaks
 from engine.data.inspection.masks import look_through_masks
 from engine.data.inspection.points import look_through_points
+from engine.data.inspection.readings import candidate_readings
+from engine.data.inspection.samples import list_samples
 from engine.data.point_drawing import point_legend
 from engine.data.splits import AnySplit, FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, warn
 from engine.system.plain_text import brief
@@ -89,6 +93,7 @@ def inspect(
     progress: Progress,
     kinds: Sequence[str] = IMAGES_BY_CLASS,
     format: str = "",
+    samples: int = 0,
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
@@ -101,6 +106,7 @@ def inspect(
         progress: Called with the number of inspected images and of all.
         kinds: Kinds of annotations that the task takes.
         format: Name of the reading that the user chose; "" to go by the evidence.
+        samples: Number of samples to list with their annotations.
         ignored: Value of masks or labels that is of no class; None for the folder's own.
         threads: Number of threads; None for up to four.
     """
@@ -116,6 +122,7 @@ def inspect(
             progress=progress,
             kinds=kinds,
             format=format,
+            samples=samples,
             ignored=ignored,
             threads=threads,
         )
@@ -132,6 +139,7 @@ def _inspected(
     progress: Progress,
     kinds: Sequence[str],
     format: str,
+    samples: int,
     ignored: int | None,
     threads: int | None,
 ) -> DatasetReport:
@@ -150,6 +158,7 @@ def _inspected(
         looked.problems += leaks(found, folder) if not errors(looked.problems) else []
         bands = learn_bands(folder, getattr(found.train, "files", ()))
         looked.channels = looked.channels if bands is None else bands.count
+        looked.splits += _test_split(found)
     looked.problems[:0] = [*numbered, *found.problems]
     looked.problems += left_out.judged()
     return DatasetReport(
@@ -168,8 +177,28 @@ def _inspected(
         examples=tuple(looked.examples),
         legend=_legend(found),
         sizes=image_sizes(getattr(found.train, "files", ())),
+        readings=()
+        if found.format
+        else candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples),
+        samples=tuple(list_samples(found, folder, samples)) if samples and not errors(found.problems) else (),
         problems=tuple(looked.problems),
     )
+
+
+def _draw_examples(found: Recognised) -> tuple[Example, ...]:
+    look = FORMATS[found.format.partition(":")[0]].inspect or LOOKS[type(found.train)]
+    return tuple(look(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
+
+
+def _test_split(found: Recognised) -> list[SplitReport]:
+    """Return how many samples the test split has, which is not inspected further."""
+    if found.test is None or found.test is found.val:
+        return []
+    numbers = getattr(found.test, "labels", None) if found.kind == "classes" else None
+    if numbers is None:
+        return [SplitReport("test", {}, total=count(found.test))]
+    counts = np.bincount(numbers, minlength=len(found.classes)).tolist()
+    return [SplitReport("test", dict(zip(found.classes, counts, strict=True)))]
 
 
 def _legend(found: Recognised) -> tuple[LegendEntry, ...]:

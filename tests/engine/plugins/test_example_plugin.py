@@ -46,7 +46,7 @@ class Sharp(Classification):
         Classification.entry,
         id="sharp",
         title="Sharp classification",
-        annotations=("lists",),
+        annotations=("classes",),
         models="classification",
         options=declared(Options),
     )
@@ -177,7 +177,7 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
     )
     classification = catalogue.task("classification")
     assert classification is not None
-    assert "lists" in classification.formats
+    assert classification.annotations == ("classes",)
     assert classification.measures[-1].title == "Calibration error"
     assert catalogue.model("resnet18") is not None
     told = {problem.field + ": " + problem.message for problem in catalogue.problems}
@@ -186,7 +186,7 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
         f"model: Skipping the plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
         f"model: Skipping the plug-in “resnet18” (footplate.models) {left_out}: Footplate already has one of that name.",
         f"dataset: Skipping the plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
-        "engine.data.formats.registry.",
+        "engine.data.formats.format.",
     }
     assert all(problem.severity == "warning" and "broken-package" in problem.remedy for problem in catalogue.problems)
 

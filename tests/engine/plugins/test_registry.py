@@ -110,12 +110,12 @@ def test_that_a_format_that_fails_on_a_folder_is_left_out_and_the_others_look_at
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = """
-from engine.data.formats.registry import Format
+from engine.data.formats.format import Format
 
-def recognise(folder, folders, val_fraction, seed):
+def detect(tree):
     raise KeyError("no such column")
 
-HASTY = Format(recognise, "hasty tables", "a table", "Image classification")
+HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
 """
     install(site, "hasty", {"footplate.formats": {"hasty": "hasty_pkg:HASTY"}}, hasty_pkg=code)
     known = Registry("footplate.formats", formats.FORMATS.own, formats._accept)

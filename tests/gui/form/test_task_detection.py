@@ -35,7 +35,7 @@ def look_through(form: JobForm, qtbot: QtBot) -> Job:
         val_fraction=job.val_fraction,
         seed=job.seed,
         progress=lambda _done, _total: None,
-        formats=task.annotations,
+        kinds=task.annotations,
     )
     form.set_report(report)
     return job

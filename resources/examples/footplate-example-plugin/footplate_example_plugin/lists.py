@@ -1,75 +1,56 @@
-"""A dataset format: images that two text files list, as Caffe and many projects after it had them.
+"""Dataset format of images that two text files list, as Caffe and many projects after it had them.
 
-`train.txt` and `val.txt` have a line "PATH CLASS" for each image, with the path from the folder that they are in. Without
-`val.txt`, validation is drawn from the other. Nothing here imports torch, so that folders are looked through at once.
+`train.txt` and `val.txt` have a line "PATH CLASS" for each image, with the path from the folder that they are in. Nothing
+here imports torch, so that folders are inspected at once.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from itertools import groupby
-from pathlib import Path
-
-import numpy as np
-
+from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_text
-from engine.data.files import Files, Listing
-from engine.data.formats.registry import Format
-from engine.data.splits import FileSplit, Recognised, draw_validation, nothing, shown, wrong
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.tree import Tree
+from engine.data.splits import wrong
 
-LAYOUT = 'Give a folder with a train.txt, and better a val.txt, too, of lines "PATH CLASS".'
-
-
-def recognise_lists(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """What the lists in `folder` hold; None where there are none."""
-    files = {name: Path(folder, f"{name}.txt") for name in ("train", "val")}
-    if not files["train"].is_file() or not _lists_images(files["train"]):
-        return None
-    try:
-        rows = {name: _rows(file) for name, file in files.items() if file.is_file()}
-    except Unfit as error:
-        return nothing(wrong(f"A list can't be read: {error}.", LAYOUT))
-    classes = sorted({name for _, name in rows["train"]})
-    unknown = sorted({name for _, name in rows.get("val", ())} - set(classes))
-    if len(classes) < 2 or unknown:
-        what = f"val.txt has the class {shown(unknown[0])}, train.txt has not" if unknown else "There is one class only"
-        return nothing(wrong(f"{what}.", "List images of two classes or more in train.txt."))
-    train = _split(folder, rows["train"], classes)
-    if "val" in rows:
-        val = _split(folder, rows["val"], classes)
-    else:
-        chosen = draw_validation((os.fsencode(path) for path, _ in rows["train"]), train.labels, val_fraction, seed)
-        val = FileSplit(train.files.select(chosen), train.labels[chosen], Files.of(), made=True)
-        train = FileSplit(train.files.select(~chosen), train.labels[~chosen], Files.of())
-    return Recognised("lists", tuple(map(shown, classes)), train, val)
+LAYOUT = 'Choose a folder with a train.txt, and better a val.txt, too, of lines "PATH CLASS".'
 
 
-def _lists_images(file: Path) -> bool:
-    """Whether the file begins as such a list, told without reading all of it."""
-    with open(file, encoding="utf-8", errors="replace") as stream:
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading as classes if train.txt begins with a line of that kind."""
+    if "train.txt" not in tree.files(endings=".txt"):
+        return []
+    with open(tree.path("train.txt"), encoding="utf-8", errors="replace") as stream:
         path, _, name = stream.readline(4096).strip().rpartition(" ")
-    return bool(name) and is_image(path)
+    if not name or not is_image(path):
+        return []
+    return [Detection(("classes",), Confidence.CERTAIN, ("train.txt with paths of images and their classes",))]
 
 
-def _rows(file: Path) -> list[tuple[str, str]]:
-    """Path and class of each line. Raises Unfit."""
-    rows = []
-    for number, line in enumerate(read_text(str(file)).splitlines(), 1):
-        path, _, name = line.strip().rpartition(" ")
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images in the lists; validation is drawn from the first if there is no second."""
+    problems: list[Problem] = []
+    splits: dict[str, list[ShapedImage]] = {}
+    for split in ("train", "val"):
+        if f"{split}.txt" in tree.files(endings=".txt"):
+            try:
+                splits[split] = _images(tree, f"{split}.txt")
+            except Unfit as error:
+                problems.append(wrong(f"{split}.txt can't be read: {error}.", LAYOUT))
+    return convert(kind, splits, problems)
+
+
+def _images(tree: Tree, name: str) -> list[ShapedImage]:
+    """Return path and class of each line. Raises Unfit for a line without a class."""
+    images = []
+    for number, line in enumerate(read_text(tree.path(name)).splitlines(), 1):
+        path, _, label = line.strip().rpartition(" ")
         if line.strip() and not path:
-            raise Unfit(f"line {number} of {file.name} has no class")
+            raise Unfit(f"line {number} has no class")
         if path:
-            rows.append((path, name))
-    return rows
+            images.append(ShapedImage(tree.path(path), tags=(label,)))
+    return images
 
 
-def _split(folder: str, rows: Sequence[tuple[str, str]], classes: Sequence[str]) -> FileSplit:
-    numbers = {name: number for number, name in enumerate(classes)}
-    by_folder = groupby((os.path.split(path) for path, _ in rows), key=lambda parts: parts[0])
-    listings = [Listing.of(os.path.join(folder, place), [name for _, name in parts]) for place, parts in by_folder]
-    return FileSplit(Files.of(listings), np.array([numbers[name] for _, name in rows], np.int64), Files.of())
-
-
-LISTS = Format(recognise_lists, "lists of images", LAYOUT, "Image classification", tasks=("classification",))
+LISTS = Format("lists", "lists of images", ("classes",), LAYOUT, detect, read)

@@ -1,0 +1,145 @@
+"""``footplate inspect``: how a folder is read as a dataset, by which evidence, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from engine.cli import children
+from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
+from engine.cli.progress import Line
+from engine.cli.terminal import say
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, InspectionProgress, Sample
+from engine.contract.job import Job
+from engine.contract.problems import Problem, errors
+
+SAMPLES = 3
+
+
+def add_inspect(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("folder", help="folder of the dataset")
+    parser.add_argument("--task", metavar="ID", help="task to read it for (default: the one that its annotations fit)")
+    parser.add_argument("--format", metavar="ID", default="", help="format to read it as (default: by the evidence)")
+    parser.add_argument(
+        "--samples", metavar="N", type=int, default=SAMPLES, help=f"samples to list with labels (default: {SAMPLES})"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=inspect)
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Inspect a folder and print the result. Returns 0 if it can be trained on, else 2."""
+    catalogue = load_catalogue()
+    if options.task is not None and catalogue.task(options.task) is None:
+        names = ", ".join(task.id for task in catalogue.tasks)
+        say(f"error: There is no task “{options.task}”. Choose one of {names}.", to=sys.stderr)
+        return BAD_REQUEST
+    task = options.task or _task_for(options.folder, options.format)
+    job = Job(dataset=options.folder, task=task, format=options.format)
+    line = Line(sys.stderr)
+
+    def progress(message: InspectionProgress) -> None:
+        line.show(f"Inspecting the images: {message.done} of {message.total or '…'}")
+
+    try:
+        report = children.inspect(job, progress, samples=max(0, options.samples))
+    except children.ChildFailed as error:
+        say(f"error: The folder could not be inspected: {error}. Try again, or another folder.", to=sys.stderr)
+        return BAD_REQUEST
+    finally:
+        line.clear()
+    if options.json:
+        say(msgspec.json.encode(_as_json(report, task)).decode())
+    else:
+        say(*_lines(report, task))
+    return BAD_REQUEST if errors(report.problems) else COMPLETED
+
+
+def _task_for(folder: str, format: str) -> str:
+    """Return the task that the folder's annotations fit; classification if the evidence is weak."""
+    from engine.data.formats.registry import kind_of  # readers of datasets take a while to import
+
+    kind = kind_of(folder, format)
+    found = load_catalogue().task_of(kind) if kind is not None else None
+    return found.id if found is not None else Job().task
+
+
+def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
+    return {
+        "folder": report.folder,
+        "task": task if report.format else None,
+        "format": report.format or None,
+        "evidence": report.evidence,
+        "certain": report.certain if report.format else False,
+        "classes": report.classes,
+        "splits": {
+            split.name: {"images": split.images, "counts": split.counts, "held_out": split.made}
+            | ({"objects": split.objects} if split.objects else {})
+            for split in report.splits
+        },
+        "problems": [
+            {"severity": each.severity, "message": each.message, "remedy": each.remedy, "field": each.field}
+            for each in report.problems
+        ],
+        "readings": [
+            {"task": each.task, "format": each.format, "evidence": each.evidence, "against": each.against}
+            for each in report.readings
+        ],
+        "samples": [msgspec.to_builtins(sample) for sample in report.samples],
+    }
+
+
+def _lines(report: DatasetReport, task: str) -> Iterator[str]:
+    if report.format:
+        entry = load_catalogue().task(task)
+        yield f"{report.folder}: {report.title}, for {entry.title if entry is not None else task}"
+        yield f"Recognized by: {'; '.join(report.evidence)}"
+        yield f"Classes ({len(report.classes)}): {', '.join(report.classes)}"
+        for split in report.splits:
+            of = split.objects or split.counts
+            counts = ", ".join(f"{name} {count:,}" for name, count in of.items())
+            held_out = ", held out from train" if split.made else ""
+            yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
+    else:
+        yield f"{report.folder}: not recognized"
+        for each in report.readings:
+            yield f"Possible: --task {each.task} --format {each.format}"
+            yield f"  for it: {'; '.join(each.evidence)}"
+            if each.against:
+                yield f"  against it: {'; '.join(each.against)}"
+    yield from map(_problem_line, report.problems)
+    yield from sample_lines(report.samples)
+
+
+def _problem_line(problem: Problem) -> str:
+    return f"{problem.severity}: {problem}"
+
+
+def sample_lines(samples: tuple[Sample, ...]) -> Iterator[str]:
+    """Yield a line for each sample with its annotations."""
+    for sample in samples:
+        yield f"{sample.split} {sample.file}: {_annotations(sample)}"
+
+
+def _annotations(sample: Sample) -> str:
+    if sample.problem:
+        return f"can't be read: {sample.problem}"
+    if sample.label is not None:
+        return sample.label
+    if sample.labels is not None:
+        return ", ".join(sample.labels) or "no label"
+    if sample.boxes is not None:
+        boxes = [f"{box.label} ({box.x1:g}, {box.y1:g}, {box.x2:g}, {box.y2:g})" for box in sample.boxes[:4]]
+        more = f" and {len(sample.boxes) - 4} more" if len(sample.boxes) > 4 else ""
+        return "; ".join(boxes) + more if boxes else "no object"
+    total = sum((sample.pixels or {}).values()) or 1
+    shares = sorted(
+        ((count / total, name or "no class") for name, count in (sample.pixels or {}).items()), reverse=True
+    )
+    return ", ".join(f"{name} {share:.0%}" for share, name in shares[:5] if share)

@@ -1,0 +1,44 @@
+"""Ways to read a folder whose evidence conflicts, each with a few samples to choose by. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import Example, Reading
+from engine.contract.problems import errors
+from engine.data.formats import registry
+from engine.data.formats.splitting import count, select
+from engine.data.splits import Recognised, spread_evenly
+
+MOST = 4
+EXAMPLES = 3
+
+
+def candidate_readings(
+    folder: str, *, val_fraction: float, seed: int, draw: Callable[[Recognised], tuple[Example, ...]]
+) -> tuple[Reading, ...]:
+    """Return the readings with evidence, the strongest first; `draw` returns the examples of a small dataset."""
+    catalogue = load_catalogue()
+    made = []
+    for each in registry.readings(folder):
+        task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
+        if task is None or len(made) == MOST:
+            continue
+        found = registry.recognise(
+            folder, val_fraction=val_fraction, seed=seed, kinds=task.annotations, format=each.name
+        )
+        examples = () if errors(found.problems) else draw(_few(found))
+        detection = each.detection
+        made.append(Reading(each.name, task.id, each.title, detection.evidence, detection.against, examples[:EXAMPLES]))
+    return tuple(made)
+
+
+def _few(found: Recognised) -> Recognised:
+    """Return a dataset of a few training samples."""
+    which = np.zeros(count(found.train), bool)
+    which[spread_evenly(len(which), EXAMPLES)] = True
+    return replace(found, train=select(found.train, which), val=None, test=None)

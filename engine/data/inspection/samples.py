@@ -1,0 +1,111 @@
+"""Samples of a dataset with their annotations as training reads them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.contract.dataset import Sample, SampleBox
+from engine.data.decoding.edges import read_edges
+from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
+from engine.data.decoding.point_clouds import count_labels
+from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.formats.boxes import BoxSplit, upright_size
+from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.instances import InstanceSplit
+from engine.data.formats.labels_table import LabelSplit
+from engine.data.formats.points import classes_of
+from engine.data.formats.splitting import count
+from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, spread_evenly
+
+
+def list_samples(found: Recognised, folder: str, wanted: int) -> list[Sample]:
+    """Return up to `wanted` samples, evenly spread over the splits and in their order."""
+    splits = [("train", found.train), ("val", found.val)]
+    if found.test is not found.val:
+        splits.append(("test", found.test))
+    there = [(name, split) for name, split in splits if split is not None and type(split) in _ANNOTATIONS]
+    rows = [(name, split, index) for name, split in there for index in range(count(split))]
+    chosen = [rows[index] for index in spread_evenly(len(rows), wanted)] if wanted < len(rows) else rows
+    return [_sample(found, folder, name, split, index) for name, split, index in chosen]
+
+
+def _sample(found: Recognised, folder: str, name: str, split: Any, index: int) -> Sample:
+    try:
+        annotations = _ANNOTATIONS[type(split)](found, split, index)
+    except Exception as error:  # a broken file may raise nearly anything in a decoder
+        annotations = {"problem": describe_failure(error)}
+    if isinstance(split, IdxSplit):
+        row = index if split.rows is None else int(split.rows[index])
+        return Sample(f"{shown(os.path.relpath(split.images, folder))}:{row}", name, **annotations)
+    return Sample(shown(os.path.relpath(split.files[index], folder)), name, **annotations)
+
+
+def _class(found: Recognised, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
+    return {"label": found.classes[int(split.labels[index])]}
+
+
+def _labels(found: Recognised, split: LabelSplit, index: int) -> dict[str, Any]:
+    return {"labels": tuple(found.classes[number] for number in np.flatnonzero(split.labels[index]).tolist())}
+
+
+def _boxes(found: Recognised, split: BoxSplit, index: int) -> dict[str, Any]:
+    rows = split.of(index)
+    boxes = zip(split.boxes[rows].tolist(), split.labels[rows].tolist(), split.ignored[rows].tolist(), strict=True)
+    return {"boxes": tuple(_box(found.classes[label], edges) for edges, label, ignored in boxes if not ignored)}
+
+
+def _instances(found: Recognised, split: InstanceSplit, index: int) -> dict[str, Any]:
+    size = upright_size(split.files[index])
+    if size is None:
+        return {"problem": "the image can't be read"}
+    boxes, pixels = [], dict.fromkeys(found.classes, 0)
+    for each in split.sources[index].instances(*size):
+        if not each.ignored:
+            height, width = each.window.pixels.shape
+            left, top = each.window.left, each.window.top
+            boxes.append(_box(found.classes[each.label], (left, top, left + width, top + height)))
+            pixels[found.classes[each.label]] += each.area
+    return {"boxes": tuple(boxes), "pixels": pixels}
+
+
+def _box(label: str, edges: Sequence[float]) -> SampleBox:
+    return SampleBox(label, *(round(float(edge), 3) for edge in edges))
+
+
+def _mask(found: Recognised, split: MaskSplit, index: int) -> dict[str, Any]:
+    assert found.code is not None
+    plane = class_plane(read_values(read_image(split.masks[index])), found.code)
+    return {"pixels": _by_class(found.classes, plane)}
+
+
+def _edges(found: Recognised, split: EdgeSplit, index: int) -> dict[str, Any]:
+    drawn = read_edges(split.edges[index], read_image(split.edges[index]))
+    return {"pixels": {"edge": int(drawn.layers.any(0).sum())}}
+
+
+def _points(found: Recognised, split: PointSplit, index: int) -> dict[str, Any]:
+    assert found.code is not None
+    labels, counts = count_labels(split.files[index])
+    numbers = np.repeat(classes_of(labels, found.code), counts)
+    return {"pixels": _by_class(found.classes, numbers)}
+
+
+def _by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
+    counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
+    return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
+
+
+_ANNOTATIONS: Mapping[type, Callable[[Recognised, Any, int], dict[str, Any]]] = {
+    FileSplit: _class,
+    IdxSplit: _class,
+    LabelSplit: _labels,
+    BoxSplit: _boxes,
+    InstanceSplit: _instances,
+    MaskSplit: _mask,
+    EdgeSplit: _edges,
+    PointSplit: _points,
+}
