@@ -12,8 +12,12 @@ CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
 """What desktops and archives leave in folders; hidden files are passed over as well."""
 
 
+_LONGEST_CLUTTER = max(map(len, CLUTTER))
+
+
 def visible(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in CLUTTER
+    """Return True unless a file or folder is hidden or clutter."""
+    return name[0] != "." and (len(name) > _LONGEST_CLUTTER or name.lower() not in CLUTTER)
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:

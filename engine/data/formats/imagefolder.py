@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target",
 _ANNOTATIONS = frozenset({".xml", ".json", ".txt", ".csv"})
 _SAMPLED = 40
 """Class folders, and files of each, that evidence is looked for in."""
+_MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
+_COMPARED = 1000
+"""Images of a class whose names are compared with those of others: the first, since equal names sort alike."""
 _LEAST_FOR_SINGLE = 8
 """Folders of one image each, from so many on, are of images rather than of classes."""
 
@@ -124,7 +128,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
 def _has_images(tree: Tree, folder: str) -> bool:
     if not tree.exists(folder):
         return False
-    return any(is_image(f"x{ending}") for each in tree.walk(folder) for ending in tree.suffixes(each))
+    return any(is_image(name) for each in tree.walk(folder) for name in tree.files(each))
 
 
 def _list_class(tree: Tree, folder: str) -> _Class:
@@ -201,9 +205,10 @@ def _annotations_beside(
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield that folders have files of the same names, if their names or images say that they belong together."""
     names = list(stems)
+    plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
     for index, one in enumerate(names[:-1]):
         for other in names[index + 1 :]:
-            shared = _shared(stems[one], stems[other])
+            shared = len(plain[one] & plain[other])
             if shared < 0.9 * min(len(stems[one]), len(stems[other])) or shared < 2:
                 continue
             paired = {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES
@@ -214,13 +219,6 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
                 return
 
 
-def _shared(one: set[str], other: set[str]) -> int:
-    """Return how many names are in both, whatever masks have behind the names of their images."""
-    plain = {re.sub(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$", "", stem.lower()) for stem in other}
-    bare = {re.sub(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$", "", stem.lower()) for stem in one}
-    return len(plain & bare)
-
-
 def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
     for root in roots:
         if tree.exists(os.path.join(root, name)):
@@ -228,13 +226,9 @@ def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
 
 
 def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names without endings of all images of a class, or of the first thousands."""
-    found: set[str] = set()
-    for folder in _folders_of(tree, roots, name):
-        found.update(os.path.splitext(file)[0] for file in tree.files(folder) if is_image(file))
-        if len(found) > 10_000:
-            break
-    return found
+    """Return the names without endings of the first images of a class."""
+    files = (file for folder in _folders_of(tree, roots, name) for file in tree.files(folder) if is_image(file))
+    return {os.path.splitext(file)[0] for file in islice(files, _COMPARED)}
 
 
 def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from engine.data.files import Listing
@@ -17,6 +18,7 @@ SPLIT_NAMES = {
     "val": ("val", "valid", "validation", "valset", "validset", "dev"),
     "test": ("test", "testing", "testset"),
 }
+_AT_LAST_DOT, _AFTER_DOT = methodcaller("rpartition", "."), itemgetter(1, 2)
 _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 
 
@@ -87,7 +89,11 @@ class Tree:
         if folder not in self._suffixes:
             listing = self._of(folder).files
             names = os.fsdecode(listing.names[:-1]).split("\0") if listing.length else []
-            self._suffixes[folder] = Counter(map(suffix, names))
+            parts = Counter(map(_AFTER_DOT, map(_AT_LAST_DOT, names)))  # in C: folders may have a million files
+            found: Counter[str] = Counter()
+            for (dot, ending), times in parts.items():
+                found[f".{ending.lower()}" if dot else ""] += times
+            self._suffixes[folder] = found
         return self._suffixes[folder]
 
     def has(self, ending: str | Iterable[str], folder: str = "") -> bool:
