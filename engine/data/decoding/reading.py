@@ -7,6 +7,7 @@ here, or by `open_regular`, which they stand on; and whatever is parsed is parse
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import logging
@@ -60,11 +61,29 @@ def read_image(path: str) -> bytes:
     return read_regular(path, MOST_IMAGE_BYTES)
 
 
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8", "surrogateescape"),
+    (codecs.BOM_UTF32_LE, "utf-32-le", "replace"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be", "replace"),
+    (codecs.BOM_UTF16_LE, "utf-16-le", "replace"),
+    (codecs.BOM_UTF16_BE, "utf-16-be", "replace"),
+)
+"""Byte order marks that Windows programs write at the start of a text, the encoding of each, and its error handler."""
+
+
 def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> str:
-    """A text file's content, bytes that are not UTF-8 as surrogate escapes. Raises UnusableFile and OSError."""
+    """Return a text file's content, without its byte order mark.
+
+    A mark selects UTF-8, UTF-16 or UTF-32. Other files are read as UTF-8, with undecodable bytes as surrogate escapes.
+    Raises UnusableFile and OSError.
+    """
     with judged(path):
         allow_for_text(path)
-        return read_regular(path, at_most).decode("utf-8", "surrogateescape")
+        content = read_regular(path, at_most)
+        for mark, encoding, errors in _BYTE_ORDER_MARKS:
+            if content.startswith(mark):
+                return content[len(mark) :].decode(encoding, errors)
+        return content.decode("utf-8", "surrogateescape")
 
 
 def read_xml(path: str) -> ElementTree.Element:

@@ -205,7 +205,7 @@ def _tables(folder: str, folders: Sequence[str]) -> tuple[list[tuple[str, str, _
 
 def _read(path: str) -> _Table | None:
     try:
-        text = read_text(path, MOST_TABLE_BYTES).removeprefix("\ufeff")
+        text = read_text(path, MOST_TABLE_BYTES)
     except OSError:
         return None
     with judged(path):
