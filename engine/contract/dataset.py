@@ -69,6 +69,18 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample: int | None = None
 
 
+class MaskValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value in the masks, as text, and its class; None if its pixels are of no class.
+
+    `share` is its share of the inspected pixels, and `masks` the number of inspected masks that hold it.
+    """
+
+    value: str
+    share: float
+    masks: int
+    class_name: str | None = None
+
+
 class ImageSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Width and height in pixels of the smallest, the middle and the largest of so many images `looked_at`, by area."""
 
@@ -150,6 +162,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         unreadable: Files that can't be used, at most the first thousand. Images that begin and end as they should
             count as readable; of a large folder only a sample is decoded.
         legend: Meaning of the colors in the examples, an entry for each class; empty if they have none.
+        mask_values: Values in the masks, in their order; the most frequent ones if there are many.
         samples: Samples with their annotations as read, if they were asked for.
     """
 
@@ -168,6 +181,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
+    mask_values: tuple[MaskValue, ...] = ()
     sizes: ImageSizes | None = None
     samples: tuple[Sample, ...] = ()
     problems: tuple[Problem, ...] = ()

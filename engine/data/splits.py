@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -95,12 +95,20 @@ class AnySplit:
 
 @dataclass(frozen=True)
 class MaskCode:
-    """The meaning of the values of masks, or of the labels of points. `values[i]` is the value of class i, in masks of
-    colours 0xRRGGBB; values of `ignored`, and what lies outside of an image, are of no class."""
+    """The meaning of the values of masks, or of the labels of points.
+
+    `values[i]` is the value of class i: a gray level, an index of a palette, or with `colours` a color 0xRRGGBB.
+    Values of `ignored`, and pixels outside of an image, are of no class. With `nearest`, each pixel is of the class
+    whose value is nearest to its own, as in masks saved as JPEG. `palette` holds the color of each class in the masks'
+    common palette, -1 if unknown. `notes` are warnings about how the values are read.
+    """
 
     values: tuple[int, ...]
     colours: bool = False
     ignored: tuple[int, ...] = ()
+    nearest: bool = False
+    palette: tuple[int, ...] = ()
+    notes: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

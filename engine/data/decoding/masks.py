@@ -1,274 +1,289 @@
-"""Masks: images whose pixels are classes; the meaning of their values, and how they are read. Torch-free."""
+"""Meaning of the values in masks: classes and their names, learned from a sample and from tables. Torch-free."""
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
+from engine.contract.problems import Problem
+from engine.data.decoding.class_tables import ClassTable, arcgis_classes, find_tables
+from engine.data.decoding.mask_survey import LOOKED_AT, Levels, Survey, survey_masks
+from engine.data.decoding.mask_values import (
+    GRAY,
+    NO_CLASS,
+    NOT_A_NUMBER,
+    MaskValues,
+    Values,
+    are_gray,
+    class_plane,
+    count_values,
+    mask_size,
+    read_values,
+    values_in,
+)
+from engine.data.decoding.unnamed_values import MOST_CLASSES, Meaning, by_color, by_level
+from engine.data.splits import MaskCode, warn
 
-from engine.data.decoding.idx import Bytes
-from engine.data.decoding.reading import Unfit, decode_header, judged, read_image, read_text
-from engine.data.splits import MaskCode, shown, spread_evenly
-from engine.system.regular_files import UnusableFile
+__all__ = [
+    "LOOKED_AT",
+    "MOST_CLASSES",
+    "NO_CLASS",
+    "MaskValues",
+    "Meaning",
+    "Values",
+    "arcgis_classes",
+    "class_plane",
+    "count_values",
+    "learn_meaning",
+    "mask_size",
+    "names_by_value",
+    "read_values",
+    "values_in",
+]
 
-NO_CLASS = 255
-"""What a pixel of no class is in a plane of classes: left out of the loss and of the measures, as is customary since
-PASCAL VOC."""
-MOST_CLASSES = NO_CLASS
-_AT_ONCE = 1 << 20
-"""Pixels that are looked up in one go, of many bytes each."""
-_SHORT = (np.uint8, np.uint16)
-"""Kinds of numbers of which all that there are fit into a table."""
-_MOST_LINES = 100_000
-_MOST_VALUES = 1 << 17
-"""With more the masks are no masks, however many more there are."""
-LOOKED_AT = 400
-"""Masks that are opened to learn which values there are, evenly spread; a value that only others hold is told when
-training comes across it."""
-
-_NAME_FILES = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
-_COLOUR_FILES = ("class_dict.csv", "label_colors.txt", "labelmap.txt")
-_DEFINITION = "esri_model_definition.emd"
 _VOC = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 """PASCAL VOC's classes by their value (its development kit, section 3.2)."""
-
-Values = npt.NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """The classes of a folder's masks and the values that stand for them; `trouble` says why these are unknown."""
-
-    classes: tuple[str, ...] = ()
-    code: MaskCode | None = None
-    trouble: str = ""
-
-
-def read_values(content: bytes) -> Values:
-    """A mask's values [h, w] as whole numbers: those of a palette's or a grey image's pixels, 0xRRGGBB of a colour
-    one's.
-
-    Raises Unfit, or what Pillow raises.
-    """
-    with decode_header(content) as image:
-        if image.mode in ("RGB", "RGBA"):
-            pixels = np.asarray(image)
-            values = pixels[..., 0].astype(np.int32)
-            for band in (1, 2):
-                values <<= 8
-                values |= pixels[..., band]
-            return values
-        if image.mode not in ("1", "L", "LA", "P", "I", "I;16", "I;16B", "I;16L"):
-            raise Unfit(f"a mask must have a palette, gray levels or colors, but this one has the mode {image.mode}")
-        values = np.asarray(image.convert("L") if image.mode == "LA" else image)
-        kind = np.uint8 if values.dtype == bool else values.dtype.newbyteorder("=")
-        return values.astype(kind, copy=False)
-
-
-def class_plane(values: Values, code: MaskCode) -> Bytes:
-    """The class of each pixel as uint8 [h, w], `NO_CLASS` for those of none. Raises Unfit for a value that has "
-    "no meaning."""
-    grey = code.colours and values.max(initial=0) <= 255  # a grey mask among coloured ones
-    known = np.array([*code.values, *code.ignored], np.int64)
-    order = np.argsort(known)
-
-    def classes(part: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-        wide = part.astype(np.int64) * (0x010101 if grey else 1)
-        found = order[np.minimum(np.searchsorted(known[order], wide), len(known) - 1)]
-        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != wide
-
-    plane: Bytes
-    if values.dtype in _SHORT:
-        by_value, strange_values = classes(np.arange(np.iinfo(values.dtype).max + 1))
-        plane, strange = by_value[values], strange_values[values]
-    else:
-        plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
-        for part in _in_parts(values):
-            plane[part], strange[part] = classes(values[part])
-    if strange.any():
-        value = int(values[strange][0]) * (0x010101 if grey else 1)
-        told = f"#{value:06x}" if code.colours else str(value)
-        raise Unfit(f"its mask contains the value {told}, which belongs to no class")
-    return plane
-
-
-def values_in(values: Values) -> Values:
-    """The different values in a mask, sorted."""
-    if values.dtype not in _SHORT:
-        return np.unique(values)
-    counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
-    for part in _in_parts(values):
-        counts += np.bincount(values[part].ravel(), minlength=len(counts))
-    return np.flatnonzero(counts)
-
-
-def _in_parts(values: Values) -> Iterator[slice]:
-    """The rows of a mask [h, w], so many at a time that what is made of them stays small."""
-    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
-    return (slice(first, first + rows) for first in range(0, len(values), rows))
+_STRAY_MASKS = 0.5
+"""If more than this share of the masks hold values that a table does not name, the table does not fit."""
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """The meaning of the values in `masks`, by files of class names in `folder` or one of `folders`, else by the
-    values alone. The value `ignored` is of no class, whatever such a file says."""
-    there, colours = _values_of(masks)
-    there = there[there != ignored]
-    if not len(there):
-        return Meaning(
-            trouble="None of the masks can be read." if ignored is None else "The masks have no other value."
-        )
-    return _without(_meaning(folder, folders, there, colours=colours), ignored)
+    """Learn the meaning of the values in `masks`, from tables in `folder` or in one of `folders`, else from the values.
+
+    The value `ignored` is of no class, whatever a table says.
+    """
+    survey = survey_masks(masks)
+    if not survey.masks:
+        reason = f" {survey.failure}." if survey.failure else ""
+        return Meaning(trouble=f"None of the masks can be read.{reason}")
+    tables = [table for parent in dict.fromkeys((folder, *folders)) for table in find_tables(parent)]
+    meaning = _without(_Reader(survey, tables, masks, ignored).meaning(), ignored)
+    if meaning.code is None:
+        return meaning
+    return replace(meaning, code=replace(meaning.code, notes=(*meaning.code.notes, *_notes_on_files(survey))))
+
+
+def names_by_value(folder: str) -> Meaning | None:
+    """Return the names of values in a table in `folder`, None if it has no such table."""
+    for table in find_tables(folder):
+        if len(table.names) > MOST_CLASSES:
+            return _too_many(table)
+        if not table.colors:
+            return Meaning(table.names, MaskCode(table.values, ignored=_void_beside(table.values)))
+    return None
+
+
+class _Reader:
+    """Decides how the masks of a survey are read: as levels, as indices of a palette, or as colors."""
+
+    def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
+        self._survey = survey
+        self._tables = [table for table in tables if table.listed or len(table.names) <= MOST_CLASSES]
+        self._masks = masks
+        self._ignored = ignored
+
+    def meaning(self) -> Meaning:
+        oversized = next((table for table in self._tables if table.listed and len(table.names) > MOST_CLASSES), None)
+        if oversized is not None:
+            return _too_many(oversized)
+        survey = self._survey
+        palette = survey.palette() if survey.of("palette") else {}
+        if survey.is_colored():
+            return self._in_colors(())
+        if survey.of("palette"):
+            return self._with_palette(palette)
+        if survey.of("color") and any(self._fits_colors(table) for table in self._tables):
+            return self._in_colors(())
+        return self._in_levels({})
+
+    def _with_palette(self, palette: dict[int, int] | None) -> Meaning:
+        """Read indices if all masks agree on the colors of the used ones, else the colors."""
+        if palette is None:
+            note = warn(
+                "The masks' palettes differ, so their colors are the classes, not their indices.",
+                "Save all masks with the same palette if their indices are meant.",
+            )
+            return self._in_colors((note,))
+        others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
+        if not others <= set(palette):
+            return self._in_colors(())
+        return self._in_levels(palette)
+
+    def _in_levels(self, palette: dict[int, int]) -> Meaning:
+        levels = self._survey.levels().without(*(() if self._ignored is None else (self._ignored,)))
+        missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
+        there = levels.without(*missing)
+        notes: list[Problem] = []
+        if len(there.values) < 2 and 0 in missing and 0 in levels.values:  # a background that programs call missing
+            missing = tuple(level for level in missing if level != 0)
+            there = levels.without(*missing)
+            notes.append(warn("The masks declare the value 0 as missing data; it's taken for the background."))
+        elif declared := [level for level in missing if level > NOT_A_NUMBER and level in levels.values]:
+            names = ", ".join(map(str, declared))
+            notes.append(warn(f"The value {names} means missing data in the masks, so its pixels are of no class."))
+        if not len(there.values):
+            return Meaning(trouble="The masks hold no value that could be a class.")
+        for table in self._tables:
+            named = self._named_levels(table, there, palette)
+            if named is not None:
+                return _with(named, missing, notes, palette)
+        named = self._voc(there, palette) or by_level(there, self._survey)
+        return _with(named, missing, notes, palette)
+
+    def _named_levels(self, table: ClassTable, there: Levels, palette: dict[int, int]) -> Meaning | None:
+        """Return the meaning of gray levels or indices by a table, None if it names colors that they do not have."""
+        if table.colors:
+            values = _through_palette(table, palette) if palette else _as_gray(table)
+            if values is None or not _cover((*values, *_void_beside(values)), there):
+                return None
+            return Meaning(table.names, MaskCode(values, ignored=_void_beside(values)))
+        values = table.values
+        if {0, 1} == set(values) and set(there.values.tolist()) in ({0, 255}, {255}):
+            return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
+        void = _void_beside(values)
+        strange = there.without(*values, *void)
+        if table.listed and len(strange.values) and int(strange.masks.max()) > 1:
+            told = ", ".join(map(str, strange.values[:5].tolist()))
+            return Meaning(
+                trouble=f"{table.file} names {len(table.names)} classes, numbered from 0 to {len(table.names) - 1}, but "
+                f"masks also hold {told}. Write a table with the columns value and name instead, such as classes.csv."
+            )
+        return Meaning(table.names, MaskCode(values, ignored=void)) if _cover((*values, *void), there) else None
+
+    def _voc(self, there: Levels, palette: dict[int, int]) -> Meaning | None:
+        """Return PASCAL VOC's classes if its palette or its folder's name, and all of its values, are found."""
+        numbers = tuple(range(len(_VOC)))
+        in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
+        has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
+        if not (in_folder or has_palette) or set(there.values.tolist()) != {*numbers, NO_CLASS}:
+            return None
+        return Meaning(_VOC, MaskCode(numbers, ignored=(NO_CLASS,)))
+
+    def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
+        survey = self._survey
+        colors = survey.as_colors().without(*(() if self._ignored is None else (self._ignored,)))
+        if not len(colors.values):
+            return Meaning(trouble="The masks have no other value.")
+        if int(colors.values.max()) > 0xFFFFFF or int(colors.values.min()) < 0:
+            return Meaning(trouble="Some masks are in color, others have gray levels beyond 8 bits.")
+        for table in self._tables:
+            if self._fits_colors(table):
+                return _with(Meaning(table.names, MaskCode(table.values, colours=True)), (), notes)
+        if are_gray(colors.values):
+            gray = by_level(colors._replace(values=colors.values & 0xFF), survey)
+            return _with(_in_gray_colors(gray), (), notes)
+        if survey.of("gray") and survey.of("color"):
+            levels = {GRAY * int(value) for mask in survey.of("gray") for value in mask.values}
+            if strange := levels - set(survey.colors.tolist()):
+                told = ", ".join(str(color & 0xFF) for color in sorted(strange)[:5])
+                return Meaning(
+                    trouble=f"Some masks are in color, others are gray and hold values that no mask in color holds "
+                    f"({told}). Save all masks in the same way."
+                )
+        return _with(by_color(colors, survey), (), notes)
+
+    def _fits_colors(self, table: ClassTable) -> bool:
+        return table.colors and _cover(table.values, self._survey.as_colors())
+
+
+def _cover(values: Sequence[int], there: Levels) -> bool:
+    """Return True if most masks hold only `values`, and at least one of these occurs."""
+    rest = there.without(*values)
+    if len(rest.values) == len(there.values):
+        return False
+    held, stray = int(there.masks.max(initial=0)), int(rest.masks.max(initial=0))
+    return stray <= _STRAY_MASKS * held and len(rest.values) <= max(len(values), 8)
+
+
+def _through_palette(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
+    """Return the index of each color of a table; a negative number of its own for a color without an index.
+
+    None if two used indices have the same color.
+    """
+    by_color = {color: index for index, color in palette.items()}
+    if len(by_color) < len(palette):
+        return None
+    return tuple(by_color.get(color, NOT_A_NUMBER - 1 - row) for row, color in enumerate(table.values))
+
+
+def _as_gray(table: ClassTable) -> tuple[int, ...] | None:
+    """Return the gray levels of a table's colors, None if one is not gray."""
+    if any(color != (color & 0xFF) * GRAY for color in table.values):
+        return None
+    return tuple(color & 0xFF for color in table.values)
+
+
+def _in_gray_colors(meaning: Meaning) -> Meaning:
+    """Return a meaning of gray levels as one of colors."""
+    code = meaning.code
+    if code is None:
+        return meaning
+    values, ignored = (tuple(GRAY * value for value in levels) for levels in (code.values, code.ignored))
+    return replace(meaning, code=replace(code, values=values, ignored=ignored, colours=True))
+
+
+def _with(
+    meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
+) -> Meaning:
+    """Return `meaning` with values of missing data, with notes, and with the colors of a palette's indices."""
+    code = meaning.code
+    if code is None:
+        return meaning
+    ignored = tuple(dict.fromkeys((*code.ignored, *(value for value in missing if value not in code.values))))
+    colors = tuple(palette.get(value, -1) for value in code.values) if palette else ()
+    return replace(meaning, code=replace(code, ignored=ignored, palette=colors, notes=(*code.notes, *notes)))
 
 
 def _without(meaning: Meaning, ignored: int | None) -> Meaning:
-    """`meaning` but for the class of the value `ignored`, which is then of none."""
+    """Return `meaning` without the class of the value `ignored`, whose pixels are then of no class."""
     code = meaning.code
     if ignored is None or code is None:
         return meaning
     kept = [index for index, value in enumerate(code.values) if value != ignored]
     values = tuple(code.values[index] for index in kept)
+    palette = tuple(code.palette[index] for index in kept) if code.palette else ()
     none = tuple(dict.fromkeys((*code.ignored, ignored)))
-    return Meaning(tuple(meaning.classes[index] for index in kept), replace(code, values=values, ignored=none))
+    code = replace(code, values=values, ignored=none, palette=palette)
+    return replace(meaning, classes=tuple(meaning.classes[index] for index in kept), code=code)
 
 
-def _meaning(folder: str, folders: Sequence[str], there: Values, *, colours: bool) -> Meaning:
-    for parent in (folder, *folders):
-        named = _coloured_names(parent) if colours else names_by_value(parent)
-        if named is not None:
-            return named
-    if colours:
-        return _by_colour(there)
-    return _by_value(there)
+def _notes_on_files(survey: Survey) -> list[Problem]:
+    """Return warnings about masks that are stored in different ways."""
+    found = []
+    stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}
+    if sum(map(bool, stored.values())) > 1:
+        kinds = " and ".join(f"{len(masks):,} {words}" for words, masks in stored.items() if masks)
+        found.append(
+            warn(f"The masks are stored in different ways: {kinds}.", "Check that equal values mean the same.")
+        )
+    if transparent := sum(mask.transparent for mask in survey.masks):
+        count = "1 mask has" if transparent == 1 else f"{transparent:,} masks have"
+        found.append(
+            warn(f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel.")
+        )
+    return found
 
 
-def _values_of(masks: Sequence[str]) -> tuple[Values, bool]:
-    """All values in a sample of the masks, and whether they are colours."""
-    found: set[int] = set()
-    colours = False
-    for index in spread_evenly(len(masks), LOOKED_AT):
-        try:
-            values = read_values(read_image(masks[index]))
-        except Exception:
-            continue  # a decoder may raise nearly anything; whoever loads the image names it
-        colours |= bool(values.max(initial=0) > 0xFFFF)
-        found.update(values_in(values)[:_MOST_VALUES].tolist())
-        if len(found) >= _MOST_VALUES:
-            break
-    if colours and all(_is_grey(value) for value in found):
-        colours, found = False, {value & 0xFF for value in found}
-    return np.array(sorted(found), np.int64), colours
+def _too_many(table: ClassTable) -> Meaning:
+    message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MOST_CLASSES}."
+    return Meaning(trouble=message)
 
 
-def _is_grey(colour: int) -> bool:
-    return colour == (colour & 0xFF) * 0x010101
-
-
-def _by_value(there: Values) -> Meaning:
-    """Two values are a background and what stands out; else each is the number of its class, and 255 none."""
-    values: list[int] = there.tolist()
-    if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
-        return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else 255)))
-    numbered = [value for value in values if value != NO_CLASS]
-    if not numbered or numbered[-1] >= MOST_CLASSES:
-        most = f"value {values[-1]:,}" if values else "no value"
-        return Meaning(trouble=f"The masks contain {most}; class numbers go up to {MOST_CLASSES - 1}.")
-    count = max(2, numbered[-1] + 1)
-    if count == len(_VOC) and NO_CLASS in values:
-        return Meaning(_VOC, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
-    names = tuple(f"class {number}" for number in range(count))
-    return Meaning(names, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
-
-
-def _by_colour(there: Values) -> Meaning:
-    if len(there) > MOST_CLASSES:
-        return Meaning(trouble=f"The masks have {len(there):,} colors, as if they had been saved as JPEG or smoothed.")
-    names = tuple(f"#{colour:06x}" for colour in there.tolist())
-    return Meaning(names, MaskCode(tuple(there.tolist()), colours=True))
-
-
-def names_by_value(folder: str) -> Meaning | None:
-    """Names by value: of a list with one in each line, or of the definition that ArcGIS exports with its chips."""
-    definition = arcgis_classes(folder)
-    if definition is not None:
-        values, names = definition
-        rest = () if 0 in values else (0,)
-        return Meaning((*("background" for _ in rest), *names), MaskCode((*rest, *values), ignored=_none_of(values)))
-    for name in _NAME_FILES:
-        lines = _lines(os.path.join(folder, name))
-        if len(lines) > MOST_CLASSES:
-            return Meaning(
-                trouble=f"{name} names {len(lines):,} classes; masks and clouds support at most {MOST_CLASSES}."
-            )
-        if len(lines) >= 2:
-            return Meaning(tuple(lines), MaskCode(tuple(range(len(lines))), ignored=_none_of(range(len(lines)))))
-    return None
-
-
-def _none_of(values: Sequence[int]) -> tuple[int, ...]:
+def _void_beside(values: Sequence[int]) -> tuple[int, ...]:
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
-def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """The values and names of the classes in the definition that ArcGIS exports with its chips, None where there "
-    "is none."""
-    try:
-        path = os.path.join(folder, _DEFINITION)
-        with judged(path):
-            content = json.loads(read_text(path))
-            classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
-    except UnusableFile:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None
-    if not classes:
-        return None
-    values, names = zip(*classes, strict=True)
-    return values, tuple(map(shown, names))
-
-
-def _coloured_names(folder: str) -> Meaning | None:
-    """Names by colour: a table of name, r, g, b (class_dict.csv), lines of "r g b name" (label_colors.txt), or of
-    "name:r,g,b:…" (labelmap.txt)."""
-    for name in _COLOUR_FILES:
-        rows = [found for line in _lines(os.path.join(folder, name)) if (found := _coloured(line, name)) is not None]
-        if len(rows) >= 2:
-            names, colours = zip(*rows, strict=True)
-            return Meaning(names, MaskCode(colours, colours=True))
-    return None
-
-
-def _coloured(line: str, name: str) -> tuple[str, int] | None:
-    if name.endswith(".csv"):
-        (cells,) = csv.reader([line])
-        title, numbers = (cells[0], cells[1:4]) if len(cells) >= 4 else ("", [])
-    elif name == "labelmap.txt":
-        title, _, rest = line.partition(":")
-        numbers = rest.partition(":")[0].split(",")
-    else:
-        match = re.fullmatch(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\S.*?)\s*", line)
-        title, numbers = (match[4], list(match.groups()[:3])) if match else ("", [])
-    try:
-        red, green, blue = map(int, numbers)
-    except ValueError:
-        return None
-    return (shown(title.strip()), (red << 16) | (green << 8) | blue) if title.strip() else None
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        text = read_text(path)
-    except OSError:
-        return []
-    if (count := text.count("\n")) > _MOST_LINES:
-        raise UnusableFile(path, f"has {count:,} lines, too many for class names", "Keep one line per class.")
-    return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+def _voc_colors() -> list[tuple[int, int]]:
+    """Return the index and color of each of PASCAL VOC's classes, by its development kit's `VOClabelcolormap`."""
+    found = []
+    for index in range(len(_VOC)):
+        bands = [0, 0, 0]
+        for bit in range(8):
+            for band in range(3):
+                bands[band] |= (index >> (3 * bit + band) & 1) << (7 - bit)
+        found.append((index, bands[0] << 16 | bands[1] << 8 | bands[2]))
+    return found

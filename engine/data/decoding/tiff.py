@@ -113,6 +113,14 @@ def read_bands(content: bytes, bands: Bands) -> Bytes:
     return stretched(values[:, :, : bands.count], bands, no_data)
 
 
+def read_levels(content: bytes) -> tuple[Values, float | None]:
+    """Return a TIFF's values [h, w, bands] as stored, and the one that stands for missing data.
+
+    Raises Unfit, or what tifffile raises.
+    """
+    return _read(BytesIO(content))
+
+
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
     """`values` [h, w, bands] as uint8; what is not a number or `no_data` becomes 0."""
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:

@@ -18,10 +18,10 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, MaskCode, Recognised
 
 UNKNOWN = -1
 """What a class becomes that the model does not know."""
-_NO_VALUE = -1
-"""The value in masks, which have none below 0, of a class that the folder lacks."""
-_BY_VALUE = re.compile(r"class (\d+)")
-"""What a class of masks, or of points, is called whose value is all that is known of it."""
+_NO_VALUE = -(1 << 62)
+"""Value that no mask has, for a class that the folder lacks."""
+_BY_VALUE = re.compile(r"(?:class|value) (\d+)")
+"""Names of classes of masks, or of points, of which nothing but the value is known."""
 _OF_TWO_VALUES = ("background", "foreground")
 """What the classes of masks are called that have no other values than 0 and one more."""
 
@@ -65,22 +65,26 @@ def map_classes(found: Recognised, classes: Sequence[str]) -> tuple[Recognised, 
 
 
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """`names`, but where neither these nor the model's `classes` are more than values those by the values: a folder
-    in which some do not occur may have got others."""
-    if names == _OF_TWO_VALUES and all(map(_BY_VALUE.fullmatch, classes)):
-        return tuple(f"class {value}" for value in code.values)
-    return names
+    """Return `names`, or the model's names of the same values if nothing but values is known of both.
+
+    A folder in which some values do not occur may have other names for the rest.
+    """
+    of_model = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
+    if len(of_model) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
+        return names
+    return tuple(of_model.get(value, f"class {value}") for value in code.values)
 
 
 def _recoded(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
-    values = [_NO_VALUE] * classes
+    values, palette = [_NO_VALUE] * classes, [-1] * classes
     ignored = list(code.ignored)
-    for value, number in zip(code.values, numbers.tolist(), strict=True):
+    colors = code.palette or (-1,) * len(code.values)
+    for value, color, number in zip(code.values, colors, numbers.tolist(), strict=True):
         if number == UNKNOWN:
             ignored.append(value)
         else:
-            values[number] = value
-    return replace(code, values=tuple(values), ignored=tuple(ignored))
+            values[number], palette[number] = value, color
+    return replace(code, values=tuple(values), ignored=tuple(ignored), palette=tuple(palette) if code.palette else ())
 
 
 def _files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbered:

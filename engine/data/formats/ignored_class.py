@@ -19,7 +19,7 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
     meaning = learn_meaning(folder, train, parents, ignored=value)
     if meaning.code is not None and len(meaning.classes) >= 2:
         return meaning
-    value_text = f"#{value:06x}" if value > NO_CLASS else str(value)
+    value_text = f"#{value:06x}" if value > NO_CLASS and (meaning.code is None or meaning.code.colours) else str(value)
     why = meaning.trouble.rstrip(".").lower() or f"the only class is {meaning.classes[0]}"
     return _nothing_left(f"Without the mask value {value_text}, there are no two classes left to distinguish: {why}.")
 

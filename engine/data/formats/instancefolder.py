@@ -9,12 +9,20 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values, values_in
+from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values
 from engine.data.decoding.outlines import Points
 from engine.data.decoding.reading import read_image
 from engine.data.formats.coco import CocoFiles, find_coco
 from engine.data.formats.folders import subfolders
-from engine.data.formats.instances import MOST_INSTANCES, ClassedMask, InstanceSplit, NumberedMasks, Outlines, Polygons
+from engine.data.formats.instances import (
+    MOST_INSTANCES,
+    ClassedMask,
+    InstanceSplit,
+    NumberedMasks,
+    Outlines,
+    Polygons,
+    object_numbers,
+)
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named
 from engine.data.formats.splitting import divide
@@ -102,10 +110,10 @@ def _most_in_one(masks: Sequence[str]) -> int:
     most = 0
     for path in masks:
         try:
-            values = values_in(read_values(read_image(path)))
+            numbers = object_numbers(read_values(read_image(path)))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the image names it
-        most = max(most, int(np.count_nonzero(values)))
+        most = max(most, len(numbers))
     return most
 
 

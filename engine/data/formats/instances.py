@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS, Values, class_plane, read_values, values_in
+from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
-from engine.data.decoding.reading import Unfit, open_image, read_image
+from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, shown
 
 MOST_INSTANCES = 255
@@ -139,10 +139,10 @@ class NumberedMasks:
         found = []
         for path, label in self._masks:
             try:
-                values = values_in(read_values(read_image(path)))
+                numbers = object_numbers(read_values(read_image(path)))
             except Exception:
                 continue  # a decoder may raise nearly anything; whoever loads the image names it
-            found += [label] * int(np.count_nonzero(values))
+            found += [label] * len(numbers)
         return found
 
     def sizes(self) -> list[tuple[int, int]]:
@@ -208,8 +208,8 @@ def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
     """Heights and widths by the files' headers. Raises what a decoder raises."""
     found = []
     for path in paths:
-        with open_image(path) as image:
-            found.append((image.height, image.width))
+        width, height = mask_size(path)
+        found.append((height, width))
     return found
 
 
@@ -230,7 +230,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     "width)."""
     from scipy.ndimage import find_objects
 
-    values = _values(path, size)
+    values = np.maximum(_values(path, size).values, 0)  # missing data is no object
     if values.max(initial=0) > MOST_NUMBERS:  # as colours are
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
         if (count := int(values.max(initial=0))) > MOST_NUMBERS:
@@ -253,17 +253,23 @@ def _check_painted(pixels: int, size: tuple[int, int]) -> None:
         raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
 
-def _values(path: str, size: tuple[int, int]) -> Values:
+def _values(path: str, size: tuple[int, int]) -> MaskValues:
     """The values of a mask. Raises Unfit if it does not have that size (height, width), or whatever its decoder
     raises."""
-    values = read_values(read_image(path))
-    if values.shape != size:
+    mask = read_values(read_image(path))
+    height, width = mask.values.shape
+    if (height, width) != size:
         raise Unfit(
-            f"its mask {shown(os.path.basename(path))} has a different size ({values.shape[1]} x "
-            f"{values.shape[0]} pixels, the "
-            f"image has {size[1]} x {size[0]})"
+            f"its mask {shown(os.path.basename(path))} has a different size ({width} x {height} pixels, the image has "
+            f"{size[1]} x {size[0]})"
         )
-    return values
+    return mask
+
+
+def object_numbers(mask: MaskValues) -> Values:
+    """Return the numbers of the objects in a mask in which each has its own."""
+    values = values_in(mask)
+    return values[values > 0]
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
-from engine.contract.dataset import Example, SplitReport
+from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import describe_failure
 from engine.data.splits import Labels, Recognised, Split
@@ -30,12 +30,13 @@ LeaveOut = Callable[[str, str], None]
 
 @dataclass
 class Looked:
-    """The result of an inspection. `channels` are those of the images, None if unknown."""
+    """Result of an inspection. `channels` are those of the images, None if unknown."""
 
     splits: list[SplitReport] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     channels: int | None = None
+    mask_values: tuple[MaskValue, ...] = ()
 
 
 Kind = TypeVar("Kind", bound=Split)

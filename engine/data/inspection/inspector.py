@@ -176,6 +176,7 @@ def _inspected(
         unreadable_count=left_out.unreadable_count,
         examples=tuple(looked.examples),
         legend=_legend(found),
+        mask_values=looked.mask_values,
         sizes=image_sizes(getattr(found.train, "files", ())),
         readings=()
         if found.format

@@ -38,18 +38,18 @@ def numbered_things(masks: Sequence[str]) -> int:
     beyond = False
     for index in spread_evenly(len(masks), LOOKED_INTO)[:LOOKED_INTO]:
         try:
-            plane = read_values(read_image(masks[index]))
+            mask = read_values(read_image(masks[index]))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever looks at the pair names it
-        if plane.size > MOST_PIXELS:
+        if mask.lossy or mask.values.size > MOST_PIXELS:
             continue
-        there = values_in(plane)
-        there = there[there != 0]
+        there = values_in(mask)
+        there = there[there > 0]
         beyond |= bool(there.max(initial=0) >= MOST_CLASSES)
         gapless += len(there) >= NEARLY_ALL * there.max(initial=0)
         counts.append(len(there))
         values += len(there)
-        pieces += _pieces(plane, there)
+        pieces += _pieces(mask.values, there)
     numbered = (
         max(counts, default=0) >= MANY
         and values >= NEARLY_ALL * pieces
@@ -64,7 +64,7 @@ def _pieces(plane: Values, there: Values) -> int:
     from scipy.ndimage import find_objects, label
 
     order = np.searchsorted(there, plane) + 1
-    order[plane == 0] = 0
+    order[plane <= 0] = 0
     found = find_objects(order)
     around = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
     if around > STREWN * plane.size:

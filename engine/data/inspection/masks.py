@@ -9,10 +9,21 @@ from functools import partial
 import numpy as np
 from PIL import Image, ImageOps
 
-from engine.contract.dataset import Example, SplitReport
+from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
-from engine.data.decoding.masks import NO_CLASS, class_plane, read_values
-from engine.data.decoding.reading import Unfit, folder_channels, open_image, read_image
+from engine.data.decoding.mask_values import (
+    NO_CLASS,
+    NOT_A_NUMBER,
+    Values,
+    aligned,
+    class_plane,
+    classes_of_values,
+    count_values,
+    mask_size,
+    merge_counts,
+    read_values,
+)
+from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import lay_mask, png
 from engine.data.formats.boxes import size_upright
@@ -26,48 +37,92 @@ from engine.data.inspection.base import (
     shares_of_classes,
     splits_of,
 )
-from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.data.splits import MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
 from engine.system.format import listed
 
+Counts = tuple[Values, Values]
+"""The values in a mask, and the pixels of each."""
 DECODED = 512
 """About so many masks of a split are decoded, evenly spread, for the share of each class; of the others the "
 "sizes are read."""
+VALUES_SHOWN = 256
+"""Values in the table of values, at most."""
 RARE = 0.001
 """A class with a smaller share of the pixels is told of: cross entropy learns it late or never."""
 
 
 def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Inspects every image and mask of `found`, whose splits are of masks. `leave_out(path, reason)` is called for
-    each unusable one."""
+    """Inspect every image and mask of `found`, whose splits are of masks, and call `leave_out(path, reason)` for each
+    unusable one."""
     splits = splits_of(found, MaskSplit)
     looked = Looked(channels=folder_channels(*(split.files for _, split in splits)))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
     code = found.code
     assert code is not None
+    looked.problems += code.notes
+    counts: list[Counts] = []
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         seen = tally.seen(split.files, partial(_see, split, code, sampled), threads)
-        counted, shares = shares_of_classes(found.classes, seen.values())
+        counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in seen.values()))
+        counts += filter(None, seen.values())
         looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
         looked.problems += _judge_classes(name, shares, bool(seen))
         if name == "train":
             looked.examples += _examples(name, split, list(seen), code)
+    looked.mask_values = _value_table(counts, found.classes, code)
     return looked
 
 
-def _see(split: MaskSplit, code: MaskCode, sampled: set[int], index: int) -> Labels | None:
-    """A mask's pixels by class, where it is `sampled`. Raises what a decoder raises, or Unfit, for a pair that cannot
-    be used."""
+def _see(split: MaskSplit, code: MaskCode, sampled: set[int], index: int) -> Counts | None:
+    """Return the values in a mask and the pixels of each, None if it is not `sampled`.
+
+    Raises what a decoder raises, or Unfit, for a pair that cannot be used.
+    """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
-    with open_image(split.masks[index]) as mask:
-        wide, high = mask.size
+    wide, high = mask_size(split.masks[index])
     if (width, height) != (wide, high):
         raise Unfit(f"its mask has a different size ({wide} x {high} pixels, the image has {width} x {height})")
     if index not in sampled:
         return None
-    plane = class_plane(read_values(read_image(split.masks[index])), code)
-    return np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
+    counts = count_values(aligned(read_values(read_image(split.masks[index])), code))
+    _by_class(counts, code)  # names a value that has no meaning
+    return counts
+
+
+def _by_class(counts: Counts | None, code: MaskCode) -> Values | None:
+    """Return the pixels of each class by those of each value. Raises Unfit for a value that has no meaning."""
+    if counts is None:
+        return None
+    values, pixels = counts
+    totals = np.zeros(NO_CLASS + 1, np.int64)
+    np.add.at(totals, classes_of_values(values[None], code)[0], pixels)
+    return totals
+
+
+def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
+    """Return the most frequent values in the masks and the class of each, in the order of the values."""
+    values, pixels, masks = merge_counts(counts)
+    if not len(values):
+        return ()
+    frequent = np.sort(np.argsort(-pixels, kind="stable")[:VALUES_SHOWN])
+    of_class = classes_of_values(values[None], code)[0]
+    return tuple(
+        MaskValue(
+            _in_words(int(values[row]), code),
+            float(pixels[row] / pixels.sum()),
+            int(masks[row]),
+            None if of_class[row] == NO_CLASS else classes[of_class[row]],
+        )
+        for row in frequent
+    )
+
+
+def _in_words(value: int, code: MaskCode) -> str:
+    if code.colours:
+        return f"#{value:06x}"
+    return "not a number" if value == NOT_A_NUMBER else str(value)
 
 
 def _judge_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:

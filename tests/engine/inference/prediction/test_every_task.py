@@ -98,7 +98,7 @@ def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, image
     for row, shown in zip(found.rows, straight(of, images, found), strict=True):
         assert isinstance(shown, Mask)
         content = (tmp_path / "out" / row.mask).read_bytes()
-        assert (read_values(content) == shown.plane).all()
+        assert (read_values(content).values == shown.plane).all()
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "P"
             assert (np.array(mask.getpalette()).reshape(-1, 3)[:3] == class_colours(3)).all()

@@ -1,0 +1,273 @@
+"""Files that name the classes of masks by their values or colors, in the forms in which people keep them. Torch-free."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.data.decoding.reading import judged, read_text
+from engine.data.splits import shown
+from engine.system.regular_files import UnusableFile
+
+_MOST_LINES = 100_000
+_MOST_JSON_BYTES = 1 << 20
+"""Larger files of these names hold annotations, not names."""
+_DEFINITION = "esri_model_definition.emd"
+_LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
+_COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
+_SHEETS = ("class_dict.csv", "class_dict_seg.csv", "_classes.csv", "classes.csv", "class_names.csv", "labels.csv",
+           "label_colors.csv", "colormap.csv", "labelmap.csv")  # fmt: skip
+_OBJECTS = ("colormap.json", "classes.json", "class_dict.json", "label_colors.json", "labelmap.json", "labels.json",
+            "palette.json", "config.json")  # fmt: skip
+_NAME_HEADS = ("name", "class_name", "classname", "class", "label_name", "label", "category")
+_VALUE_HEADS = ("value", "pixel value", "pixel_value", "pixel", "id", "index", "class_id", "label_id", "code", "label",
+                "class", "number")  # fmt: skip
+_HEX_HEADS = ("color", "colour", "hex", "rgb")
+_CVAT = re.compile(r"([^:]+):\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*(?::.*)?")
+_COLOR_FIRST = re.compile(r"(\d+)[\s,]+(\d+)[\s,]+(\d+)[\s,]+(\S.*)")
+_COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d+)[\s,]+(\d+)[\s,]+(\d+)")
+_NUMBERED = re.compile(r"(\d+)\s*[\s:,;=]\s*(\S.*)")
+_HEX = re.compile(r"#?([0-9a-fA-F]{6})")
+
+Row = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Names of classes, and the value of each in masks: a color 0xRRGGBB if `colors`, else a number.
+
+    `listed` is True if the file lists nothing but names, which are then numbered from 0.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+    colors: bool = False
+    listed: bool = False
+
+    @property
+    def file(self) -> str:
+        return shown(os.path.basename(self.path))
+
+
+def find_tables(folder: str) -> list[ClassTable]:
+    """Read all tables of classes in `folder`. Raises UnusableFile."""
+    found = [_of_definition(folder)]
+    found += [_of_texts(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
+    found += [_of_sheet(os.path.join(folder, name)) for name in _SHEETS]
+    found += [_of_object(os.path.join(folder, name)) for name in _OBJECTS]
+    return [table for table in found if table is not None]
+
+
+def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+    """Return the values and names in the definition that ArcGIS exports with its chips, None if there is none."""
+    try:
+        path = os.path.join(folder, _DEFINITION)
+        with judged(path):
+            content = json.loads(read_text(path))
+            classes = sorted((int(each["Value"]), str(each["Name"])) for each in content["Classes"])
+    except UnusableFile:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+    if not classes:
+        return None
+    values, names = zip(*classes, strict=True)
+    return values, tuple(map(shown, names))
+
+
+def _of_definition(folder: str) -> ClassTable | None:
+    definition = arcgis_classes(folder)
+    if definition is None:
+        return None
+    values, names = definition
+    rest = () if 0 in values else (0,)
+    path = os.path.join(folder, _DEFINITION)
+    return ClassTable(path, (*("background" for _ in rest), *names), (*rest, *values))
+
+
+def _of_texts(path: str) -> ClassTable | None:
+    """Read lines of names, of "value name", of "r g b name", of "name r g b", or of CVAT's "name:r,g,b:…"."""
+    lines = _lines(path)
+    colors = [row for line in lines if (row := _color_line(line)) is not None]
+    if os.path.basename(path) in _COLOR_LISTS:
+        if len(colors) >= 2:
+            return _table(path, colors, colors=True)
+    elif len(colors) == len(lines) >= 2:
+        return _table(path, colors, colors=True)
+    numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED.fullmatch(line))]
+    if len(numbered) == len(lines) >= 2 and _are_unique(numbered):
+        return _table(path, numbered)
+    if len(lines) < 2 or os.path.basename(path) in _COLOR_LISTS:
+        return None
+    return ClassTable(path, _unique(lines), tuple(range(len(lines))), listed=True)
+
+
+def _color_line(line: str) -> Row | None:
+    if match := _CVAT.fullmatch(line) or _COLOR_LAST.fullmatch(line):
+        name, *numbers = match.groups()
+    elif match := _COLOR_FIRST.fullmatch(line):
+        *numbers, name = match.groups()
+    else:
+        return None
+    color = _color([int(number) for number in numbers])
+    return None if color is None else (name.strip(), color)
+
+
+def _of_sheet(path: str) -> ClassTable | None:
+    """Read a CSV table of names with values or colors, with or without a header."""
+    lines = _lines(path)
+    if len(lines) < 2:
+        return None
+    delimiter = max(",;\t", key=lines[0].count)
+    with judged(path):
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
+    head = [cell.lower() for cell in rows[0]]
+    take = _by_head(head, rows[1] if len(rows) > 1 else [])
+    if take is not None:
+        rows = rows[1:]
+    elif os.path.basename(path) == "labels.csv":
+        return None  # without a header it may list images
+    taken = [found for row in rows if (found := (take or _by_cells)(row)) is not None]
+    found = [(name, value) for name, value, _ in taken]
+    kinds = {colors for *_, colors in taken}
+    if len(found) < 2 or len(kinds) != 1 or len(found) < len(rows) - (take is None) or not _are_unique(found):
+        return None
+    return _table(path, found, colors=kinds.pop())
+
+
+def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], tuple[str, int, bool] | None] | None:
+    """Return what reads a row below a header, None if `head` is no header. `row` is the first one below it."""
+    bands = [next((head.index(name) for name in names if name in head), -1) for names in
+             (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
+    name_at = next(
+        (head.index(name) for name in _NAME_HEADS if name in head and not _is_number(row, head.index(name))), -1
+    )
+    hex_at = next((head.index(name) for name in _HEX_HEADS if name in head), -1)
+    value_at = next((head.index(name) for name in _VALUE_HEADS if name in head and head.index(name) != name_at), -1)
+    if name_at < 0 or (min(bands) < 0 and hex_at < 0 and value_at < 0):
+        return None
+
+    def take(row: Sequence[str]) -> tuple[str, int, bool] | None:
+        try:
+            if min(bands) >= 0:
+                color = _color([int(row[at]) for at in bands])
+            elif hex_at >= 0:
+                color = _color(row[hex_at])
+            else:
+                return row[name_at], int(row[value_at]), False
+            return None if color is None else (row[name_at], color, True)
+        except (ValueError, IndexError):
+            return None
+
+    return take
+
+
+def _by_cells(row: Sequence[str]) -> tuple[str, int, bool] | None:
+    """Read a row without a header: one name, and one value or three channels; a number before four is an id."""
+    names = [cell for cell in row if cell and not cell.isdecimal()]
+    numbers = [int(cell) for cell in row if cell.isdecimal()]
+    if len(names) != 1 or len(numbers) not in (1, 3, 4):
+        return None
+    if len(numbers) == 1:
+        return names[0], numbers[0], False
+    color = _color(numbers[-3:])
+    return None if color is None else (names[0], color, True)
+
+
+def _is_number(row: Sequence[str], at: int) -> bool:
+    return at < len(row) and row[at].isdecimal()
+
+
+def _of_object(path: str) -> ClassTable | None:
+    """Read JSON: {"name": color}, {"name": value}, {"value": "name"}, or a list of objects with name and color."""
+    try:
+        if os.path.getsize(path) > _MOST_JSON_BYTES:
+            return None
+        with judged(path):
+            content = json.loads(read_text(path))
+    except UnusableFile:
+        raise
+    except (OSError, ValueError):
+        return None
+    if isinstance(content, dict):
+        content = next((content[key] for key in ("labels", "classes", "categories") if key in content), content)
+    if isinstance(content, dict):
+        entries = [(key, value) for key, value in content.items()]
+    elif isinstance(content, list) and all(isinstance(each, dict) for each in content):
+        entries = [(each.get("readable") or each.get("name"), _value_of(each)) for each in content]
+    else:
+        return None
+    rows = [found for name, value in entries if (found := _entry(name, value)) is not None]
+    kinds = {colors for *_, colors in rows}
+    found = [(name, value) for name, value, _ in rows]
+    if len(found) < 2 or len(found) < len(entries) or len(kinds) != 1 or not _are_unique(found):
+        return None
+    return _table(path, found, colors=kinds.pop())
+
+
+def _value_of(entry: dict[str, Any]) -> Any:
+    return next((entry[key] for key in ("color", "colour", "rgb", "value", "id") if key in entry), None)
+
+
+def _entry(name: Any, value: Any) -> tuple[str, int, bool] | None:
+    if isinstance(value, str) and str(name).isdecimal() and not _HEX.fullmatch(value):
+        return value, int(name), False
+    if not isinstance(name, str):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return name, value, False
+    color = _color(value)
+    return None if color is None else (name, color, True)
+
+
+def _color(value: Any) -> int | None:
+    """Return [r, g, b] or "#rrggbb" as 0xRRGGBB, None for anything else."""
+    if isinstance(value, str):
+        match = _HEX.fullmatch(value.strip())
+        return int(match[1], 16) if match else None
+    if not isinstance(value, list) or len(value) not in (3, 4):
+        return None
+    if not all(isinstance(band, int) and 0 <= band <= 255 for band in value):
+        return None
+    red, green, blue = value[:3]
+    return (red << 16) | (green << 8) | blue
+
+
+def _are_unique(rows: Sequence[Row]) -> bool:
+    return len({value for _, value in rows}) == len(rows)
+
+
+def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
+    by_value: dict[int, str] = {}
+    for name, value in rows:
+        by_value.setdefault(value, shown(name.strip()) or f"value {value}")
+    return ClassTable(path, _unique(list(by_value.values())), tuple(by_value), colors)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return `names`, with a number after those that occur several times."""
+    counts = Counter(names)
+    numbers: Counter[str] = Counter()
+    found = []
+    for name in names:
+        numbers[name] += 1
+        found.append(name if counts[name] == 1 else f"{name} ({numbers[name]})")
+    return tuple(found)
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a text that are neither empty nor comments; none if there is no such file."""
+    try:
+        text = read_text(path)
+    except OSError:
+        return []
+    if (count := text.count("\n")) > _MOST_LINES:
+        raise UnusableFile(path, f"has {count:,} lines, too many for class names", "Keep one line per class.")
+    return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -1,0 +1,161 @@
+"""The values of a sample of masks: how often each occurs, and the kinds of images that hold them. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.data.decoding.mask_values import (
+    JPEG_SPREAD,
+    MaskValues,
+    Mode,
+    Values,
+    are_gray,
+    count_values,
+    merge_counts,
+    read_values,
+)
+from engine.data.decoding.reading import describe_failure, read_image
+from engine.data.splits import shown, spread_evenly
+
+LOOKED_AT = 400
+"""Masks that are opened to learn their values, evenly spread. Training names a value that only other masks hold."""
+MOST_KEPT = 4096
+"""Values of one mask that are kept, its most frequent ones."""
+MANY = 50
+"""With more values in most of the masks, these may be photos or depth images."""
+_SMOOTH = 0.85
+"""Share of neighboring pixels that are equal, below which an image is no mask."""
+
+
+class Seen(NamedTuple):
+    """One mask of the sample; `distinct` is its number of values, and `flat` is False if its values vary smoothly."""
+
+    mode: Mode
+    values: Values
+    pixels: Values
+    distinct: int
+    flat: bool
+    palette: Values | None
+    no_data: int | None
+    lossy: bool
+    transparent: bool
+
+
+class Levels(NamedTuple):
+    """The values of several masks in one space of numbers: pixels of each, and the masks that hold it."""
+
+    values: Values
+    pixels: Values
+    masks: Values
+
+    def without(self, *dropped: int) -> Levels:
+        return self.only(~np.isin(self.values, dropped))
+
+    def only(self, kept: Values) -> Levels:
+        return Levels(self.values[kept], self.pixels[kept], self.masks[kept])
+
+
+@dataclass
+class Survey:
+    """A sample of masks. `failure` is the first one that cannot be read, with the reason."""
+
+    masks: list[Seen] = field(default_factory=list)
+    failure: str = ""
+
+    def of(self, mode: Mode) -> list[Seen]:
+        return [mask for mask in self.masks if mask.mode == mode]
+
+    @property
+    def lossy(self) -> bool:
+        return any(mask.lossy for mask in self.masks)
+
+    @property
+    def colors(self) -> Values:
+        """The colors of the masks in color."""
+        return merge_counts([(mask.values, mask.pixels) for mask in self.of("color")])[0]
+
+    def is_colored(self) -> bool:
+        """Return True if any mask in color holds more than gray levels."""
+        return not are_gray(self.colors, JPEG_SPREAD if self.lossy else 0)
+
+    def palette(self) -> dict[int, int] | None:
+        """Return the color of each used index, None if that differs between masks or an index has no color."""
+        found: dict[int, int] = {}
+        for mask in self.of("palette"):
+            assert mask.palette is not None
+            if int(mask.values.max(initial=0)) >= len(mask.palette):
+                return None
+            for index, color in zip(mask.values.tolist(), mask.palette[mask.values].tolist(), strict=True):
+                if found.setdefault(index, color) != color:
+                    return None
+        return found
+
+    def levels(self) -> Levels:
+        """Return gray levels, those of gray masks in color, and indices of palettes."""
+        return Levels(
+            *merge_counts(
+                [(mask.values >> 8 & 0xFF if mask.mode == "color" else mask.values, mask.pixels) for mask in self.masks]
+            )
+        )
+
+    def as_colors(self) -> Levels:
+        """Return the values of all masks as colors."""
+        return Levels(*merge_counts([(_as_colors(mask), mask.pixels) for mask in self.masks]))
+
+    def has_smooth_values(self) -> bool:
+        """Return True if most masks hold many values that vary from pixel to pixel, as photos do."""
+        many = [mask for mask in self.masks if mask.distinct > MANY and not mask.flat]
+        return 2 * len(many) > len(self.masks)
+
+    def no_data(self) -> tuple[int, ...]:
+        """Return the levels that all masks holding them declare as missing."""
+        declared = {mask.no_data for mask in self.masks if mask.no_data is not None}
+        return tuple(
+            sorted(
+                level for level in declared if all(mask.no_data == level for mask in self.masks if level in mask.values)
+            )
+        )
+
+
+def survey_masks(paths: Sequence[str]) -> Survey:
+    """Read a sample of the masks at `paths`; those that cannot be read are passed over."""
+    survey = Survey()
+    for index in spread_evenly(len(paths), LOOKED_AT):
+        try:
+            survey.masks.append(_seen(read_values(read_image(paths[index]))))
+        except Exception as error:  # a decoder may raise nearly anything; whoever loads the image names it
+            if not survey.failure:
+                survey.failure = f"{shown(os.path.basename(paths[index]))}: {describe_failure(error)}"
+    return survey
+
+
+def _seen(mask: MaskValues) -> Seen:
+    values, pixels = count_values(mask.values)
+    distinct = len(values)
+    flat = distinct <= MANY or _flatness(mask.values) >= _SMOOTH
+    if distinct > MOST_KEPT:
+        kept = np.sort(np.argsort(-pixels, kind="stable")[:MOST_KEPT])
+        values, pixels = values[kept], pixels[kept]
+    return Seen(mask.mode, values, pixels, distinct, flat, mask.palette, mask.no_data, mask.lossy, mask.transparent)
+
+
+def _flatness(values: Values) -> float:
+    """Return the share of neighboring pixels that are equal, in the direction in which it is smaller."""
+    shares = [float((ahead == behind).mean()) for ahead, behind in
+              ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if ahead.size]  # fmt: skip
+    return min(shares, default=1.0)
+
+
+def _as_colors(mask: Seen) -> Values:
+    if mask.mode == "color":
+        return mask.values
+    if mask.mode == "gray":
+        return mask.values.astype(np.int64) * 0x010101
+    assert mask.palette is not None
+    known = np.minimum(mask.values, len(mask.palette) - 1)
+    return mask.palette[known]

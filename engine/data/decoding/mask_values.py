@@ -1,0 +1,294 @@
+"""The pixels of one mask, and the class of each. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
+from engine.data.decoding.tiff import is_tiff, read_levels
+from engine.data.splits import MaskCode
+from engine.system.regular_files import open_regular
+
+NO_CLASS = 255
+"""The value of pixels of no class in a plane of classes. The loss and the measures leave them out, as is customary
+since PASCAL VOC."""
+GRAY = 0x010101
+"""The color 0xRRGGBB of a gray level, divided by the level."""
+NOT_A_NUMBER = -(1 << 31)
+"""The value of NaN, and of numbers too large for a class, in masks of floating-point numbers."""
+JPEG_SPREAD = 24
+"""Largest difference between the channels of a gray pixel in a color image that JPEG has changed."""
+ARRAY_SIGN = b"\x93NUMPY"
+
+_AT_ONCE = 1 << 20
+"""Pixels that are looked up together, of many bytes each."""
+_SHORT = (np.uint8, np.uint16)
+"""Types of numbers whose values all fit into a table."""
+_GDAL_NO_DATA = 42113
+_LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
+
+Values = npt.NDArray[np.integer[Any]]
+Mode = Literal["gray", "palette", "color"]
+
+
+@dataclass(frozen=True, eq=False)
+class MaskValues:
+    """The values [h, w] of a mask's pixels, and the kind of image that they come from.
+
+    A gray mask holds its levels, a mask with a palette its indices, and a color mask 0xRRGGBB. `palette` holds the
+    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing. `lossy` is True if the file's
+    compression changes levels, and `transparent` if some pixels are.
+    """
+
+    values: Values
+    mode: Mode = "gray"
+    palette: Values | None = None
+    no_data: int | None = None
+    lossy: bool = False
+    transparent: bool = False
+
+
+def read_values(content: bytes) -> MaskValues:
+    """Decode a mask, from an image or from a NumPy array (.npy).
+
+    Raises Unfit, or what Pillow, tifffile or NumPy raises.
+    """
+    if content.startswith(ARRAY_SIGN):
+        return _of_array(content)
+    try:
+        with decode_header(content) as image:
+            return _of_image(image, content)
+    except Unfit:
+        raise
+    except Exception:
+        if is_tiff(content):  # 64-bit numbers and some compressions, which Pillow lacks
+            levels, no_data = read_levels(content)
+            return _of_levels(levels, no_data)
+        raise
+
+
+def mask_size(path: str) -> tuple[int, int]:
+    """Return a mask's width and height from its header. Raises what `open_image` raises."""
+    with open_regular(path) as stream:
+        is_array = stream.read(len(ARRAY_SIGN)) == ARRAY_SIGN
+        if is_array:
+            stream.seek(0)
+            height, width = _without_ones(np.load(stream, mmap_mode=None, allow_pickle=False)).shape[:2]
+            return width, height
+    with open_image(path) as image:
+        return image.size
+
+
+def _of_image(image: Image.Image, content: bytes) -> MaskValues:
+    lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
+    lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
+    if image.mode in ("RGB", "RGBA", "RGBX"):
+        pixels = np.asarray(image)
+        transparent = image.mode == "RGBA" and bool((pixels[..., 3] < 255).any())
+        return MaskValues(colors_of(pixels), "color", lossy=lossy, transparent=transparent)
+    if image.mode in ("P", "PA"):
+        indices = np.asarray(image)
+        colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+        return MaskValues(indices if indices.ndim == 2 else indices[..., 0], "palette", colors_of(colors))
+    if image.mode == "LA":
+        pixels = np.asarray(image)
+        return MaskValues(pixels[..., 0], transparent=bool((pixels[..., 1] < 255).any()))
+    if image.mode not in ("1", "L", "I", "F") and not image.mode.startswith("I;16"):
+        raise Unfit(f"a mask must have a palette, gray levels or colors, but this one has the mode {image.mode}")
+    no_data = None
+    with suppress(AttributeError, ValueError, TypeError):
+        no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else None  # type: ignore[attr-defined]
+    return _of_levels(np.asarray(image), no_data, lossy=lossy)
+
+
+def _of_array(content: bytes) -> MaskValues:
+    levels = _without_ones(np.load(BytesIO(content), allow_pickle=False))
+    if levels.shape[0] * levels.shape[1] > MAX_PIXELS:
+        raise Unfit(f"it is too large ({levels.shape[1]:,} x {levels.shape[0]:,} pixels)")
+    if levels.ndim == 3:
+        return MaskValues(colors_of(levels), "color")
+    return _of_levels(levels)
+
+
+def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array of a mask as [h, w], or as uint8 [h, w, 3] for colors. Raises Unfit for other shapes."""
+    found = array
+    while found.ndim > 2 and 1 in (found.shape[0], found.shape[-1]):
+        found = found[0] if found.shape[0] == 1 else found[..., 0]
+    is_color = found.ndim == 3 and found.shape[2] == 3 and found.dtype == np.uint8
+    if (found.ndim != 2 and not is_color) or array.dtype.kind not in "buif":
+        raise Unfit(f"a mask must be an array of height x width numbers, but this one is {array.shape} {array.dtype}")
+    return found
+
+
+def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
+    """Return gray levels, or bands, of any type of numbers as a mask. Raises Unfit for fractions."""
+    if levels.ndim == 3:
+        if levels.shape[2] == 3 and levels.dtype == np.uint8:
+            return MaskValues(colors_of(levels), "color", lossy=lossy)
+        if levels.shape[2] != 1:
+            raise Unfit(f"a mask must have one band, but this one has {levels.shape[2]} of {levels.dtype}")
+        levels = levels[..., 0]
+    missing = None if no_data is None or abs(no_data) >= -NOT_A_NUMBER else int(no_data)
+    if levels.dtype == bool:  # as programs show it, and as conversion to 8 bits gives it
+        return MaskValues(levels.astype(np.uint8) * np.uint8(255), no_data=missing)
+    if levels.dtype.kind == "f":
+        return MaskValues(_whole(levels), no_data=missing)
+    native = levels.astype(levels.dtype.newbyteorder("="), copy=False)
+    return MaskValues(native.astype(np.int64) if native.dtype == np.uint64 else native, no_data=missing, lossy=lossy)
+
+
+def _whole(levels: npt.NDArray[np.floating[Any]]) -> Values:
+    """Return floating-point levels as whole numbers. Raises Unfit if they have fractions."""
+    missing = ~(np.abs(levels) < -NOT_A_NUMBER)
+    known = np.where(missing, 0, levels)
+    fractions = known != np.rint(known)
+    if fractions.any():
+        value = float(known[fractions][0])
+        raise Unfit(f"it has floating-point values such as {value:.6g}, but classes need whole numbers")
+    whole: Values = known.astype(np.int32)
+    whole[missing] = NOT_A_NUMBER
+    return whole
+
+
+def colors_of(pixels: npt.NDArray[Any]) -> Values:
+    """Return the colors 0xRRGGBB of uint8 [..., 3 or more]."""
+    colors: Values = pixels[..., 0].astype(np.int32)
+    for band in (1, 2):
+        colors <<= 8
+        colors |= pixels[..., band]
+    return colors
+
+
+def are_gray(colors: Values, spread: int = 0) -> bool:
+    """Return True if the channels of all colors 0xRRGGBB differ by at most `spread`."""
+    bands = np.stack([colors >> 16 & 0xFF, colors >> 8 & 0xFF, colors & 0xFF])
+    return bool((bands.max(0) - bands.min(0)).max(initial=0) <= spread)
+
+
+def aligned(mask: MaskValues, code: MaskCode) -> Values:
+    """Return a mask's values in the numbers of `code`: as levels, as indices of its palette, or as colors.
+
+    Raises Unfit if the mask has colors and `code` has none, or if its palette has other colors.
+    """
+    if code.colours:
+        if mask.mode == "palette":
+            return _through_palette(mask)
+        return mask.values.astype(np.int64) * GRAY if mask.mode == "gray" else mask.values
+    if mask.mode == "color":
+        colors = values_in(mask)
+        if not are_gray(colors, JPEG_SPREAD if code.nearest else 0):
+            strange = next(color for color in colors.tolist() if not are_gray(np.array([color])))
+            raise Unfit(f"its mask contains the color #{strange:06x}, but the other masks are gray")
+        return mask.values >> 8 & 0xFF
+    if mask.mode == "palette" and code.palette:
+        return _in_palette_of(mask, code)
+    return mask.values
+
+
+def _through_palette(mask: MaskValues) -> Values:
+    assert mask.palette is not None
+    if int(mask.values.max(initial=0)) >= len(mask.palette):
+        raise Unfit(f"its palette has no color for the index {int(mask.values.max())}")
+    return mask.palette[mask.values]
+
+
+def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
+    """Return the indices that the mask's colors have in the palette of the other masks."""
+    expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
+    used = values_in(mask).tolist()
+    assert mask.palette is not None
+    palette = mask.palette.tolist()
+    if not any(index < len(palette) and expected.get(index, palette[index]) != palette[index] for index in used):
+        return mask.values
+    by_color = {color: index for index, color in expected.items()}
+    colors = _through_palette(mask)
+    indices = np.full(colors.shape, -1, np.int64)
+    for index in used:
+        if palette[index] not in by_color:
+            raise Unfit(f"its palette has the color #{palette[index]:06x}, unlike those of the other masks")
+        indices[mask.values == index] = by_color[palette[index]]
+    return indices
+
+
+def class_plane(mask: MaskValues, code: MaskCode) -> Bytes:
+    """Return the class of each pixel as uint8 [h, w], `NO_CLASS` for pixels of none.
+
+    Raises Unfit for a value that has no meaning.
+    """
+    return classes_of_values(aligned(mask, code), code)
+
+
+def classes_of_values(values: Values, code: MaskCode) -> Bytes:
+    """Return the class of each of the `values` [h, w] in the numbers of `code`. Raises Unfit as `class_plane` does."""
+    known = np.array([*code.values, *code.ignored], np.int64)
+    if code.nearest:
+        values = _nearest(values, known)
+    order = np.argsort(known, kind="stable")
+
+    def classes(part: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+        found = order[np.minimum(np.searchsorted(known[order], part), len(known) - 1)]
+        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != part
+
+    plane: Bytes
+    if values.dtype in _SHORT:
+        by_value, strange_values = classes(np.arange(np.iinfo(values.dtype).max + 1))
+        plane, strange = by_value[values], strange_values[values]
+    else:
+        plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
+        for part in _in_parts(values):
+            plane[part], strange[part] = classes(values[part])
+    if strange.any():
+        value = int(values[strange][0])
+        text = f"#{value:06x}" if code.colours else str(value)
+        raise Unfit(f"its mask contains the value {text}, which belongs to no class")
+    return plane
+
+
+def _nearest(values: Values, known: Values) -> Values:
+    """Return the one of `known` that is nearest to each of `values`."""
+    levels = np.sort(known)
+    middles = (levels[1:] + levels[:-1]) / 2
+    return levels[np.searchsorted(middles, values)]
+
+
+def values_in(mask: MaskValues) -> Values:
+    """Return the different values in a mask, sorted."""
+    return count_values(mask.values)[0]
+
+
+def count_values(values: Values) -> tuple[Values, Values]:
+    """Return the different values in [h, w], sorted, and the number of pixels of each."""
+    if values.dtype not in _SHORT:
+        there, pixels = np.unique(values, return_counts=True)
+        return there, pixels
+    counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
+    for part in _in_parts(values):
+        counts += np.bincount(values[part].ravel(), minlength=len(counts))
+    there = np.flatnonzero(counts)
+    return there, counts[there]
+
+
+def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, Values]:
+    """Return the values of several masks, the pixels of each, and the number of masks that hold it."""
+    there = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
+    pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
+    values, rows = np.unique(there, return_inverse=True)
+    totals = np.zeros(len(values), np.int64)
+    np.add.at(totals, rows, pixels)
+    return values, totals, np.bincount(rows, minlength=len(values))
+
+
+def _in_parts(values: Values) -> Iterator[slice]:
+    """Yield rows of [h, w], few enough at a time that what is made of them stays small."""
+    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
+    return (slice(first, first + rows) for first in range(0, len(values), rows))

@@ -1,0 +1,130 @@
+"""Classes of masks by the values alone, where no table names them. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.data.decoding.mask_survey import MANY, Levels, Survey
+from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.splits import MaskCode, warn
+
+MOST_CLASSES = NO_CLASS
+_FILLED = 5
+"""Values are taken for class numbers if at least one in so many numbers, from 0 to the largest, occurs."""
+_FEW = 12
+"""Values up to this one are taken for class numbers, however few occur."""
+_NEAR = 32
+"""Levels so near to black or white are taken for it, in masks that were saved as JPEG or smoothed."""
+_MIDDLE = 5
+"""Levels between black and white in smoothed masks, at least."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Classes of a folder's masks and the values that stand for them; `trouble` says why these are unknown."""
+
+    classes: tuple[str, ...] = ()
+    code: MaskCode | None = None
+    trouble: str = ""
+
+
+def by_level(there: Levels, survey: Survey) -> Meaning:
+    """Return the classes of gray levels or indices.
+
+    Two values are a background and a foreground. Several are class numbers, with 255 for no class, unless most numbers
+    are missing: then each value is a class of its own.
+    """
+    values: list[int] = there.values.tolist()
+    if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
+        return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else NO_CLASS)))
+    ends = _two_levels(there, lossy=survey.lossy)
+    if ends is not None:
+        note = warn(
+            f"The masks have {len(values):,} gray levels, as if saved as JPEG or smoothed. Each pixel is taken for "
+            f"{ends[0]} or {ends[1]}, whichever is nearer.",
+            "Save masks as PNG with two values.",
+        )
+        return Meaning(("background", "foreground"), MaskCode(ends, nearest=True, notes=(note,)))
+    if survey.lossy:
+        return Meaning(trouble=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
+    if survey.has_smooth_values():
+        return Meaning(trouble=f"These seem to be photos or depth images, not masks: {_extent(there)}.")
+    numbered = [value for value in values if value != NO_CLASS]
+    if len(numbered) == 1 and len(values) == 1:
+        numbered = values
+    if len(numbered) > 1 or NO_CLASS not in values:
+        top = numbered[-1]
+        if top <= max(_FEW, _FILLED * len(numbered) - 1):
+            return _numbered(numbered, survey, has_void=NO_CLASS in values)
+    return _apart(values, there)
+
+
+def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
+    """Return a class for each number from 0 on; 255 is of no class."""
+    if values[-1] >= MOST_CLASSES:
+        return Meaning(trouble=f"The masks contain value {values[-1]:,}; class numbers go up to {MOST_CLASSES - 1}.")
+    if has_void and values == [0, 1] and _differ_in_white(survey):
+        return Meaning(
+            trouble="Some masks hold 0 and 1, others 0 and 255, and none holds both 1 and 255, so 255 may mean the same "
+            "as 1 or no class. Give both the same value, or set Ignore value to 255."
+        )
+    count = max(2, values[-1] + 1)
+    names = tuple(f"class {number}" for number in range(count))
+    return Meaning(names, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
+
+
+def _differ_in_white(survey: Survey) -> bool:
+    """Return True if some masks use 1 and others 255, but none both."""
+    held = [({1, 255} & set(mask.values.tolist()), len(mask.values)) for mask in survey.masks if mask.mode != "color"]
+    return all(each != {1, 255} for each, _ in held) and ({255}, 2) in held and ({1}, 2) in held
+
+
+def _apart(values: list[int], there: Levels) -> Meaning:
+    """Return a class for each value that occurs."""
+    if len(values) > MANY:
+        return Meaning(trouble=f"The masks' values are no class numbers: {_extent(there)}.")
+    if len(values) < 2:
+        return Meaning(trouble=f"All pixels of the masks have the value {values[0]:,}.")
+    notes = ()
+    if NO_CLASS in values:
+        text = ", ".join(map(str, values))
+        notes = (
+            warn(
+                f"The masks hold the values {text}; each is taken for a class, 255 too.",
+                "If 255 marks pixels of no class, set Ignore value to 255.",
+            ),
+        )
+    return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), notes=notes))
+
+
+def _extent(there: Levels) -> str:
+    return f"they have {len(there.values):,} different ones, from {there.values[0]:,} to {there.values[-1]:,}"
+
+
+def _two_levels(there: Levels, *, lossy: bool) -> tuple[int, int] | None:
+    """Return the two levels that noise or smoothing surrounds, None if there are not two, or there is no noise."""
+    if len(there.values) <= 2 or there.values[0] < 0 or there.values[-1] > 255:
+        return None
+    pixels = np.bincount(there.values, there.pixels, 256)
+    low, high = int(pixels[:128].argmax()), 128 + int(pixels[128:].argmax())
+    total = pixels.sum()
+    levels = np.arange(256)
+    near = (abs(levels - low) <= _NEAR) | (abs(levels - high) <= _NEAR)
+    if high - low < 2 * _NEAR or pixels[[low, high]].sum() < 0.6 * total or pixels[near].sum() < 0.9 * total:
+        return None
+    if (pixels[~near] > 0.01 * total).any():
+        return None
+    noisy = lossy or (len(there.values) >= 20 and int((pixels[~near] > 0).sum()) >= _MIDDLE)
+    return (low, high) if noisy else None
+
+
+def by_color(there: Levels, survey: Survey) -> Meaning:
+    """Return a class for each color."""
+    count = len(there.values)
+    lossy = survey.lossy and count > 8
+    if lossy or count > MOST_CLASSES or survey.has_smooth_values():
+        return Meaning(trouble=f"The masks have {count:,} colors, as if they had been saved as JPEG or smoothed.")
+    names = tuple(f"#{color:06x}" for color in there.values.tolist())
+    return Meaning(names, MaskCode(tuple(there.values.tolist()), colours=True))
