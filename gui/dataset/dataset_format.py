@@ -19,6 +19,8 @@ FORMATS = {
 _SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
 """Singular and plural names of samples that are not images."""
 NAMED_UNREADABLE = 200
+VALUES_SHOWN = 24
+"""Values of masks that are listed, at most."""
 
 
 def samples(report: DatasetReport, count: int) -> str:
@@ -70,6 +72,20 @@ def objects(split: SplitReport) -> str:
         small, middle, large = (f"{side:.0f}" for side in split.object_sides)
         text += f", median size {middle} pixels, 90 % between {small} and {large}"
     return text
+
+
+def mask_values(report: DatasetReport) -> str:
+    """List the most frequent values in the masks with their classes, one a line; "" for datasets without masks."""
+    values = report.mask_values
+    frequent = sorted(values, key=lambda each: -each.share)[:VALUES_SHOWN]
+    lines = [
+        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)} % of the pixels, "
+        f"in {localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
+        for each in values
+        if each in frequent
+    ]
+    more = [f"and {localised(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
+    return "\n".join(["Values in the masks", *lines, *more]) if values else ""
 
 
 def counts(report: DatasetReport) -> str:

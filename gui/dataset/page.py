@@ -89,6 +89,8 @@ class DatasetPage(QWidget):
         self.none = QLabel(wordWrap=True)
         self.none.setObjectName("muted")
         self.bars = ClassBalance()
+        self.mask_values = QLabel(wordWrap=True)
+        self.mask_values.setObjectName("muted")
         self.objects = QLabel(wordWrap=True)
         self.objects.setObjectName("muted")
         self.problems = ProblemLabel()
@@ -117,6 +119,9 @@ class DatasetPage(QWidget):
         self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.summary(self._report)}")
         self.subtitle.setText(dataset_format.describe(self._report))
         self.bars.show_report(self._report)
+        values = dataset_format.mask_values(self._report)
+        self.mask_values.setText(values)
+        self.mask_values.setVisible(bool(values))
         marked = "\n".join(filter(None, map(dataset_format.objects, self._report.splits)))
         self.objects.setText(marked)
         self.objects.setVisible(bool(marked))
@@ -289,7 +294,7 @@ class DatasetPage(QWidget):
         column.setSpacing(6)
         heading = QLabel("Classes")
         heading.setObjectName("heading")
-        for widget in (heading, self.bars, self.objects, self.problems):
+        for widget in (heading, self.bars, self.mask_values, self.objects, self.problems):
             column.addWidget(widget)
         column.addStretch(1)
         area = QScrollArea(widgetResizable=True)

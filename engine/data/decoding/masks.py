@@ -155,11 +155,12 @@ class _Reader:
         return Meaning(table.names, MaskCode(values, ignored=void)) if _cover((*values, *void), there) else None
 
     def _voc(self, there: Levels, palette: dict[int, int]) -> Meaning | None:
-        """Return PASCAL VOC's classes if its palette or its folder's name, and all of its values, are found."""
+        """Return PASCAL VOC's classes if its palette or its folder's name is found, and its last value and 255."""
         numbers = tuple(range(len(_VOC)))
         in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
         has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
-        if not (in_folder or has_palette) or set(there.values.tolist()) != {*numbers, NO_CLASS}:
+        values = set(there.values.tolist())
+        if not (in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
             return None
         return Meaning(_VOC, MaskCode(numbers, ignored=(NO_CLASS,)))
 

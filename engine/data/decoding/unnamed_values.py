@@ -68,7 +68,7 @@ def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
     if has_void and values == [0, 1] and _differ_in_white(survey):
         return Meaning(
             trouble="Some masks hold 0 and 1, others 0 and 255, and none holds both 1 and 255, so 255 may mean the same "
-            "as 1 or no class. Give both the same value, or set Ignore value to 255."
+            "as 1 or no class. Give both the same value, or set Ignored mask value to 255."
         )
     count = max(2, values[-1] + 1)
     names = tuple(f"class {number}" for number in range(count))
@@ -83,6 +83,8 @@ def _differ_in_white(survey: Survey) -> bool:
 
 def _apart(values: list[int], there: Levels) -> Meaning:
     """Return a class for each value that occurs."""
+    if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or class and object in one number
+        return Meaning(trouble=f"The masks contain value {values[-1]:,}; class numbers go up to {MOST_CLASSES - 1}.")
     if len(values) > MANY:
         return Meaning(trouble=f"The masks' values are no class numbers: {_extent(there)}.")
     if len(values) < 2:
@@ -93,7 +95,7 @@ def _apart(values: list[int], there: Levels) -> Meaning:
         notes = (
             warn(
                 f"The masks hold the values {text}; each is taken for a class, 255 too.",
-                "If 255 marks pixels of no class, set Ignore value to 255.",
+                "If 255 marks pixels of no class, set Ignored mask value to 255.",
             ),
         )
     return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), notes=notes))
@@ -114,7 +116,9 @@ def _two_levels(there: Levels, *, lossy: bool) -> tuple[int, int] | None:
     near = (abs(levels - low) <= _NEAR) | (abs(levels - high) <= _NEAR)
     if high - low < 2 * _NEAR or pixels[[low, high]].sum() < 0.6 * total or pixels[near].sum() < 0.9 * total:
         return None
-    if (pixels[~near] > 0.01 * total).any():
+    if set(np.argsort(-pixels, kind="stable")[:2].tolist()) != {low, high} or (pixels[~near] > 0.01 * total).any():
+        return None
+    if 2 * pixels[high] < pixels[128:].sum():
         return None
     noisy = lossy or (len(there.values) >= 20 and int((pixels[~near] > 0).sum()) >= _MIDDLE)
     return (low, high) if noisy else None

@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, ImageSizes, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, MaskValue, SplitReport, Unreadable
 from engine.contract.job import Job
 from engine.contract.legend import LegendEntry
 from engine.contract.preview import PreviewImage
@@ -281,3 +281,22 @@ def test_that_unreadable_files_are_named_with_why() -> None:
     report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
     assert dataset_format.unreadable(report) == "a.jpg: it ends"
     assert "1 file is unreadable and skipped: a.jpg." in dataset_format.describe(report)
+
+
+def test_dataset_page_lists_the_values_of_masks(page: DatasetPage) -> None:
+    values = (MaskValue("0", 0.75, 6, "sky"), MaskValue("9", 0.25, 1, None))
+    page.show_report(structs.replace(REPORT, mask_values=values))
+    assert page.mask_values.isVisibleTo(page)
+    lines = page.mask_values.text().splitlines()
+    assert lines[1].startswith("0: sky, 75")
+    assert lines[2].startswith("9: no class, 25")
+    page.show_report(REPORT)
+    assert not page.mask_values.isVisibleTo(page)
+
+
+def test_mask_values_text_keeps_the_most_frequent() -> None:
+    values = tuple(MaskValue(str(number), number / 1000, 1) for number in range(40))
+    lines = dataset_format.mask_values(structs.replace(REPORT, mask_values=values)).splitlines()
+    assert len(lines) == dataset_format.VALUES_SHOWN + 2
+    assert lines[1].startswith("16: no class")
+    assert "16 more" in lines[-1]

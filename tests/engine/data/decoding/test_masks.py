@@ -37,9 +37,9 @@ COLOURED = np.array([[[0, 0, 0], [128, 0, 0]], [[0, 128, 0], [128, 0, 0]]], np.u
 
 
 def test_that_values_are_those_of_the_pixels() -> None:
-    assert read_values(png(GREY)).tolist() == GREY.tolist()
-    assert read_values(png(COLOURED)).tolist() == [[0, 0x800000], [0x008000, 0x800000]]
-    assert read_values(png(GREY.astype(np.uint16) * 100)).tolist() == [[0, 300], [700, 25500]]
+    assert read_values(png(GREY)).values.tolist() == GREY.tolist()
+    assert read_values(png(COLOURED)).values.tolist() == [[0, 0x800000], [0x008000, 0x800000]]
+    assert read_values(png(GREY.astype(np.uint16) * 100)).values.tolist() == [[0, 300], [700, 25500]]
 
 
 def test_that_a_palettes_numbers_count_and_not_its_colours() -> None:
@@ -47,7 +47,7 @@ def test_that_a_palettes_numbers_count_and_not_its_colours() -> None:
     image.putpalette([0, 0, 0, 200, 10, 10, 10, 200, 10])
     stream = io.BytesIO()
     image.save(stream, "PNG")
-    assert read_values(stream.getvalue()).tolist() == [[0, 2], [1, 2]]
+    assert read_values(stream.getvalue()).values.tolist() == [[0, 2], [1, 2]]
 
 
 def test_that_values_become_classes_and_ignored_ones_none() -> None:

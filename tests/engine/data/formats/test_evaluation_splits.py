@@ -130,7 +130,8 @@ def test_that_labels_masks_and_points_are_mapped_by_name(tmp_path: Path) -> None
     mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))
     assert mapped.code is not None
     assert masked.code is not None
-    assert mapped.code.values == (2, -1, 0)
+    assert mapped.code.values[::2] == (2, 0)
+    assert mapped.code.values[1] < -(1 << 31)
     assert set(mapped.code.ignored) == {*masked.code.ignored, 1}
     opened: Any = open_recognised(mapped, str(tmp_path / "masked")).test
     original: Any = open_recognised(masked, str(tmp_path / "masked")).test

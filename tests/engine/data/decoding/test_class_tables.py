@@ -1,0 +1,93 @@
+"""Tables of class names in all usual forms, for gray levels and for colors."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.data.decoding.class_tables import find_tables
+from engine.data.decoding.masks import names_by_value
+from engine.data.splits import MaskCode
+
+COLORED = [("void", 0x000000), ("road", 0x800000), ("tree", 0x008000)]
+NUMBERED = [("void", 0), ("road", 7), ("tree", 255)]
+BY_COLOR = {
+    "class_dict.csv": "name,r,g,b\nvoid,0,0,0\nroad,128,0,0\ntree,0,128,0\n",
+    "class_dict_seg.csv": "name, r, g, b\nvoid, 0, 0, 0\nroad, 128, 0, 0\ntree, 0, 128, 0\n",
+    "classes.csv": "blue;green;red;id;class\n0;0;0;0;void\n0;0;128;1;road\n0;128;0;2;tree\n",
+    "labelmap.csv": "void,0,0,0\nroad,128,0,0\ntree,0,128,0\n",
+    "colormap.csv": "label,color\nvoid,#000000\nroad,#800000\ntree,#008000\n",
+    "label_colors.txt": "0 0 0\tvoid\n128 0 0\troad\n0 128 0\ttree\n",
+    "labelmap.txt": "# label:color_rgb:parts:actions\nvoid:0,0,0::\nroad:128,0,0::\ntree:0,128,0::\n",
+    "classes.txt": "void 0 0 0\nroad 128 0 0\ntree 0 128 0\n",
+    "colormap.json": json.dumps({"void": [0, 0, 0], "road": [128, 0, 0], "tree": [0, 128, 0]}),
+    "classes.json": json.dumps([{"name": name, "color": f"#{color:06x}"} for name, color in COLORED]),
+    "config.json": json.dumps({"labels": [{"name": n, "color": [c >> 16, c >> 8 & 255, c & 255]} for n, c in COLORED]}),
+}
+BY_VALUE = {
+    "_classes.csv": "Pixel Value, Class\n0, void\n7, road\n255, tree\n",
+    "classes.csv": "value,name\n0,void\n7,road\n255,tree\n",
+    "class_names.csv": "void,0\nroad,7\ntree,255\n",
+    "labels.csv": "label\tname\n0\tvoid\n7\troad\n255\ttree\n",
+    "labels.txt": "0: void\n7: road\n255: tree\n",
+    "classes.json": json.dumps({"void": 0, "road": 7, "tree": 255}),
+    "labels.json": json.dumps({"0": "void", "7": "road", "255": "tree"}),
+}
+
+
+@pytest.mark.parametrize("name", BY_COLOR)
+def test_find_tables_reads_names_of_colors(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(BY_COLOR[name])
+    (table,) = find_tables(str(tmp_path))
+    assert (list(zip(table.names, table.values, strict=True)), table.colors) == (COLORED, True)
+
+
+@pytest.mark.parametrize("name", BY_VALUE)
+def test_find_tables_reads_names_of_values(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(BY_VALUE[name])
+    (table,) = find_tables(str(tmp_path))
+    assert (list(zip(table.names, table.values, strict=True)), table.colors) == (NUMBERED, False)
+
+
+@pytest.mark.parametrize("mark", [(codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le")])
+@pytest.mark.parametrize("name", ["class_dict.csv", "labelmap.txt", "colormap.json"])
+def test_find_tables_decodes_byte_order_marks(tmp_path: Path, name: str, mark: tuple[bytes, str]) -> None:
+    (tmp_path / name).write_bytes(mark[0] + BY_COLOR[name].encode(mark[1]))
+    (table,) = find_tables(str(tmp_path))
+    assert table.names == ("void", "road", "tree")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.csv", "filename,label\na.jpg,cat\nb.jpg,dog\n"),
+        ("labels.csv", "a.jpg,0\nb.jpg,1\n"),
+        ("_classes.csv", "filename,cat,dog\na.jpg,0,1\nb.jpg,1,0\n"),
+        ("labels.json", json.dumps({"images": [{"id": 1}], "annotations": []})),
+        ("config.json", json.dumps({"lr": 1, "name": "run"})),
+        ("classes.json", "{ no json"),
+        ("class_dict.csv", "name,r,g,b\nvoid,0,0,300\nroad,1,2,-1\n"),
+    ],
+)
+def test_find_tables_passes_over_other_files(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert find_tables(str(tmp_path)) == []
+
+
+def test_find_tables_numbers_equal_names(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("static\nroad\nstatic\n")
+    (table,) = find_tables(str(tmp_path))
+    assert table.names == ("static (1)", "road", "static (2)")
+
+
+def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
+    assert names_by_value(str(tmp_path)) is None
+    (tmp_path / "class_dict.csv").write_text(BY_COLOR["class_dict.csv"])
+    assert names_by_value(str(tmp_path)) is None
+    (tmp_path / "classes.txt").write_text("sky\nroad\n")
+    meaning = names_by_value(str(tmp_path))
+    assert meaning is not None
+    assert (meaning.classes, meaning.code) == (("sky", "road"), MaskCode((0, 1), ignored=(255,)))

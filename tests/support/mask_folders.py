@@ -1,0 +1,82 @@
+"""Folders of images and masks with given pixels, made on the spot."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+from PIL import Image
+
+from engine.contract.dataset import DatasetReport
+from engine.data.formats.registry import recognise
+from engine.data.inspection.inspector import inspect
+from engine.data.splits import Recognised
+
+SIDE = 32
+
+
+def striped(*values: int) -> np.ndarray:
+    """A mask uint8 [32, 32] with a column of equal width for each of `values`."""
+    columns = np.arange(SIDE) * len(values) // SIDE
+    return np.broadcast_to(np.array(values)[columns], (SIDE, SIDE)).astype(np.uint8)
+
+
+def painted(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
+    """A mask in color, uint8 [h, w, 3], of the color 0xRRGGBB of each value."""
+    found = np.zeros((*mask.shape, 3), np.uint8)
+    for value, color in colors.items():
+        found[mask == value] = (color >> 16, color >> 8 & 0xFF, color & 0xFF)
+    return found
+
+
+def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
+    image = Image.fromarray(mask, "P")
+    image.putpalette([band for color in colors for band in (color >> 16, color >> 8 & 0xFF, color & 0xFF)])
+    return image
+
+
+def encoded(mask: Any, ending: str, **options: Any) -> bytes:
+    """A mask as the content of a file: an image or pixels; `ending` npy and tif take pixels of any type."""
+    stream = io.BytesIO()
+    if ending == "npy":
+        np.save(stream, mask)
+    elif ending == "tif" and isinstance(mask, np.ndarray):
+        tifffile.imwrite(stream, mask, **options)
+    else:
+        image = mask if isinstance(mask, Image.Image) else Image.fromarray(mask)
+        kind = {"jpg": "JPEG", "tif": "TIFF"}.get(ending, ending.upper())
+        image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **options: Any) -> Path:
+    """images/N.png and masks/N.ENDING, the images gray."""
+    for kind in ("images", "masks"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    for number, mask in enumerate(masks):
+        size = mask.size if isinstance(mask, Image.Image) else mask.shape[1::-1]
+        Image.new("L", size, 30 * (number % 8)).save(folder / "images" / f"{number:02}.png")
+        (folder / "masks" / f"{number:02}.{ending}").write_bytes(encoded(mask, ending, **options))
+    return folder
+
+
+def found_in(folder: Path) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, formats=("masks",))
+
+
+def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
+    return inspect(
+        str(folder), val_fraction=0.25, seed=0, formats=("masks",), ignored=ignored, progress=lambda done, total: None
+    )
+
+
+def shares_in(folder: Path) -> dict[str, float]:
+    """The share of each class in training, rounded to hundredths."""
+    report = report_on(folder)
+    assert report.splits, report.problems
+    assert not report.unreadable, report.unreadable
+    return {name: round(share, 2) for name, share in report.splits[0].shares.items()}
