@@ -16,8 +16,8 @@ from engine.data.splits import shown
 from engine.system.regular_files import UnusableFile
 
 _MOST_LINES = 100_000
-_MOST_JSON_BYTES = 1 << 20
-"""Larger files of these names hold annotations, not names."""
+_MOST_BYTES = 1 << 20
+"""Larger tables and objects of these names hold annotations, not names of classes."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
@@ -60,8 +60,8 @@ def find_tables(folder: str) -> list[ClassTable]:
     """Read all tables of classes in `folder`. Raises UnusableFile."""
     found = [_of_definition(folder)]
     found += [_of_texts(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
-    found += [_of_sheet(os.path.join(folder, name)) for name in _SHEETS]
-    found += [_of_object(os.path.join(folder, name)) for name in _OBJECTS]
+    found += [_of_sheet(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
+    found += [_of_object(path) for name in _OBJECTS if _is_small(path := os.path.join(folder, name))]
     return [table for table in found if table is not None]
 
 
@@ -188,14 +188,14 @@ def _is_number(row: Sequence[str], at: int) -> bool:
 def _of_object(path: str) -> ClassTable | None:
     """Read JSON: {"name": color}, {"name": value}, {"value": "name"}, or a list of objects with name and color."""
     try:
-        if os.path.getsize(path) > _MOST_JSON_BYTES:
-            return None
         with judged(path):
             content = json.loads(read_text(path))
     except UnusableFile:
         raise
     except (OSError, ValueError):
         return None
+    if os.path.basename(path) == "config.json" and not (isinstance(content, dict) and "labels" in content):
+        return None  # Mapillary's has labels; others are settings
     if isinstance(content, dict):
         content = next((content[key] for key in ("labels", "classes", "categories") if key in content), content)
     if isinstance(content, dict):
@@ -260,6 +260,14 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
         numbers[name] += 1
         found.append(name if counts[name] == 1 else f"{name} ({numbers[name]})")
     return tuple(found)
+
+
+def _is_small(path: str) -> bool:
+    """Return True if there is a file of at most `_MOST_BYTES`."""
+    try:
+        return os.path.getsize(path) <= _MOST_BYTES
+    except OSError:
+        return False
 
 
 def _lines(path: str) -> list[str]:

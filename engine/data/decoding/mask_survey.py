@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -28,6 +29,8 @@ MOST_KEPT = 4096
 """Values of one mask that are kept, its most frequent ones."""
 MANY = 50
 """With more values in most of the masks, these may be photos or depth images."""
+_ODD_PALETTES = 0.1
+"""If more than this share of the masks have another palette, the colors count."""
 _SMOOTH = 0.85
 """Share of neighboring pixels that are equal, below which an image is no mask."""
 
@@ -84,16 +87,15 @@ class Survey:
         return not are_gray(self.colors, JPEG_SPREAD if self.lossy else 0)
 
     def palette(self) -> dict[int, int] | None:
-        """Return the color of each used index, None if that differs between masks or an index has no color."""
-        found: dict[int, int] = {}
-        for mask in self.of("palette"):
-            assert mask.palette is not None
-            if int(mask.values.max(initial=0)) >= len(mask.palette):
-                return None
-            for index, color in zip(mask.values.tolist(), mask.palette[mask.values].tolist(), strict=True):
-                if found.setdefault(index, color) != color:
-                    return None
-        return found
+        """Return the color of each used index, None if that differs in more than a few masks."""
+        of_masks = [_used_colors(mask) for mask in self.of("palette")]
+        colors: dict[int, Counter[int]] = {}
+        for used in of_masks:
+            for index, color in used.items():
+                colors.setdefault(index, Counter())[color] += 1
+        found = {index: of_index.most_common(1)[0][0] for index, of_index in colors.items()}
+        odd = sum(any(found[index] != color for index, color in used.items()) for used in of_masks)
+        return found if odd <= _ODD_PALETTES * len(of_masks) else None
 
     def levels(self) -> Levels:
         """Return gray levels, those of gray masks in color, and indices of palettes."""
@@ -149,6 +151,13 @@ def _flatness(values: Values) -> float:
     shares = [float((ahead == behind).mean()) for ahead, behind in
               ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if ahead.size]  # fmt: skip
     return min(shares, default=1.0)
+
+
+def _used_colors(mask: Seen) -> dict[int, int]:
+    """Return the color of each index in a mask with a palette, of those that its palette has."""
+    assert mask.palette is not None
+    used = mask.values[mask.values < len(mask.palette)]
+    return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))
 
 
 def _as_colors(mask: Seen) -> Values:

@@ -23,6 +23,7 @@ NO_CLASS = 255
 since PASCAL VOC."""
 GRAY = 0x010101
 """The color 0xRRGGBB of a gray level, divided by the level."""
+WHITE = 0xFFFFFF
 NOT_A_NUMBER = -(1 << 31)
 """The value of NaN, and of numbers too large for a class, in masks of floating-point numbers."""
 JPEG_SPREAD = 24
@@ -269,8 +270,12 @@ def values_in(mask: MaskValues) -> Values:
 def count_values(values: Values) -> tuple[Values, Values]:
     """Return the different values in [h, w], sorted, and the number of pixels of each."""
     if values.dtype not in _SHORT:
-        there, pixels = np.unique(values, return_counts=True)
-        return there, pixels
+        flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
+        starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
+        there, rows = np.unique(flat[starts], return_inverse=True)
+        totals = np.zeros(len(there), np.int64)
+        np.add.at(totals, rows, np.diff(np.append(starts, len(flat))))
+        return there, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
     for part in _in_parts(values):
         counts += np.bincount(values[part].ravel(), minlength=len(counts))

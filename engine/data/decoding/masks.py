@@ -13,6 +13,7 @@ from engine.data.decoding.mask_values import (
     GRAY,
     NO_CLASS,
     NOT_A_NUMBER,
+    WHITE,
     MaskValues,
     Values,
     are_gray,
@@ -22,8 +23,10 @@ from engine.data.decoding.mask_values import (
     read_values,
     values_in,
 )
+from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_beside, with_two_names
 from engine.data.decoding.unnamed_values import MOST_CLASSES, Meaning, by_color, by_level
 from engine.data.splits import MaskCode, warn
+from engine.system.format import listed
 
 __all__ = [
     "LOOKED_AT",
@@ -47,8 +50,6 @@ _VOC = (
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 """PASCAL VOC's classes by their value (its development kit, section 3.2)."""
-_STRAY_MASKS = 0.5
-"""If more than this share of the masks hold values that a table does not name, the table does not fit."""
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
@@ -71,9 +72,9 @@ def names_by_value(folder: str) -> Meaning | None:
     """Return the names of values in a table in `folder`, None if it has no such table."""
     for table in find_tables(folder):
         if len(table.names) > MOST_CLASSES:
-            return _too_many(table)
+            return too_many(table)
         if not table.colors:
-            return Meaning(table.names, MaskCode(table.values, ignored=_void_beside(table.values)))
+            return Meaning(table.names, MaskCode(table.values, ignored=void_beside(table.values)))
     return None
 
 
@@ -84,24 +85,23 @@ class _Reader:
         self._survey = survey
         self._tables = [table for table in tables if table.listed or len(table.names) <= MOST_CLASSES]
         self._masks = masks
-        self._ignored = ignored
+        self._dropped = () if ignored is None else (ignored,)
 
     def meaning(self) -> Meaning:
-        oversized = next((table for table in self._tables if table.listed and len(table.names) > MOST_CLASSES), None)
+        oversized = next((table for table in self._tables if len(table.names) > MOST_CLASSES), None)
         if oversized is not None:
-            return _too_many(oversized)
-        survey = self._survey
-        palette = survey.palette() if survey.of("palette") else {}
-        if survey.is_colored():
+            return too_many(oversized)
+        if self._survey.is_colored():
             return self._in_colors(())
-        if survey.of("palette"):
-            return self._with_palette(palette)
-        if survey.of("color") and any(self._fits_colors(table) for table in self._tables):
+        if self._survey.of("palette"):
+            return self._with_palette()
+        if self._survey.of("color") and self._has_fitting_colors():
             return self._in_colors(())
         return self._in_levels({})
 
-    def _with_palette(self, palette: dict[int, int] | None) -> Meaning:
-        """Read indices if all masks agree on the colors of the used ones, else the colors."""
+    def _with_palette(self) -> Meaning:
+        """Read indices if the masks agree on the colors of the used ones, else the colors."""
+        palette = self._survey.palette()
         if palette is None:
             note = warn(
                 "The masks' palettes differ, so their colors are the classes, not their indices.",
@@ -109,12 +109,14 @@ class _Reader:
             )
             return self._in_colors((note,))
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
-        if not others <= set(palette):
+        if not others - {NO_CLASS} <= set(palette) or (others - set(palette) and not others - {0, NO_CLASS}):
+            return self._in_colors(())
+        if len(set(palette.values())) < len(palette) and self._has_fitting_colors():
             return self._in_colors(())
         return self._in_levels(palette)
 
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
-        levels = self._survey.levels().without(*(() if self._ignored is None else (self._ignored,)))
+        levels = self._survey.levels().without(*self._dropped)
         missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
         there = levels.without(*missing)
         notes: list[Problem] = []
@@ -127,32 +129,18 @@ class _Reader:
             notes.append(warn(f"The value {names} means missing data in the masks, so its pixels are of no class."))
         if not len(there.values):
             return Meaning(trouble="The masks hold no value that could be a class.")
-        for table in self._tables:
-            named = self._named_levels(table, there, palette)
-            if named is not None:
-                return _with(named, missing, notes, palette)
-        named = self._voc(there, palette) or by_level(there, self._survey)
-        return _with(named, missing, notes, palette)
-
-    def _named_levels(self, table: ClassTable, there: Levels, palette: dict[int, int]) -> Meaning | None:
-        """Return the meaning of gray levels or indices by a table, None if it names colors that they do not have."""
-        if table.colors:
-            values = _through_palette(table, palette) if palette else _as_gray(table)
-            if values is None or not _cover((*values, *_void_beside(values)), there):
-                return None
-            return Meaning(table.names, MaskCode(values, ignored=_void_beside(values)))
-        values = table.values
-        if {0, 1} == set(values) and set(there.values.tolist()) in ({0, 255}, {255}):
-            return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
-        void = _void_beside(values)
-        strange = there.without(*values, *void)
-        if table.listed and len(strange.values) and int(strange.masks.max()) > 1:
-            told = ", ".join(map(str, strange.values[:5].tolist()))
-            return Meaning(
-                trouble=f"{table.file} names {len(table.names)} classes, numbered from 0 to {len(table.names) - 1}, but "
-                f"masks also hold {told}. Write a table with the columns value and name instead, such as classes.csv."
-            )
-        return Meaning(table.names, MaskCode(values, ignored=void)) if _cover((*values, *void), there) else None
+        unnamed = by_level(there, self._survey)
+        if unnamed.code is not None and unnamed.code.nearest:
+            return _with(with_two_names(unnamed, self._tables), missing, notes)
+        if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
+            for table in self._tables:
+                named = by_numbers(table, there, palette)
+                if named is not None:
+                    return _with(named, missing, notes, palette)
+        found = self._voc(there, palette) or unnamed
+        for value in missing:
+            found = _without(found, value)
+        return _with(found, (), [*notes, *self._notes_on_tables()], palette)
 
     def _voc(self, there: Levels, palette: dict[int, int]) -> Meaning | None:
         """Return PASCAL VOC's classes if its palette or its folder's name is found, and its last value and 255."""
@@ -166,56 +154,46 @@ class _Reader:
 
     def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
         survey = self._survey
-        colors = survey.as_colors().without(*(() if self._ignored is None else (self._ignored,)))
-        if not len(colors.values):
-            return Meaning(trouble="The masks have no other value.")
-        if int(colors.values.max()) > 0xFFFFFF or int(colors.values.min()) < 0:
-            return Meaning(trouble="Some masks are in color, others have gray levels beyond 8 bits.")
+        colors = survey.as_colors().without(*self._dropped)
+        if trouble := self._trouble_with_gray(colors):
+            return Meaning(trouble=trouble)
         for table in self._tables:
-            if self._fits_colors(table):
-                return _with(Meaning(table.names, MaskCode(table.values, colours=True)), (), notes)
+            named = by_colors(table, colors, lossy=survey.lossy)
+            if named is not None:
+                return _with(named, (), notes)
         if are_gray(colors.values):
-            gray = by_level(colors._replace(values=colors.values & 0xFF), survey)
-            return _with(_in_gray_colors(gray), (), notes)
-        if survey.of("gray") and survey.of("color"):
-            levels = {GRAY * int(value) for mask in survey.of("gray") for value in mask.values}
-            if strange := levels - set(survey.colors.tolist()):
-                told = ", ".join(str(color & 0xFF) for color in sorted(strange)[:5])
-                return Meaning(
-                    trouble=f"Some masks are in color, others are gray and hold values that no mask in color holds "
-                    f"({told}). Save all masks in the same way."
-                )
-        return _with(by_color(colors, survey), (), notes)
+            unnamed = _in_gray_colors(by_level(colors._replace(values=colors.values & 0xFF), survey))
+        else:
+            unnamed = by_color(colors, survey)
+        return _with(unnamed, (), [*notes, *self._notes_on_tables()])
 
-    def _fits_colors(self, table: ClassTable) -> bool:
-        return table.colors and _cover(table.values, self._survey.as_colors())
+    def _trouble_with_gray(self, colors: Levels) -> str:
+        """Return why gray masks cannot be read as colors, "" if they can."""
+        if not len(colors.values):
+            return "The masks have no other value."
+        if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
+            return "Some masks are in color, others have gray levels beyond 8 bits. Save all masks in the same way."
+        gray = Survey(self._survey.of("gray")).as_colors().values
+        colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).as_colors().values
+        strange = sorted(set(gray.tolist()) - set(colored.tolist()))
+        if not strange or are_gray(colors.values):
+            return ""
+        values = ", ".join(str(color & 0xFF) for color in strange[:5])
+        return (
+            f"Some masks are in color, others are gray and hold values that no mask in color holds ({values}). Save all "
+            "masks in the same way."
+        )
 
+    def _notes_on_tables(self) -> list[Problem]:
+        """Return a warning about tables that do not fit the masks."""
+        names = list(dict.fromkeys(table.file for table in self._tables))
+        if not names:
+            return []
+        message = f"{listed(names)} can't name the classes, as the masks hold other values or colors."
+        return [warn(message, "Correct the table, or save the masks with its values.")]
 
-def _cover(values: Sequence[int], there: Levels) -> bool:
-    """Return True if most masks hold only `values`, and at least one of these occurs."""
-    rest = there.without(*values)
-    if len(rest.values) == len(there.values):
-        return False
-    held, stray = int(there.masks.max(initial=0)), int(rest.masks.max(initial=0))
-    return stray <= _STRAY_MASKS * held and len(rest.values) <= max(len(values), 8)
-
-
-def _through_palette(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
-    """Return the index of each color of a table; a negative number of its own for a color without an index.
-
-    None if two used indices have the same color.
-    """
-    by_color = {color: index for index, color in palette.items()}
-    if len(by_color) < len(palette):
-        return None
-    return tuple(by_color.get(color, NOT_A_NUMBER - 1 - row) for row, color in enumerate(table.values))
-
-
-def _as_gray(table: ClassTable) -> tuple[int, ...] | None:
-    """Return the gray levels of a table's colors, None if one is not gray."""
-    if any(color != (color & 0xFF) * GRAY for color in table.values):
-        return None
-    return tuple(color & 0xFF for color in table.values)
+    def _has_fitting_colors(self) -> bool:
+        return any(fits_colors(table, self._survey.as_colors()) for table in self._tables)
 
 
 def _in_gray_colors(meaning: Meaning) -> Meaning:
@@ -267,15 +245,6 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
             warn(f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel.")
         )
     return found
-
-
-def _too_many(table: ClassTable) -> Meaning:
-    message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MOST_CLASSES}."
-    return Meaning(trouble=message)
-
-
-def _void_beside(values: Sequence[int]) -> tuple[int, ...]:
-    return () if NO_CLASS in values else (NO_CLASS,)
 
 
 def _voc_colors() -> list[tuple[int, int]]:

@@ -15,6 +15,8 @@ _FILLED = 5
 """Values are taken for class numbers if at least one in so many numbers, from 0 to the largest, occurs."""
 _FEW = 12
 """Values up to this one are taken for class numbers, however few occur."""
+_SMALL = 33
+"""Beside values up to this one, the largest number of Cityscapes, 255 means no class even if most numbers are missing."""
 _NEAR = 32
 """Levels so near to black or white are taken for it, in masks that were saved as JPEG or smoothed."""
 _MIDDLE = 5
@@ -52,8 +54,6 @@ def by_level(there: Levels, survey: Survey) -> Meaning:
     if survey.has_smooth_values():
         return Meaning(trouble=f"These seem to be photos or depth images, not masks: {_extent(there)}.")
     numbered = [value for value in values if value != NO_CLASS]
-    if len(numbered) == 1 and len(values) == 1:
-        numbered = values
     if len(numbered) > 1 or NO_CLASS not in values:
         top = numbered[-1]
         if top <= max(_FEW, _FILLED * len(numbered) - 1):
@@ -90,7 +90,10 @@ def _apart(values: list[int], there: Levels) -> Meaning:
     if len(values) < 2:
         return Meaning(trouble=f"All pixels of the masks have the value {values[0]:,}.")
     notes = ()
-    if NO_CLASS in values:
+    ignored: tuple[int, ...] = ()
+    if NO_CLASS in values and len(values) > 2 and values[-2] <= _SMALL:
+        values, ignored = values[:-1], (NO_CLASS,)
+    elif NO_CLASS in values:
         text = ", ".join(map(str, values))
         notes = (
             warn(
@@ -98,7 +101,7 @@ def _apart(values: list[int], there: Levels) -> Meaning:
                 "If 255 marks pixels of no class, set Ignored mask value to 255.",
             ),
         )
-    return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), notes=notes))
+    return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), ignored=ignored, notes=notes))
 
 
 def _extent(there: Levels) -> str:

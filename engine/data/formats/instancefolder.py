@@ -106,7 +106,7 @@ def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Fo
 
 
 def _most_in_one(masks: Sequence[str]) -> int:
-    """How many values but 0 the mask with most of them holds."""
+    """Return the number of objects in the mask with most of them."""
     most = 0
     for path in masks:
         try:

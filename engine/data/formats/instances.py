@@ -205,7 +205,7 @@ class InstanceSplit:
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Heights and widths by the files' headers. Raises what a decoder raises."""
+    """Return heights and widths from the files' headers. Raises what a decoder raises."""
     found = []
     for path in paths:
         width, height = mask_size(path)
@@ -254,8 +254,7 @@ def _check_painted(pixels: int, size: tuple[int, int]) -> None:
 
 
 def _values(path: str, size: tuple[int, int]) -> MaskValues:
-    """The values of a mask. Raises Unfit if it does not have that size (height, width), or whatever its decoder
-    raises."""
+    """Read a mask. Raises Unfit if it does not have that size (height, width), or what its decoder raises."""
     mask = read_values(read_image(path))
     height, width = mask.values.shape
     if (height, width) != size:

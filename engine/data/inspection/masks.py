@@ -1,5 +1,5 @@
-"""Looks folders of images and masks through: sizes that differ, values without a meaning, classes that are rare or
-never occur, and what the images look like with their masks. Torch-free."""
+"""Inspection of folders of images and masks: different sizes, values without a meaning, rare and missing classes, and
+examples of images with their masks. Torch-free."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from tests.support.mask_folders import encoded, painted, striped, with_palette
 NUMBERS = np.array([[0, 1, 2], [2, 1, 0]])
 
 
-@pytest.mark.parametrize("kind", ["uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64"])
+@pytest.mark.parametrize(
+    "kind", ["uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+)
 @pytest.mark.parametrize("ending", ["tif", "npy"])
 def test_read_values_takes_whole_numbers_of_any_type(kind: str, ending: str) -> None:
     mask = read_values(encoded(NUMBERS.astype(kind), ending))

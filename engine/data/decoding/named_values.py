@@ -1,0 +1,113 @@
+"""Classes of masks by a table of their names. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.data.decoding.class_tables import ClassTable
+from engine.data.decoding.mask_survey import Levels
+from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER
+from engine.data.decoding.unnamed_values import MOST_CLASSES, Meaning
+from engine.data.splits import MaskCode
+
+_STRAY_MASKS = 0.5
+"""If more than this share of the masks hold values that a table does not name, the table does not fit."""
+_FEW = 8
+"""So many values besides those of a table may be strays, or as many as the table names."""
+
+
+def by_numbers(table: ClassTable, there: Levels, palette: dict[int, int]) -> Meaning | None:
+    """Return the meaning of gray levels or indices by a table; None if it names others."""
+    values = _numbers(table, palette)
+    if values is None:
+        return None
+    if set(values) == {0, 1} and set(there.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
+        return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
+    void = void_beside(values)
+    strange = there.without(*values, *void)
+    one_more = strange.masks[strange.values == len(values)]
+    fits = _cover((*values, *void), there)
+    if table.listed and (not fits or (one_more > 1).any()):
+        held = ", ".join(map(str, strange.values[:5].tolist()))
+        return Meaning(
+            trouble=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
+            f"{held}. Write a table with the columns value and name instead, such as classes.csv."
+        )
+    if fits:
+        return Meaning(table.names, MaskCode(values, ignored=void))
+    return _strange(table, strange, "value ", "d") if _names_most((*values, NO_CLASS), there) else None
+
+
+def by_colors(table: ClassTable, there: Levels, *, lossy: bool) -> Meaning | None:
+    """Return the meaning of colors by a table; None if it names others."""
+    if not table.colors:
+        return None
+    if _cover(table.values, there):
+        return Meaning(table.names, MaskCode(table.values, colours=True))
+    if lossy or not _names_most(table.values, there):
+        return None
+    return _strange(table, there.without(*table.values), "color #", "06x")
+
+
+def fits_colors(table: ClassTable, there: Levels) -> bool:
+    return table.colors and _cover(table.values, there)
+
+
+def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
+    """Return two classes of noisy masks with the names of a table that has two."""
+    assert meaning.code is not None
+    for table in tables:
+        values = _numbers(table, {})
+        if values is not None and len(values) == 2 and set(values) in ({0, 1}, set(meaning.code.values)):
+            names = tuple(name for _, name in sorted(zip(values, table.names, strict=True)))
+            return replace(meaning, classes=names)
+    return meaning
+
+
+def too_many(table: ClassTable) -> Meaning:
+    message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MOST_CLASSES}."
+    return Meaning(trouble=message)
+
+
+def void_beside(values: Sequence[int]) -> tuple[int, ...]:
+    return () if NO_CLASS in values else (NO_CLASS,)
+
+
+def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
+    """Return a table's gray levels or indices of a palette, None if it names colors without such."""
+    if not table.colors:
+        return table.values
+    if palette:
+        by_color = {color: index for index, color in palette.items()}
+        # A color without an index gets a number of its own that no mask has.
+        return tuple(by_color.get(color, NOT_A_NUMBER - 1 - row) for row, color in enumerate(table.values))
+    if any(color != (color & 0xFF) * GRAY for color in table.values):
+        return None
+    return tuple(color & 0xFF for color in table.values)
+
+
+def _cover(values: Sequence[int], there: Levels) -> bool:
+    """Return True if most masks hold only `values`, and at least one of these occurs."""
+    rest = there.without(*values)
+    if len(rest.values) == len(there.values):
+        return False
+    held, stray = int(there.masks.max(initial=0)), int(rest.masks.max(initial=0))
+    return stray <= _STRAY_MASKS * held and len(rest.values) <= max(len(values), _FEW)
+
+
+def _names_most(values: Sequence[int], there: Levels) -> bool:
+    """Return True if `values` are those of most pixels, and at least two of them occur."""
+    named = np.isin(there.values, values)
+    return int(named.sum()) >= 2 and 2 * int(there.pixels[named].sum()) > int(there.pixels.sum())
+
+
+def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
+    """Return that most masks hold values that a table lacks."""
+    value = int(rest.values[rest.pixels.argmax()])
+    return Meaning(
+        trouble=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"
+        f"{value:{form}}. Add these to the table."
+    )
