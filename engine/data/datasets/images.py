@@ -19,7 +19,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_stretched, decode_whole, fit
 from engine.data.decoding.letterbox import box_plane
-from engine.data.decoding.masks import LOOKED_AT, NO_CLASS, class_plane, read_values
+from engine.data.decoding.masks import NO_CLASS, SAMPLED_MASKS, class_plane, read_values
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
@@ -205,7 +205,7 @@ class MaskedImages(ImageSet):
     def class_counts(self, classes: int) -> Sequence[float]:
         """The pixels of each class in a sample of the masks, evenly spread."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
-        for number in spread_evenly(len(self), LOOKED_AT):
+        for number in spread_evenly(len(self), SAMPLED_MASKS):
             try:
                 plane = self.class_plane(number)
             except Exception:

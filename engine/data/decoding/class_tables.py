@@ -15,8 +15,8 @@ from engine.data.decoding.reading import judged, read_text
 from engine.data.splits import shown
 from engine.system.regular_files import UnusableFile
 
-_MOST_LINES = 100_000
-_MOST_BYTES = 1 << 20
+_MAX_LINES = 100_000
+_MAX_BYTES = 1 << 20
 """Larger tables and objects of these names hold annotations, not names of classes."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
@@ -36,6 +36,8 @@ _NUMBERED = re.compile(r"(\d+)\s*[\s:,;=]\s*(\S.*)")
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
 
 Row = tuple[str, int]
+Entry = tuple[str, int, bool]
+"""Name and value of a class, and True if the value is a color."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +136,13 @@ def _of_sheet(path: str) -> ClassTable | None:
         rows = rows[1:]
     elif os.path.basename(path) == "labels.csv":
         return None  # without a header it may list images
-    taken = [found for row in rows if (found := (take or _by_cells)(row)) is not None]
-    found = [(name, value) for name, value, _ in taken]
-    kinds = {colors for *_, colors in taken}
-    if len(found) < 2 or len(kinds) != 1 or len(found) < len(rows) - (take is None) or not _are_unique(found):
-        return None
-    return _table(path, found, colors=kinds.pop())
+    taken = [entry for row in rows if (entry := (take or _by_cells)(row)) is not None]
+    unread = len(rows) - len(taken) - (take is None)  # without a known header, the first row may be an unknown one
+    return _of_entries(path, taken) if unread <= 0 else None
 
 
-def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], tuple[str, int, bool] | None] | None:
-    """Return what reads a row below a header, None if `head` is no header. `row` is the first one below it."""
+def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
+    """Return a reader of rows below a header, None if `head` is no header. `row` is the first row below it."""
     bands = [next((head.index(name) for name in names if name in head), -1) for names in
              (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
     name_at = next(
@@ -154,7 +153,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
     if name_at < 0 or (min(bands) < 0 and hex_at < 0 and value_at < 0):
         return None
 
-    def take(row: Sequence[str]) -> tuple[str, int, bool] | None:
+    def take(row: Sequence[str]) -> Entry | None:
         try:
             if min(bands) >= 0:
                 color = _color([int(row[at]) for at in bands])
@@ -169,7 +168,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
     return take
 
 
-def _by_cells(row: Sequence[str]) -> tuple[str, int, bool] | None:
+def _by_cells(row: Sequence[str]) -> Entry | None:
     """Read a row without a header: one name, and one value or three channels; a number before four is an id."""
     names = [cell for cell in row if cell and not cell.isdecimal()]
     numbers = [int(cell) for cell in row if cell.isdecimal()]
@@ -204,19 +203,22 @@ def _of_object(path: str) -> ClassTable | None:
         entries = [(each.get("readable") or each.get("name"), _value_of(each)) for each in content]
     else:
         return None
-    rows = [found for name, value in entries if (found := _entry(name, value)) is not None]
-    kinds = {colors for *_, colors in rows}
-    found = [(name, value) for name, value, _ in rows]
-    if len(found) < 2 or len(found) < len(entries) or len(kinds) != 1 or not _are_unique(found):
-        return None
-    return _table(path, found, colors=kinds.pop())
+    taken = [entry for name, value in entries if (entry := _entry(name, value)) is not None]
+    return _of_entries(path, taken) if len(taken) == len(entries) else None
+
+
+def _of_entries(path: str, entries: Sequence[Entry]) -> ClassTable | None:
+    """Return a table of at least two entries that are all colors, or all numbers, each once."""
+    rows = [(name, value) for name, value, _ in entries]
+    kinds = {is_color for *_, is_color in entries}
+    return _table(path, rows, colors=kinds.pop()) if len(rows) >= 2 and len(kinds) == 1 and _are_unique(rows) else None
 
 
 def _value_of(entry: dict[str, Any]) -> Any:
     return next((entry[key] for key in ("color", "colour", "rgb", "value", "id") if key in entry), None)
 
 
-def _entry(name: Any, value: Any) -> tuple[str, int, bool] | None:
+def _entry(name: Any, value: Any) -> Entry | None:
     if isinstance(value, str) and str(name).isdecimal() and not _HEX.fullmatch(value):
         return value, int(name), False
     if not isinstance(name, str):
@@ -263,19 +265,19 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_small(path: str) -> bool:
-    """Return True if there is a file of at most `_MOST_BYTES`."""
+    """Return True if there is a file of at most `_MAX_BYTES`."""
     try:
-        return os.path.getsize(path) <= _MOST_BYTES
+        return os.path.getsize(path) <= _MAX_BYTES
     except OSError:
         return False
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a text that are neither empty nor comments; none if there is no such file."""
+    """Return a file's lines without empty ones and comments; an empty list if it is missing."""
     try:
         text = read_text(path)
     except OSError:
         return []
-    if (count := text.count("\n")) > _MOST_LINES:
+    if (count := text.count("\n")) > _MAX_LINES:
         raise UnusableFile(path, f"has {count:,} lines, too many for class names", "Keep one line per class.")
     return [shown(line.strip()) for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -23,19 +23,19 @@ from engine.data.decoding.mask_values import (
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.splits import shown, spread_evenly
 
-LOOKED_AT = 400
+SAMPLED_MASKS = 400
 """Masks that are opened to learn their values, evenly spread. Training names a value that only other masks hold."""
-MOST_KEPT = 4096
-"""Values of one mask that are kept, its most frequent ones."""
+MAX_VALUES = 4096
+"""Values of one mask that are counted, its most frequent ones."""
 MANY = 50
 """With more values in most of the masks, these may be photos or depth images."""
 _ODD_PALETTES = 0.1
 """If more than this share of the masks have another palette, the colors count."""
 _SMOOTH = 0.85
-"""Share of neighboring pixels that are equal, below which an image is no mask."""
+"""Least share of neighboring pixels that are equal in a mask."""
 
 
-class Seen(NamedTuple):
+class MaskSample(NamedTuple):
     """One mask of the sample; `distinct` is its number of values, and `flat` is False if its values vary smoothly."""
 
     mode: Mode
@@ -57,20 +57,18 @@ class Levels(NamedTuple):
     masks: Values
 
     def without(self, *dropped: int) -> Levels:
-        return self.only(~np.isin(self.values, dropped))
-
-    def only(self, kept: Values) -> Levels:
-        return Levels(self.values[kept], self.pixels[kept], self.masks[kept])
+        others = ~np.isin(self.values, dropped)
+        return Levels(self.values[others], self.pixels[others], self.masks[others])
 
 
 @dataclass
 class Survey:
     """A sample of masks. `failure` is the first one that cannot be read, with the reason."""
 
-    masks: list[Seen] = field(default_factory=list)
+    masks: list[MaskSample] = field(default_factory=list)
     failure: str = ""
 
-    def of(self, mode: Mode) -> list[Seen]:
+    def of(self, mode: Mode) -> list[MaskSample]:
         return [mask for mask in self.masks if mask.mode == mode]
 
     @property
@@ -127,40 +125,42 @@ class Survey:
 def survey_masks(paths: Sequence[str]) -> Survey:
     """Read a sample of the masks at `paths`; those that cannot be read are passed over."""
     survey = Survey()
-    for index in spread_evenly(len(paths), LOOKED_AT):
+    for index in spread_evenly(len(paths), SAMPLED_MASKS):
         try:
-            survey.masks.append(_seen(read_values(read_image(paths[index]))))
+            survey.masks.append(_sample(read_values(read_image(paths[index]))))
         except Exception as error:  # a decoder may raise nearly anything; whoever loads the image names it
             if not survey.failure:
                 survey.failure = f"{shown(os.path.basename(paths[index]))}: {describe_failure(error)}"
     return survey
 
 
-def _seen(mask: MaskValues) -> Seen:
+def _sample(mask: MaskValues) -> MaskSample:
     values, pixels = count_values(mask.values)
     distinct = len(values)
     flat = distinct <= MANY or _flatness(mask.values) >= _SMOOTH
-    if distinct > MOST_KEPT:
-        kept = np.sort(np.argsort(-pixels, kind="stable")[:MOST_KEPT])
-        values, pixels = values[kept], pixels[kept]
-    return Seen(mask.mode, values, pixels, distinct, flat, mask.palette, mask.no_data, mask.lossy, mask.transparent)
+    if distinct > MAX_VALUES:
+        frequent = np.sort(np.argsort(-pixels, kind="stable")[:MAX_VALUES])
+        values, pixels = values[frequent], pixels[frequent]
+    return MaskSample(
+        mask.mode, values, pixels, distinct, flat, mask.palette, mask.no_data, mask.lossy, mask.transparent
+    )
 
 
 def _flatness(values: Values) -> float:
     """Return the share of neighboring pixels that are equal, in the direction in which it is smaller."""
-    shares = [float((ahead == behind).mean()) for ahead, behind in
+    shares = [float((after == before).mean()) for after, before in
               ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if ahead.size]  # fmt: skip
     return min(shares, default=1.0)
 
 
-def _used_colors(mask: Seen) -> dict[int, int]:
+def _used_colors(mask: MaskSample) -> dict[int, int]:
     """Return the color of each index in a mask with a palette, of those that its palette has."""
     assert mask.palette is not None
     used = mask.values[mask.values < len(mask.palette)]
     return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))
 
 
-def _as_colors(mask: Seen) -> Values:
+def _as_colors(mask: MaskSample) -> Values:
     if mask.mode == "color":
         return mask.values
     if mask.mode == "gray":

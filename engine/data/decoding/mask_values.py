@@ -143,12 +143,12 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
     if levels.dtype == bool:  # as programs show it, and as conversion to 8 bits gives it
         return MaskValues(levels.astype(np.uint8) * np.uint8(255), no_data=missing)
     if levels.dtype.kind == "f":
-        return MaskValues(_whole(levels), no_data=missing)
+        return MaskValues(_to_integers(levels), no_data=missing)
     native = levels.astype(levels.dtype.newbyteorder("="), copy=False)
     return MaskValues(native.astype(np.int64) if native.dtype == np.uint64 else native, no_data=missing, lossy=lossy)
 
 
-def _whole(levels: npt.NDArray[np.floating[Any]]) -> Values:
+def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
     """Return floating-point levels as whole numbers. Raises Unfit if they have fractions."""
     missing = ~(np.abs(levels) < -NOT_A_NUMBER)
     known = np.where(missing, 0, levels)
@@ -156,9 +156,9 @@ def _whole(levels: npt.NDArray[np.floating[Any]]) -> Values:
     if fractions.any():
         value = float(known[fractions][0])
         raise Unfit(f"it has floating-point values such as {value:.6g}, but classes need whole numbers")
-    whole: Values = known.astype(np.int32)
-    whole[missing] = NOT_A_NUMBER
-    return whole
+    integers: Values = known.astype(np.int32)
+    integers[missing] = NOT_A_NUMBER
+    return integers
 
 
 def colors_of(pixels: npt.NDArray[Any]) -> Values:
@@ -236,18 +236,18 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
         values = _nearest(values, known)
     order = np.argsort(known, kind="stable")
 
-    def classes(part: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-        found = order[np.minimum(np.searchsorted(known[order], part), len(known) - 1)]
-        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != part
+    def look_up(block: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+        found = order[np.minimum(np.searchsorted(known[order], block), len(known) - 1)]
+        return np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8), known[found] != block
 
     plane: Bytes
     if values.dtype in _SHORT:
-        by_value, strange_values = classes(np.arange(np.iinfo(values.dtype).max + 1))
+        by_value, strange_values = look_up(np.arange(np.iinfo(values.dtype).max + 1))
         plane, strange = by_value[values], strange_values[values]
     else:
         plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
-        for part in _in_parts(values):
-            plane[part], strange[part] = classes(values[part])
+        for rows in _blocks_of(values):
+            plane[rows], strange[rows] = look_up(values[rows])
     if strange.any():
         value = int(values[strange][0])
         text = f"#{value:06x}" if code.colours else str(value)
@@ -272,28 +272,28 @@ def count_values(values: Values) -> tuple[Values, Values]:
     if values.dtype not in _SHORT:
         flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
         starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
-        there, rows = np.unique(flat[starts], return_inverse=True)
-        totals = np.zeros(len(there), np.int64)
+        present, rows = np.unique(flat[starts], return_inverse=True)
+        totals = np.zeros(len(present), np.int64)
         np.add.at(totals, rows, np.diff(np.append(starts, len(flat))))
-        return there, totals
+        return present, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
-    for part in _in_parts(values):
-        counts += np.bincount(values[part].ravel(), minlength=len(counts))
-    there = np.flatnonzero(counts)
-    return there, counts[there]
+    for rows in _blocks_of(values):
+        counts += np.bincount(values[rows].ravel(), minlength=len(counts))
+    present = np.flatnonzero(counts)
+    return present, counts[present]
 
 
 def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, Values]:
     """Return the values of several masks, the pixels of each, and the number of masks that hold it."""
-    there = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
+    present = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
     pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
-    values, rows = np.unique(there, return_inverse=True)
+    values, rows = np.unique(present, return_inverse=True)
     totals = np.zeros(len(values), np.int64)
     np.add.at(totals, rows, pixels)
     return values, totals, np.bincount(rows, minlength=len(values))
 
 
-def _in_parts(values: Values) -> Iterator[slice]:
-    """Yield rows of [h, w], few enough at a time that what is made of them stays small."""
-    rows = max(1, _AT_ONCE // max(values.shape[1], 1))
-    return (slice(first, first + rows) for first in range(0, len(values), rows))
+def _blocks_of(values: Values) -> Iterator[slice]:
+    """Yield slices of the rows of [h, w] that hold about `_AT_ONCE` pixels each."""
+    height = max(1, _AT_ONCE // max(values.shape[1], 1))
+    return (slice(top, top + height) for top in range(0, len(values), height))

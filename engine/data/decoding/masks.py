@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from engine.contract.problems import Problem
 from engine.data.decoding.class_tables import ClassTable, arcgis_classes, find_tables
-from engine.data.decoding.mask_survey import LOOKED_AT, Levels, Survey, survey_masks
+from engine.data.decoding.mask_survey import SAMPLED_MASKS, Levels, Survey, survey_masks
 from engine.data.decoding.mask_values import (
     GRAY,
     NO_CLASS,
@@ -29,9 +29,9 @@ from engine.data.splits import MaskCode, warn
 from engine.system.format import listed
 
 __all__ = [
-    "LOOKED_AT",
     "MOST_CLASSES",
     "NO_CLASS",
+    "SAMPLED_MASKS",
     "MaskValues",
     "Meaning",
     "Values",
@@ -118,36 +118,36 @@ class _Reader:
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
         levels = self._survey.levels().without(*self._dropped)
         missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
-        there = levels.without(*missing)
+        present = levels.without(*missing)
         notes: list[Problem] = []
-        if len(there.values) < 2 and 0 in missing and 0 in levels.values:  # a background that programs call missing
+        if len(present.values) < 2 and 0 in missing and 0 in levels.values:  # a background that programs call missing
             missing = tuple(level for level in missing if level != 0)
-            there = levels.without(*missing)
+            present = levels.without(*missing)
             notes.append(warn("The masks declare the value 0 as missing data; it's taken for the background."))
         elif declared := [level for level in missing if level > NOT_A_NUMBER and level in levels.values]:
             names = ", ".join(map(str, declared))
             notes.append(warn(f"The value {names} means missing data in the masks, so its pixels are of no class."))
-        if not len(there.values):
+        if not len(present.values):
             return Meaning(trouble="The masks hold no value that could be a class.")
-        unnamed = by_level(there, self._survey)
+        unnamed = by_level(present, self._survey)
         if unnamed.code is not None and unnamed.code.nearest:
             return _with(with_two_names(unnamed, self._tables), missing, notes)
         if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
             for table in self._tables:
-                named = by_numbers(table, there, palette)
+                named = by_numbers(table, present, palette)
                 if named is not None:
                     return _with(named, missing, notes, palette)
-        found = self._voc(there, palette) or unnamed
+        found = self._voc(present, palette) or unnamed
         for value in missing:
             found = _without(found, value)
         return _with(found, (), [*notes, *self._notes_on_tables()], palette)
 
-    def _voc(self, there: Levels, palette: dict[int, int]) -> Meaning | None:
+    def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
         """Return PASCAL VOC's classes if its palette or its folder's name is found, and its last value and 255."""
         numbers = tuple(range(len(_VOC)))
         in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
         has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
-        values = set(there.values.tolist())
+        values = set(present.values.tolist())
         if not (in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
             return None
         return Meaning(_VOC, MaskCode(numbers, ignored=(NO_CLASS,)))

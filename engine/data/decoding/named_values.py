@@ -16,20 +16,20 @@ from engine.data.splits import MaskCode
 _STRAY_MASKS = 0.5
 """If more than this share of the masks hold values that a table does not name, the table does not fit."""
 _FEW = 8
-"""So many values besides those of a table may be strays, or as many as the table names."""
+"""Values missing from a table that may be strays, or as many as the table names."""
 
 
-def by_numbers(table: ClassTable, there: Levels, palette: dict[int, int]) -> Meaning | None:
+def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
     """Return the meaning of gray levels or indices by a table; None if it names others."""
     values = _numbers(table, palette)
     if values is None:
         return None
-    if set(values) == {0, 1} and set(there.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
+    if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = void_beside(values)
-    strange = there.without(*values, *void)
+    strange = present.without(*values, *void)
     one_more = strange.masks[strange.values == len(values)]
-    fits = _cover((*values, *void), there)
+    fits = _cover((*values, *void), present)
     if table.listed and (not fits or (one_more > 1).any()):
         held = ", ".join(map(str, strange.values[:5].tolist()))
         return Meaning(
@@ -38,22 +38,22 @@ def by_numbers(table: ClassTable, there: Levels, palette: dict[int, int]) -> Mea
         )
     if fits:
         return Meaning(table.names, MaskCode(values, ignored=void))
-    return _strange(table, strange, "value ", "d") if _names_most((*values, NO_CLASS), there) else None
+    return _strange(table, strange, "value ", "d") if _names_most((*values, NO_CLASS), present) else None
 
 
-def by_colors(table: ClassTable, there: Levels, *, lossy: bool) -> Meaning | None:
+def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
     """Return the meaning of colors by a table; None if it names others."""
     if not table.colors:
         return None
-    if _cover(table.values, there):
+    if _cover(table.values, present):
         return Meaning(table.names, MaskCode(table.values, colours=True))
-    if lossy or not _names_most(table.values, there):
+    if lossy or not _names_most(table.values, present):
         return None
-    return _strange(table, there.without(*table.values), "color #", "06x")
+    return _strange(table, present.without(*table.values), "color #", "06x")
 
 
-def fits_colors(table: ClassTable, there: Levels) -> bool:
-    return table.colors and _cover(table.values, there)
+def fits_colors(table: ClassTable, present: Levels) -> bool:
+    return table.colors and _cover(table.values, present)
 
 
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
@@ -89,19 +89,19 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
     return tuple(color & 0xFF for color in table.values)
 
 
-def _cover(values: Sequence[int], there: Levels) -> bool:
+def _cover(values: Sequence[int], present: Levels) -> bool:
     """Return True if most masks hold only `values`, and at least one of these occurs."""
-    rest = there.without(*values)
-    if len(rest.values) == len(there.values):
+    rest = present.without(*values)
+    if len(rest.values) == len(present.values):
         return False
-    held, stray = int(there.masks.max(initial=0)), int(rest.masks.max(initial=0))
+    held, stray = int(present.masks.max(initial=0)), int(rest.masks.max(initial=0))
     return stray <= _STRAY_MASKS * held and len(rest.values) <= max(len(values), _FEW)
 
 
-def _names_most(values: Sequence[int], there: Levels) -> bool:
+def _names_most(values: Sequence[int], present: Levels) -> bool:
     """Return True if `values` are those of most pixels, and at least two of them occur."""
-    named = np.isin(there.values, values)
-    return int(named.sum()) >= 2 and 2 * int(there.pixels[named].sum()) > int(there.pixels.sum())
+    named = np.isin(present.values, values)
+    return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
 def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:

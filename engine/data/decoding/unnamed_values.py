@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.contract.problems import Problem
 from engine.data.decoding.mask_survey import MANY, Levels, Survey
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.splits import MaskCode, warn
@@ -16,7 +17,7 @@ _FILLED = 5
 _FEW = 12
 """Values up to this one are taken for class numbers, however few occur."""
 _SMALL = 33
-"""Beside values up to this one, the largest number of Cityscapes, 255 means no class even if most numbers are missing."""
+"""Largest class number of Cityscapes. If no number is larger, 255 means no class, however many are missing."""
 _NEAR = 32
 """Levels so near to black or white are taken for it, in masks that were saved as JPEG or smoothed."""
 _MIDDLE = 5
@@ -32,16 +33,16 @@ class Meaning:
     trouble: str = ""
 
 
-def by_level(there: Levels, survey: Survey) -> Meaning:
+def by_level(present: Levels, survey: Survey) -> Meaning:
     """Return the classes of gray levels or indices.
 
     Two values are a background and a foreground. Several are class numbers, with 255 for no class, unless most numbers
     are missing: then each value is a class of its own.
     """
-    values: list[int] = there.values.tolist()
+    values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
         return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else NO_CLASS)))
-    ends = _two_levels(there, lossy=survey.lossy)
+    ends = _two_levels(present, lossy=survey.lossy)
     if ends is not None:
         note = warn(
             f"The masks have {len(values):,} gray levels, as if saved as JPEG or smoothed. Each pixel is taken for "
@@ -52,13 +53,13 @@ def by_level(there: Levels, survey: Survey) -> Meaning:
     if survey.lossy:
         return Meaning(trouble=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
     if survey.has_smooth_values():
-        return Meaning(trouble=f"These seem to be photos or depth images, not masks: {_extent(there)}.")
+        return Meaning(trouble=f"These seem to be photos or depth images, not masks: {_extent(present)}.")
     numbered = [value for value in values if value != NO_CLASS]
     if len(numbered) > 1 or NO_CLASS not in values:
         top = numbered[-1]
         if top <= max(_FEW, _FILLED * len(numbered) - 1):
             return _numbered(numbered, survey, has_void=NO_CLASS in values)
-    return _apart(values, there)
+    return _apart(values, present)
 
 
 def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
@@ -81,15 +82,15 @@ def _differ_in_white(survey: Survey) -> bool:
     return all(each != {1, 255} for each, _ in held) and ({255}, 2) in held and ({1}, 2) in held
 
 
-def _apart(values: list[int], there: Levels) -> Meaning:
+def _apart(values: list[int], present: Levels) -> Meaning:
     """Return a class for each value that occurs."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or class and object in one number
         return Meaning(trouble=f"The masks contain value {values[-1]:,}; class numbers go up to {MOST_CLASSES - 1}.")
     if len(values) > MANY:
-        return Meaning(trouble=f"The masks' values are no class numbers: {_extent(there)}.")
+        return Meaning(trouble=f"The masks' values are no class numbers: {_extent(present)}.")
     if len(values) < 2:
         return Meaning(trouble=f"All pixels of the masks have the value {values[0]:,}.")
-    notes = ()
+    notes: tuple[Problem, ...] = ()
     ignored: tuple[int, ...] = ()
     if NO_CLASS in values and len(values) > 2 and values[-2] <= _SMALL:
         values, ignored = values[:-1], (NO_CLASS,)
@@ -104,15 +105,15 @@ def _apart(values: list[int], there: Levels) -> Meaning:
     return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), ignored=ignored, notes=notes))
 
 
-def _extent(there: Levels) -> str:
-    return f"they have {len(there.values):,} different ones, from {there.values[0]:,} to {there.values[-1]:,}"
+def _extent(present: Levels) -> str:
+    return f"they have {len(present.values):,} different ones, from {present.values[0]:,} to {present.values[-1]:,}"
 
 
-def _two_levels(there: Levels, *, lossy: bool) -> tuple[int, int] | None:
-    """Return the two levels that noise or smoothing surrounds, None if there are not two, or there is no noise."""
-    if len(there.values) <= 2 or there.values[0] < 0 or there.values[-1] > 255:
+def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
+    """Return the two levels that noise or smoothing surrounds, None if the masks have others or no noise."""
+    if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
-    pixels = np.bincount(there.values, there.pixels, 256)
+    pixels = np.bincount(present.values, present.pixels, 256)
     low, high = int(pixels[:128].argmax()), 128 + int(pixels[128:].argmax())
     total = pixels.sum()
     levels = np.arange(256)
@@ -123,15 +124,15 @@ def _two_levels(there: Levels, *, lossy: bool) -> tuple[int, int] | None:
         return None
     if 2 * pixels[high] < pixels[128:].sum():
         return None
-    noisy = lossy or (len(there.values) >= 20 and int((pixels[~near] > 0).sum()) >= _MIDDLE)
+    noisy = lossy or (len(present.values) >= 20 and int((pixels[~near] > 0).sum()) >= _MIDDLE)
     return (low, high) if noisy else None
 
 
-def by_color(there: Levels, survey: Survey) -> Meaning:
+def by_color(present: Levels, survey: Survey) -> Meaning:
     """Return a class for each color."""
-    count = len(there.values)
+    count = len(present.values)
     lossy = survey.lossy and count > 8
     if lossy or count > MOST_CLASSES or survey.has_smooth_values():
         return Meaning(trouble=f"The masks have {count:,} colors, as if they had been saved as JPEG or smoothed.")
-    names = tuple(f"#{color:06x}" for color in there.values.tolist())
-    return Meaning(names, MaskCode(tuple(there.values.tolist()), colours=True))
+    names = tuple(f"#{color:06x}" for color in present.values.tolist())
+    return Meaning(names, MaskCode(tuple(present.values.tolist()), colours=True))

@@ -37,7 +37,7 @@ from engine.data.inspection.base import (
     shares_of_classes,
     splits_of,
 )
-from engine.data.splits import MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
+from engine.data.splits import Labels, MaskCode, MaskSplit, Recognised, spread_evenly, warn, wrong
 from engine.system.format import listed
 
 Counts = tuple[Values, Values]
@@ -91,7 +91,7 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], index: int) -> Cou
     return counts
 
 
-def _by_class(counts: Counts | None, code: MaskCode) -> Values | None:
+def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
     """Return the pixels of each class by those of each value. Raises Unfit for a value that has no meaning."""
     if counts is None:
         return None
