@@ -14,11 +14,13 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.progress import Line
 from engine.cli.terminal import say
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import DatasetReport, InspectionProgress, Sample
+from engine.contract.dataset import DatasetReport, InspectionProgress, MaskValue, Sample
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 
 SAMPLES = 3
+VALUES_LISTED = 24
+"""Values of masks that are printed, at most."""
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +85,7 @@ def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
             | ({"objects": split.objects} if split.objects else {})
             for split in report.splits
         },
+        "mask_values": [msgspec.to_builtins(value) for value in report.mask_values],
         "problems": [
             {"severity": each.severity, "message": each.message, "remedy": each.remedy, "field": each.field}
             for each in report.problems
@@ -106,6 +109,12 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
             counts = ", ".join(f"{name} {count:,}" for name, count in of.items())
             held_out = ", held out from train" if split.made else ""
             yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
+        if report.mask_values:
+            yield f"Values in the masks: {', '.join(map(_mask_value, report.mask_values[:VALUES_LISTED]))}" + (
+                f" and {len(report.mask_values) - VALUES_LISTED} more"
+                if len(report.mask_values) > VALUES_LISTED
+                else ""
+            )
     else:
         yield f"{report.folder}: not recognized"
         for each in report.readings:
@@ -115,6 +124,10 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
                 yield f"  against it: {'; '.join(each.against)}"
     yield from map(_problem_line, report.problems)
     yield from sample_lines(report.samples)
+
+
+def _mask_value(value: MaskValue) -> str:
+    return f"{value.value} ({value.class_name or 'no class'}, {value.share:.1%})"
 
 
 def _problem_line(problem: Problem) -> str:

@@ -65,12 +65,12 @@ def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **optio
 
 
 def found_in(folder: Path) -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=("masks",))
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=("masks",))
 
 
 def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
     return inspect(
-        str(folder), val_fraction=0.25, seed=0, formats=("masks",), ignored=ignored, progress=lambda done, total: None
+        str(folder), val_fraction=0.25, seed=0, kinds=("masks",), ignored=ignored, progress=lambda done, total: None
     )
 
 

@@ -149,7 +149,7 @@ def _sample(mask: MaskValues) -> MaskSample:
 def _flatness(values: Values) -> float:
     """Return the share of neighboring pixels that are equal, in the direction in which it is smaller."""
     shares = [float((after == before).mean()) for after, before in
-              ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if ahead.size]  # fmt: skip
+              ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if after.size]  # fmt: skip
     return min(shares, default=1.0)
 
 

@@ -272,9 +272,9 @@ def count_values(values: Values) -> tuple[Values, Values]:
     if values.dtype not in _SHORT:
         flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
         starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
-        present, rows = np.unique(flat[starts], return_inverse=True)
+        present, of_run = np.unique(flat[starts], return_inverse=True)
         totals = np.zeros(len(present), np.int64)
-        np.add.at(totals, rows, np.diff(np.append(starts, len(flat))))
+        np.add.at(totals, of_run, np.diff(np.append(starts, len(flat))))
         return present, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
     for rows in _blocks_of(values):

@@ -72,7 +72,7 @@ def test_blue_tile_stays_blue_in_training_and_inspection(tmp_path: Path) -> None
     folder = make_folder(tmp_path, [full, blue, blue, blue] * 3)
     (tmp_path / "class_dict.csv").write_text("name,r,g,b\nroad,255,255,255\nroof,0,0,255\ncar,255,0,0\nvoid,0,0,0\n")
     assert shares_in(folder)["roof"] > 0.7
-    train = open_splits(str(folder), val_fraction=0.25, seed=0, formats=("masks",)).train
+    train = open_splits(str(folder), val_fraction=0.25, seed=0, kinds=("masks",)).train
     assert isinstance(train, MaskedImages)
     assert sum(counts := list(train.class_counts(4)))
     assert counts[1] > 0.7 * sum(counts)
