@@ -12,9 +12,10 @@ import tifffile
 from PIL import Image
 
 from engine.contract.dataset import DatasetReport
+from engine.contract.problems import errors
 from engine.data.formats.registry import recognise
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import Recognised
+from engine.data.splits import MaskCode, Recognised
 
 SIDE = 32
 
@@ -80,3 +81,20 @@ def shares_in(folder: Path) -> dict[str, float]:
     assert report.splits, report.problems
     assert not report.unreadable, report.unreadable
     return {name: round(share, 2) for name, share in report.splits[0].shares.items()}
+
+
+def code_of(recognised: Recognised) -> MaskCode:
+    """The meaning of the values in a recognized folder."""
+    assert recognised.code is not None, recognised.problems
+    return recognised.code
+
+
+def errors_in(folder: Path) -> str:
+    """The messages of all errors in a folder."""
+    return " ".join(problem.message for problem in errors(found_in(folder).problems))
+
+
+def disc(seed: int) -> np.ndarray:
+    """A white disc on black, uint8 [96, 96]."""
+    rows, columns = np.mgrid[:96, :96]
+    return (((rows - 48) ** 2 + (columns - 40 - seed) ** 2 < 900) * 255).astype(np.uint8)

@@ -27,6 +27,8 @@ SAMPLED_MASKS = 400
 """Masks that are opened to learn their values, evenly spread. Training names a value that only other masks hold."""
 MAX_VALUES = 4096
 """Values of one mask that are counted, its most frequent ones."""
+ENOUGH_PHOTOS = 16
+"""Images that are read before a folder of photos is given up."""
 MANY = 50
 """With more values in most of the masks, these may be photos or depth images."""
 _ODD_PALETTES = 0.1
@@ -126,6 +128,8 @@ def survey_masks(paths: Sequence[str]) -> Survey:
     """Read a sample of the masks at `paths`; those that cannot be read are passed over."""
     survey = Survey()
     for index in spread_evenly(len(paths), SAMPLED_MASKS):
+        if len(survey.masks) == ENOUGH_PHOTOS and survey.has_smooth_values():
+            break  # counting the colors of photos takes seconds each
         try:
             survey.masks.append(_sample(read_values(read_image(paths[index]))))
         except Exception as error:  # a decoder may raise nearly anything; whoever loads the image names it

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, survey_masks
 from engine.data.decoding.mask_values import NO_CLASS, NOT_A_NUMBER, class_plane, mask_size, read_values
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import MaskCode
@@ -113,3 +114,11 @@ def test_class_plane_takes_the_nearest_level() -> None:
     assert np.unique(class_plane(mask, code)[0], return_counts=True)[0].tolist() == [0, 1]
     assert class_plane(mask, code)[0, 15] == 0
     assert class_plane(mask, code)[0, 21] == 1
+
+
+def test_survey_gives_up_on_folders_of_photos(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    paths = [tmp_path / f"{number:02}.png" for number in range(40)]
+    for path in paths:
+        path.write_bytes(encoded(noise, "png"))
+    assert len(survey_masks(list(map(str, paths))).masks) == ENOUGH_PHOTOS

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from engine.contract.problems import errors
 from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import learn_meaning
-from engine.data.formats.class_mapping import map_classes
-from engine.data.splits import MaskCode, Recognised
+from engine.data.splits import MaskCode
 from tests.support.mask_folders import (
+    code_of,
+    disc,
     encoded,
+    errors_in,
     found_in,
     make_folder,
     painted,
@@ -28,21 +29,10 @@ from tests.support.mask_folders import (
 
 RED, GREEN, BLUE, WHITE = 0xFF0000, 0x00FF00, 0x0000FF, 0xFFFFFF
 HALF = {"background": 0.5, "foreground": 0.5}
-VOC = [0x000000, 0x800000, 0x008000, 0x808000, 0x000080, 0x800080, 0x008080, 0x808080, 0x400000, 0xC00000, 0x408000,
-       0xC08000, 0x400080, 0xC00080, 0x408080, 0xC08080, 0x004000, 0x804000, 0x00C000, 0x80C000, 0x004080]  # fmt: skip
 
 
 def in_color(mask: np.ndarray) -> np.ndarray:
     return np.stack([mask] * 3, 2)
-
-
-def code_of(recognised: Recognised) -> MaskCode:
-    assert recognised.code is not None, recognised.problems
-    return recognised.code
-
-
-def trouble_in(folder: Path) -> str:
-    return " ".join(problem.message for problem in errors(found_in(folder).problems))
 
 
 # Gray levels and colors
@@ -86,7 +76,7 @@ def test_gray_masks_among_colors_need_equal_levels(tmp_path: Path) -> None:
     assert found_in(make_folder(tmp_path / "equal", [color, striped(0, 255)] * 4)).classes == (
         "#000000", "#ff0000", "#ffffff",
     )  # fmt: skip
-    assert "others are gray" in trouble_in(make_folder(tmp_path / "odd", [color, striped(0, 1, 2)] * 4))
+    assert "others are gray" in errors_in(make_folder(tmp_path / "odd", [color, striped(0, 1, 2)] * 4))
 
 
 def test_colors_without_red_take_their_table(tmp_path: Path) -> None:
@@ -177,7 +167,7 @@ def test_class_numbers_are_filled_and_255_is_void(tmp_path: Path, values: tuple[
 
 def test_masks_of_0_1_beside_0_255_are_a_question(tmp_path: Path) -> None:
     masks = [striped(0, 1), striped(0, 255)] * 4
-    assert "Ignored mask value" in trouble_in(make_folder(tmp_path, masks))
+    assert "Ignored mask value" in errors_in(make_folder(tmp_path, masks))
     assert report_on(tmp_path, ignored=None).classes == ()
     both = make_folder(tmp_path / "both", [*masks, striped(0, 1, 255)])
     assert code_of(found_in(both)).ignored == (255,)
@@ -185,11 +175,6 @@ def test_masks_of_0_1_beside_0_255_are_a_question(tmp_path: Path) -> None:
 
 def blurred(mask: np.ndarray) -> Image.Image:
     return Image.fromarray(mask).filter(ImageFilter.GaussianBlur(0.7))
-
-
-def disc(seed: int) -> np.ndarray:
-    rows, columns = np.mgrid[:96, :96]
-    return (((rows - 48) ** 2 + (columns - 40 - seed) ** 2 < 900) * 255).astype(np.uint8)
 
 
 @pytest.mark.parametrize("ending", ["jpg", "webp", "png"])
@@ -211,7 +196,7 @@ def test_noise_in_gray_color_jpegs_gives_two_classes(tmp_path: Path) -> None:
 def test_noise_around_other_levels_is_refused(tmp_path: Path, levels: tuple[int, ...]) -> None:
     mask = np.kron(np.random.default_rng(0).choice(levels, (24, 24)), np.ones((3, 3))).astype(np.uint8)
     folder = make_folder(tmp_path, [mask] * 4, "jpg")
-    assert "JPEG" in trouble_in(folder)
+    assert "JPEG" in errors_in(folder)
 
 
 def test_photos_and_depth_images_are_refused(tmp_path: Path) -> None:
@@ -219,14 +204,14 @@ def test_photos_and_depth_images_are_refused(tmp_path: Path) -> None:
     deep = (np.add.outer(np.arange(64), np.arange(64)) * 37).astype(np.uint16)
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
     for number, image in enumerate((ramp, deep, noise)):
-        assert "photos or depth" in trouble_in(make_folder(tmp_path / str(number), [image] * 4))
+        assert "photos or depth" in errors_in(make_folder(tmp_path / str(number), [image] * 4))
 
 
 def test_values_beyond_8_bits_are_classes_unless_they_count(tmp_path: Path) -> None:
     apart = striped(0, 1, 2).astype(np.uint16) * 1000
     assert found_in(make_folder(tmp_path / "apart", [apart] * 4)).classes == ("value 0", "value 1000", "value 2000")
     counting = np.where(striped(*range(8)) > 0, striped(*range(8)).astype(np.uint16) + 24000, 0).astype(np.uint16)
-    assert "24,007" in trouble_in(make_folder(tmp_path / "counting", [counting] * 4))
+    assert "24,007" in errors_in(make_folder(tmp_path / "counting", [counting] * 4))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.float32])
@@ -258,13 +243,13 @@ def test_negative_and_nan_values_are_no_class(tmp_path: Path) -> None:
 
 def test_unreadable_masks_are_refused_with_a_reason(tmp_path: Path) -> None:
     fractions = make_folder(tmp_path / "fractions", [striped(0, 1).astype(np.float32) / 4] * 4, "tif")
-    assert ".tif: it has floating-point values such as 0.25" in trouble_in(fractions)
+    assert ".tif: it has floating-point values such as 0.25" in errors_in(fractions)
     cut = make_folder(tmp_path / "cut", [striped(0, 1)] * 4)
     for path in (cut / "masks").iterdir():
         path.write_bytes(path.read_bytes()[:30])
-    assert ".png: it is" in trouble_in(cut)
+    assert ".png: it is" in errors_in(cut)
     cmyk = make_folder(tmp_path / "cmyk", [Image.new("CMYK", (8, 8))] * 4, "tif")
-    assert "mode CMYK" in trouble_in(cmyk)
+    assert "mode CMYK" in errors_in(cmyk)
 
 
 def test_arrays_are_masks(tmp_path: Path) -> None:
@@ -272,154 +257,3 @@ def test_arrays_are_masks(tmp_path: Path) -> None:
         (tmp_path / f"{number}.npy").write_bytes(encoded(striped(0, 1, 2).astype(kind), "npy"))
     meaning = learn_meaning(str(tmp_path), [str(tmp_path / f"{number}.npy") for number in range(3)], [])
     assert meaning.classes == ("class 0", "class 1", "class 2")
-
-
-# Names
-
-
-def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
-    mask = striped(*range(21), *[255] * 11)
-    assert found_in(make_folder(tmp_path / "plain", [mask] * 4)).classes[1] == "class 1"
-    colors = [*VOC, *[0] * 234, 0xE0E0C0]
-    assert found_in(make_folder(tmp_path / "palette", [with_palette(mask, *colors)] * 4)).classes[1] == "aeroplane"
-    folder = make_folder(tmp_path / "shape", [mask] * 4)
-    (folder / "images").rename(folder / "JPEGImages")
-    (folder / "masks").rename(folder / "SegmentationClass")
-    assert found_in(folder).classes[20] == "tvmonitor"
-
-
-@pytest.mark.parametrize("values", [(0, 15, 255), (0, 7, 30, 255), (5, 33, 255)])
-def test_void_beside_few_small_numbers_is_no_class(tmp_path: Path, values: tuple[int, ...]) -> None:
-    code = code_of(found_in(make_folder(tmp_path, [striped(*values)] * 4)))
-    assert (code.values, code.ignored) == (values[:-1], (255,))
-
-
-def test_missing_number_is_dropped_from_the_classes(tmp_path: Path) -> None:
-    tags = [(42113, "s", 0, "0", True)]
-    folder = make_folder(tmp_path, [striped(0, 1, 2, 3)] * 4, "tif", extratags=tags)
-    assert (found_in(folder).classes, code_of(found_in(folder)).values) == (
-        ("class 1", "class 2", "class 3"),
-        (1, 2, 3),
-    )
-    (tmp_path / "classes.txt").write_text("ground\nroof\ntree\ncar\n")
-    assert shares_in(folder)["ground"] == 0.25
-
-
-def test_few_odd_palettes_leave_the_indices(tmp_path: Path) -> None:
-    masks = [with_palette(striped(0, 1, 2), 0, RED, GREEN)] * 15
-    odd = [with_palette(striped(0, 1, 2), 0, GREEN, RED), with_palette(striped(0, 1, 2), 0, BLUE, GREEN)]
-    report = report_on(make_folder(tmp_path, [*masks, *masks, *odd]))
-    assert code_of(found_in(tmp_path)).palette == (0, RED, GREEN)
-    assert report.unreadable_count == 1
-    assert "#0000ff" in report.unreadable[0].reason
-
-
-def test_table_that_lacks_values_of_most_masks_is_refused(tmp_path: Path) -> None:
-    by_value = make_folder(tmp_path / "value", [striped(0, 1, 1, 2)] * 4)
-    (by_value / "_classes.csv").write_text("Pixel Value, Class\n0, sky\n1, road\n")
-    assert "such as the value 2" in trouble_in(by_value)
-    by_color = make_folder(tmp_path / "color", [painted(striped(0, 1, 2), {1: RED, 2: BLUE})] * 4)
-    (by_color / "class_dict.csv").write_text("name,r,g,b\nsky,0,0,0\nroad,255,0,0\n")
-    assert "such as the color #0000ff" in trouble_in(by_color)
-    by_palette = make_folder(tmp_path / "palette", [with_palette(striped(0, 1, 2), 0, RED, BLUE)] * 4)
-    (by_palette / "class_dict.csv").write_text("name,r,g,b\nsky,0,0,0\nroad,255,0,0\n")
-    assert "such as the value 2" in trouble_in(by_palette)
-
-
-def test_two_names_fit_black_and_white_masks(tmp_path: Path) -> None:
-    for number, (name, text) in enumerate(
-        (("classes.txt", "sky\nroad\n"), ("_classes.csv", "Pixel Value, Class\n0, sky\n1, road\n"),
-         ("class_dict.csv", "name,r,g,b\nsky,0,0,0\nroad,255,255,255\n"))
-    ):  # fmt: skip
-        folder = make_folder(tmp_path / str(number), [striped(0, 255)] * 4)
-        (folder / name).write_text(text)
-        assert shares_in(folder) == {"sky": 0.5, "road": 0.5}
-
-
-def test_two_names_fit_noisy_masks(tmp_path: Path) -> None:
-    for name, text in (
-        ("classes.txt", "skin\nlesion\n"),
-        ("class_dict.csv", "name,r,g,b\nlesion,255,255,255\nskin,0,0,0\n"),
-    ):
-        folder = make_folder(
-            tmp_path / name.partition(".")[0], [Image.fromarray(disc(seed)) for seed in range(8)], "jpg"
-        )
-        (folder / name).write_text(text)
-        assert found_in(folder).classes == ("skin", "lesion")
-
-
-def test_stray_value_costs_one_image_beside_a_list(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, [striped(0, 1, 2)] * 11 + [striped(0, 1, 2, 77)])
-    (tmp_path / "codes.txt").write_text("sky\nroad\ntree\n")
-    report = report_on(folder)
-    assert (report.classes, report.unreadable_count) == (("sky", "road", "tree"), 1)
-
-
-def test_equal_colors_in_a_palette_share_a_name(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, [with_palette(striped(0, 1, 2, 3), 0, RED, 0, RED)] * 6)
-    (tmp_path / "class_dict.csv").write_text("name,r,g,b\nground,0,0,0\nroof,255,0,0\n")
-    assert shares_in(folder) == {"ground": 0.5, "roof": 0.5}
-
-
-def test_list_of_names_that_starts_at_one_is_refused(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, [striped(0, 1, 2, 3)] * 4)
-    (tmp_path / "labels.txt").write_text("wall\nfloor\ntree\n")
-    assert "labels.txt names 3 classes" in trouble_in(folder)
-    (tmp_path / "labels.txt").write_text("1 wall\n2 floor\n3 tree\n0 other\n")
-    assert shares_in(folder) == {"wall": 0.25, "floor": 0.25, "tree": 0.25, "other": 0.25}
-
-
-def test_table_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, [striped(0, 1, 2)] * 4)
-    (tmp_path / "class_dict.csv").write_text("name,r,g,b\nroad,255,0,0\nroof,0,255,0\n")
-    assert found_in(folder).classes == ("class 0", "class 1", "class 2")
-    assert any("class_dict.csv can't name" in problem.message for problem in report_on(folder).problems)
-
-
-# Published conventions
-
-
-def test_cityscapes_numbers_are_classes(tmp_path: Path) -> None:
-    ids = make_folder(tmp_path / "ids", [striped(*range(start, start + 16)) for start in (0, 7, 11, 18)])
-    assert len(found_in(ids).classes) == 34
-    train_ids = make_folder(
-        tmp_path / "train_ids", [striped(*range(start, start + 9), 255) for start in (0, 5, 10)] * 3
-    )
-    code = code_of(found_in(train_ids))
-    assert (code.values, code.ignored) == (tuple(range(19)), (255,))
-
-
-def test_ade20k_numbers_start_with_other(tmp_path: Path) -> None:
-    masks = [np.resize(np.arange(start, start + 40), (40, 40)).astype(np.uint8) for start in (0, 30, 60, 90, 111)]
-    folder = make_folder(tmp_path, [np.kron(mask, np.ones((4, 4))).astype(np.uint8) for mask in masks * 3])
-    assert code_of(found_in(folder)).values == tuple(range(151))
-
-
-def test_drive_gifs_have_two_classes(tmp_path: Path) -> None:
-    gray = make_folder(tmp_path / "gray", [striped(0, 255), striped(0, 255)] * 3, "gif")
-    assert len(shares_in(gray)) == 2
-    one_bit = make_folder(tmp_path / "bits", [Image.fromarray(striped(0, 255)).convert("1")] * 6, "gif")
-    assert shares_in(one_bit) == HALF
-
-
-# Evaluation
-
-
-def test_map_classes_maps_values_by_number(tmp_path: Path) -> None:
-    few = found_in(make_folder(tmp_path / "few", [striped(0, 20, 100)] * 4))
-    assert few.classes == ("value 0", "value 20", "value 100")
-    mapped, mapping = map_classes(few, [f"class {number}" for number in range(101)])
-    assert mapping.unknown == ()
-    assert code_of(mapped).values[20] == 20
-    two = found_in(make_folder(tmp_path / "two", [striped(0, 255)] * 4))
-    mapped, mapping = map_classes(two, ["value 0", "value 128", "value 255"])
-    assert (mapping.missing, mapping.unknown) == (("value 128",), ())
-    assert code_of(mapped).values[::2] == (0, 255)
-
-
-def test_mask_values_report_shares_and_classes(tmp_path: Path) -> None:
-    report = report_on(make_folder(tmp_path, [striped(0, 1, 2, 255), striped(0, 1)] * 4))
-    assert [(each.value, each.masks, each.class_name) for each in report.mask_values] == [
-        ("0", 8, "class 0"), ("1", 8, "class 1"), ("2", 4, "class 2"), ("255", 4, None),
-    ]  # fmt: skip
-    assert [each.share for each in report.mask_values] == [0.375, 0.375, 0.125, 0.125]
