@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.contract.legend import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import Points
+from engine.data.decoding.point_fields import Points
 from engine.data.drawing import class_colours, mask_legend
 
 BACKGROUND = 245

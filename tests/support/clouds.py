@@ -56,3 +56,98 @@ def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path
             places, classes = scene(1000 * (split == "val") + number, points)
             write_ply(folder / split / f"{number:02}.ply", places, label=classes)
     return folder
+
+
+def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) -> None:
+    """Write a PCD file whose DATA is "ascii", "binary" or "binary_compressed"; `rgb` is float32 of packed bits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    named: dict[str, np.ndarray] = dict(zip("xyz", places.astype(np.float32).T, strict=True)) | columns
+    arrays = list(named.values())
+    header = [
+        "# .PCD v0.7 - Point Cloud Data file format",
+        "VERSION 0.7",
+        "FIELDS " + " ".join(named),
+        "SIZE " + " ".join(str(each.dtype.itemsize) for each in arrays),
+        "TYPE " + " ".join(each.dtype.kind.upper() for each in arrays),
+        "COUNT " + " ".join("1" for _ in arrays),
+        f"WIDTH {len(places)}",
+        "HEIGHT 1",
+        "VIEWPOINT 0 0 0 1 0 0 0",
+        f"POINTS {len(places)}",
+        f"DATA {data}",
+        "",
+    ]
+    if data == "ascii":
+        lines = [" ".join(repr(value.item()) for value in row) for row in zip(*arrays, strict=True)]
+        content = "\n".join([*lines, ""]).encode()
+    elif data == "binary":
+        points = np.empty(len(places), [(name, each.dtype) for name, each in named.items()])
+        for name, each in named.items():
+            points[name] = each
+        content = points.tobytes()
+    else:
+        raw = b"".join(each.tobytes() for each in arrays)
+        packed = lzf(raw)
+        content = np.array([len(packed), len(raw)], "<u4").tobytes() + packed
+    path.write_bytes("\n".join(header).encode() + content)
+
+
+def lzf(content: bytes) -> bytes:
+    """Compress bytes as LibLZF does: literals, and copies of what came up to 8 KiB before."""
+    packed, literals = bytearray(), bytearray()
+    known: dict[bytes, int] = {}
+    at = 0
+
+    def flush() -> None:
+        for first in range(0, len(literals), 32):
+            piece = literals[first : first + 32]
+            packed.extend([len(piece) - 1, *piece])
+        literals.clear()
+
+    while at < len(content):
+        key = content[at : at + 3]
+        before = known.get(key, -1)
+        known[key] = at
+        if len(key) < 3 or before < 0 or at - before > 8192:
+            literals.append(content[at])
+            at += 1
+            continue
+        length = 3
+        while at + length < len(content) and length < 264 and content[before + length] == content[at + length]:
+            length += 1
+        flush()
+        high, low = divmod(at - before - 1, 256)
+        if length - 2 < 7:
+            packed.extend([(length - 2) << 5 | high, low])
+        else:
+            packed.extend([7 << 5 | high, length - 9, low])
+        at += length
+    flush()
+    return bytes(packed)
+
+
+def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: str = " ") -> None:
+    """Write a table with a line per point, below a first line if there is a `header`; whole numbers stay whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = [value for group in (np.atleast_2d(each.T) for each in columns) for value in group]
+    lines = [delimiter.join(f"{value.item():.9g}" for value in row) for row in zip(*values, strict=True)]
+    path.write_text("\n".join(([header] if header else []) + lines) + "\n")
+
+
+def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray | None) -> None:
+    """Write a scan of KITTI into velodyne, and its labels into labels next to it, with numbers of objects above."""
+    (folder / "velodyne").mkdir(parents=True, exist_ok=True)
+    intensity = np.linspace(0, 1, len(places))[:, None]
+    (folder / f"velodyne/{name}.bin").write_bytes(np.concatenate([places, intensity], 1).astype("<f4").tobytes())
+    if labels is not None:
+        (folder / "labels").mkdir(exist_ok=True)
+        objects = np.arange(len(labels), dtype=np.uint32) << 16
+        (folder / f"labels/{name}.label").write_bytes((objects | labels.astype(np.uint32)).astype("<u4").tobytes())
+
+
+def write_room(folder: Path, objects: dict[str, np.ndarray]) -> None:
+    """Write a room of S3DIS: each of the `objects` ("chair_1") has places, and all points are gray."""
+    for name, places in objects.items():
+        write_table(folder / "Annotations" / f"{name}.txt", places, np.full((len(places), 3), 128))
+    together = np.concatenate(list(objects.values()))
+    write_table(folder / f"{folder.name}.txt", together, np.full((len(together), 3), 128))

@@ -18,9 +18,11 @@ from engine.data.datasets.images import UnreadableImage, is_gone, lost
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import Points, is_las, read_cloud
+from engine.data.decoding.point_clouds import is_upright, read_cloud
+from engine.data.decoding.point_fields import Points
 from engine.data.decoding.reading import Unfit, describe_failure
-from engine.data.formats.points import classes_of, heads
+from engine.data.formats.point_classes import classes_of
+from engine.data.formats.points import heads
 from engine.data.randomness import Purpose
 from engine.data.splits import Labels, MaskCode, PointSplit, shown, spread_evenly
 
@@ -133,7 +135,7 @@ class PointBlocks(SampleSet):
         positions, features = read.positions[rows], read.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.turned:
-            positions = positions @ self._turn(index, epoch, upright=is_las(self.split.files[cloud]))
+            positions = positions @ self._turn(index, epoch, upright=is_upright(self.split.files[cloud]))
         given = np.concatenate([positions, features], 1).T
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)

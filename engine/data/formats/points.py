@@ -1,166 +1,253 @@
-"""Folders of point clouds whose points are labelled, and what their labels mean. Torch-free."""
+"""Point clouds whose points are labelled, in files of any type and folders at any depth. Torch-free."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.contract.problems import Problem
-from engine.data.decoding.idx import Bytes
-from engine.data.decoding.masks import NO_CLASS, Meaning, names_by_value
-from engine.data.decoding.point_clouds import Head, count_labels, is_cloud, is_las, read_head
-from engine.data.decoding.reading import Unfit
-from engine.data.formats.folders import is_folder
-from engine.data.formats.tree import SPLIT_NAMES
-from engine.data.splits import (
-    Labels,
-    MaskCode,
-    PointSplit,
-    Recognised,
-    draw_validation,
-    shown,
-    spread_evenly,
-    warn,
-    wrong,
+from engine.data.decoding import room_clouds
+from engine.data.decoding.image_files import EXTENSIONS as IMAGE_ENDINGS
+from engine.data.decoding.point_clouds import (
+    EXTENSIONS,
+    TABLES,
+    UNSURE,
+    count_labels,
+    read_fields,
+    read_head,
 )
+from engine.data.decoding.point_fields import Fields, Head
+from engine.data.decoding.point_tables import read_table
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.point_classes import learn_classes
+from engine.data.formats.semantic_kitti import VAL_SEQUENCES, sequence_of
+from engine.data.formats.tree import Tree, split_named, suffix
+from engine.data.splits import PointSplit, first, shown, spread_evenly, warn, wrong
+from engine.system.format import listed
 
 LAYOUT = (
-    "Choose a folder of PLY, LAS or LAZ files, optionally divided into train and val folders. Each point needs "
-    "its class: as a property label in PLY, as classification in LAS."
+    "Choose a folder of point clouds (PLY, LAS, LAZ, PCD, tables in XYZ, TXT, CSV or ASC, scans of KITTI), optionally "
+    "divided into train and val folders. Each point needs its class: a field label in PLY, PCD and tables, the "
+    "classification in LAS, a file .labels next to a table or .label next to a scan."
 )
 LOOKED_AT = 32
-"""Clouds that are read to learn which labels there are, evenly spread."""
-_ASPRS = (
-    "never classified", "unclassified", "ground", "low vegetation", "medium vegetation", "high vegetation", "building",
-    "low point (noise)", "model key-point", "water", "rail", "road surface", "overlap", "wire guard", "wire conductor",
-    "transmission tower", "wire connector", "bridge deck", "high noise",
-)  # fmt: skip
-"""The standard classes by their value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
+"""Number of clouds that are read to learn which labels there are, evenly spread."""
+_SAMPLED = 8
+"""Number of clouds that are opened to detect the format, of those with endings of their own and of the others."""
+_OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
+"""Names of text files that are no clouds."""
 
 
-def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The point clouds in `folder`, whose folders are `folders`; None where there are none."""
-    splits = {split: name for split, names in SPLIT_NAMES.items() for name in folders if name.lower() in names}
-    listed = {split: _clouds(os.path.join(folder, name)) for split, name in splits.items()}
-    listed = {split: files for split, files in listed.items() if files}
-    if "train" not in listed:
-        files = _clouds(folder)
-        if not files and not listed:
-            return None
-        listed = {"train": files} | listed if files else listed
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder can be read as point clouds."""
+    sure, unsure, has_images = _list_clouds(tree)
+    opened = {name: _fields_or_none(tree.path(name)) for name in _sample(sure)}
+    labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
+    others = {name: _fields_or_none(tree.path(name)) for name in _sample(unsure)}
+    accepted = [name for name, fields in others.items() if fields is not None and fields.labelled]
+    named = [name for name in accepted if not _is_guessed(tree.path(name))]
+    if has_images:
+        accepted = named
+    if not sure and not accepted:
+        return []
+    endings = {suffix(name) for name in accepted}
+    names = [*sure, *(name for name in unsure if suffix(name) in endings)]
+    types = sorted({suffix(name)[1:].upper() for name in names})
+    evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
+    against = []
+    confidence = Confidence.CERTAIN if labelled or named else Confidence.WEAK
+    if labelled or accepted:
+        evidence.append("labels of points")
+    else:
+        against.append("points without labels")
+        confidence = Confidence.WEAK if has_images else Confidence.LIKELY
+    if not labelled and not named and accepted:
+        against.append("tables without names of columns")
+    return [Detection(("points",), confidence, tuple(evidence), tuple(against), source=tuple(sorted(names)))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the point clouds of a folder by split."""
     problems: list[Problem] = []
-    if "train" not in listed and not val_fraction:
-        listed["train"] = []
-    if "train" not in listed:
-        message = f"There is {', '.join(shown(splits[split]) for split in listed)} but no train folder."
-        return Recognised("points", problems=(wrong(message, LAYOUT),))
-    if val_fraction and "val" not in listed and "test" in listed:
-        problems.append(
-            warn(
-                f"There is no validation folder; {shown(splits['test'])} serves as one.",
-                "Add a val folder to keep the test clouds for a final, independent evaluation.",
-            )
-        )
-        listed["val"] = listed["test"]
-    train = PointSplit(listed["train"])
-    val = PointSplit(listed["val"]) if "val" in listed else None
-    if val is None:
-        train, val = _divided(listed["train"], folder, val_fraction, seed)
-    if val_fraction and not val.files:
-        problems.append(
-            wrong("A single cloud can't be divided into training and validation.", "Add some, or a val folder.")
-        )
-    test = PointSplit(listed["test"]) if "test" in listed else None
-    told_by = train.files or [*val.files, *(test.files if test else ())]
-    meaning, features = _meaning(folder, told_by)
-    if meaning.trouble:
-        problems.append(wrong(meaning.trouble, LAYOUT))
-    train, val = (PointSplit(split.files, features, split.made) for split in (train, val))
-    if test is not None:
-        test = val if test.files == val.files else PointSplit(test.files, features)
-    return Recognised("points", meaning.classes, train, val, tuple(problems), meaning.code, test=test)
+    files = _usable(tree, detection.source, problems)
+    if not files:
+        return Content((), {}, problems)
+    splits = _divide(tree, list(files), problems)
+    known = [fields for fields in files.values() if fields is not None]
+    features = tuple(name for name in known[0].features if all(name in fields.features for fields in known))
+    used = [path for paths in splits.values() for path in paths]
+    _report_columns(used, problems)
+    _report_objects(used, problems)
+    meaning = learn_classes(tree.root, used, _count_labels(used))
+    found = {split: PointSplit(paths, features) for split, paths in splits.items()}
+    return Content(meaning.classes, found, [*problems, *meaning.problems], meaning.code)
 
 
 def heads(files: Sequence[str]) -> Iterator[Head | None]:
-    """The header of each file, None for one that cannot be read."""
+    """Yield the header of each file, None for one that cannot be read."""
     for path in files:
         try:
             yield read_head(path)
-        except Exception:  # a reader may raise nearly anything; whoever reads the whole file tells why
+        except Exception:  # a reader may raise nearly anything; whoever reads the whole file reports why
             yield None
 
 
-def classes_of(labels: Labels, code: MaskCode) -> Bytes:
-    """The class of each point, uint8 [n], `NO_CLASS` for those of none. Raises Unfit for a label that has no "
-    "meaning."""
-    known = np.array([*code.values, *code.ignored], np.int64)
-    order = np.argsort(known)
-    index = np.minimum(np.searchsorted(known[order], labels), len(known) - 1)
-    found = order[index]
-    strange = known[found] != labels
-    if strange.any():
-        raise Unfit(f"it holds the label {labels[strange][0]}, which belongs to no class")
-    classes: Bytes = np.where(found < len(code.values), found, NO_CLASS).astype(np.uint8)
-    return classes
+def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
+    """Return the clouds by their endings, the files that may be clouds, and whether there are images."""
+    sure: list[str] = []
+    unsure: list[str] = []
+    has_images = False
+    for folder in tree.walk():
+        if os.path.basename(folder) == room_clouds.ANNOTATIONS:
+            continue
+        has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
+        sure += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
+        names = tree.files(folder, sorted(UNSURE))
+        unsure += [
+            os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS
+        ]
+    return sure, unsure, has_images
 
 
-def _clouds(folder: str) -> list[str]:
-    """The clouds in `folder`, in the order of their names."""
-    found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if is_cloud(entry.name) and not entry.name.startswith(".") and not is_folder(entry):
-                found.append(entry.path)
-    return sorted(found)
+def _sample(names: Sequence[str]) -> list[str]:
+    return [names[index] for index in spread_evenly(len(names), _SAMPLED)]
 
 
-def _divided(files: list[str], folder: str, val_fraction: float, seed: int) -> tuple[PointSplit, PointSplit]:
-    keys = (os.fsencode(os.path.relpath(path, folder)) for path in files)
-    chosen = draw_validation(keys, np.zeros(len(files), np.int64), val_fraction, seed).tolist()
-    train = [path for path, held_out in zip(files, chosen, strict=True) if not held_out]
-    val = [path for path, held_out in zip(files, chosen, strict=True) if held_out]
-    return PointSplit(train), PointSplit(val, made=True)
+def _fields_or_none(path: str) -> Fields | None:
+    try:
+        return read_fields(path)
+    except Exception:  # as in `heads`
+        return None
 
 
-def _meaning(folder: str, files: Sequence[str]) -> tuple[Meaning, tuple[str, ...]]:
-    """The meaning of the labels in `files`, and the features that all of them have."""
-    known = [head for head in heads(files) if head is not None]
-    if not known:
-        return Meaning(trouble="None of the point clouds can be read."), ()
-    labelled = [head for head in known if head.labelled]
-    if not labelled:
-        return Meaning(trouble="The points of the clouds have no labels."), ()
-    features = tuple(name for name in labelled[0].features if all(name in head.features for head in labelled))
-    there: set[int] = set()
+def _is_guessed(path: str) -> bool:
+    """Return True if the meaning of a table's columns has to be guessed from their values.
+
+    Labels in a file of their own leave no doubt that the table is one of points.
+    """
+    if suffix(path) not in TABLES or room_clouds.is_room(path):
+        return False
+    table = read_table(path)
+    return table.guessed and table.fields.labelled
+
+
+def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
+    """Return the labelled clouds with their fields, None for those that cannot be read; empty if there are none."""
+    files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
+    unlabelled = [path for path, fields in files.items() if fields is not None and not fields.labelled]
+    strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
+    usable = {path: fields for path, fields in files.items() if path not in {*unlabelled, *strays}}
+    if not any(usable.values()):
+        message = "The points of the clouds have no labels." if unlabelled else "None of the point clouds can be read."
+        problems.append(wrong(message, LAYOUT))
+        return {}
+    if unlabelled:
+        message = f"{_count(unlabelled, files)} without labels ({first(unlabelled)}) and not used."
+        problems.append(warn(message, "Add labels to them, or remove them."))
+    if strays:
+        message = f"{_count(strays, files)} no point clouds ({first(strays)}) and not used."
+        problems.append(warn(message, "Remove them, or write a point per line: x, y, z, and the label last."))
+    return usable
+
+
+def _count(some: Sequence[str], files: Mapping[str, object]) -> str:
+    return f"{len(some):,} of {len(files):,} files {'is' if len(some) == 1 else 'are'}"
+
+
+def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
+    """Return the files by the split whose folder they are in, or by the custom of SemanticKITTI; "" without splits."""
+    splits: dict[str, list[str]] = {}
+    for path in files:
+        folders = tree.within(path).split(os.sep)[:-1]
+        split = next((split for name in folders if (split := split_named(name))), "")
+        splits.setdefault(split, []).append(path)
+    loose = splits.get("", [])
+    if loose and set(splits) == {""}:
+        held_out = [path for path in loose if sequence_of(path) in VAL_SEQUENCES]
+        rest = [path for path in loose if path not in set(held_out)]
+        is_kitti = all(map(sequence_of, loose)) and held_out and rest
+        return {"train": rest, "val": held_out} if is_kitti else splits
+    if loose and "train" not in splits:
+        splits["train"] = splits.pop("")
+    elif loose:
+        message = f"{len(loose):,} clouds are in no folder of a split ({first(loose)}) and not used."
+        problems.append(warn(message, "Move them to the train, val or test folder."))
+        del splits[""]
+    return splits
+
+
+def _count_labels(files: Sequence[str]) -> Counter[int]:
+    """Return how many points have each label in a sample of the files."""
+    counts: Counter[int] = Counter()
     for index in spread_evenly(len(files), LOOKED_AT):
         try:
-            there.update(count_labels(files[index])[0].tolist())
+            labels, points = count_labels(files[index])
         except Exception:
-            continue  # as above
-    return _by_labels(folder, files, sorted(there)), features
+            continue  # as in `heads`
+        counts.update(dict(zip(labels.tolist(), points.tolist(), strict=True)))
+    return counts
 
 
-def _by_labels(folder: str, files: Sequence[str], there: list[int]) -> Meaning:
-    """By the files of names that masks have, too; else LAS files' standard names, of which 0 is no class, or numbers.
-    Labels below 0, and 255 where the others are names or fewer, are of no class."""
-    ignored = tuple(value for value in there if value < 0)
-    values = [value for value in there if value >= 0]
-    standard = all(map(is_las, files))
-    named = names_by_value(folder)
-    if named is not None:
-        code = named.code or MaskCode(())
-        others = tuple(value for value in there if value not in code.values and value not in code.ignored)
-        return Meaning(named.classes, MaskCode(code.values, ignored=(*code.ignored, *others)))
-    if standard and len(values) > 1:
-        ignored, values = (*ignored, *(value for value in values if value == 0)), [value for value in values if value]
-    if NO_CLASS in values:
-        ignored, values = (*ignored, NO_CLASS), [value for value in values if value != NO_CLASS]
-    if len(values) < 2:
-        only = f"the label {values[0]}" if values else "no label"
-        return Meaning(trouble=f"All points of the inspected clouds have {only}; at least two labels are needed.")
-    if len(values) >= NO_CLASS:
-        return Meaning(trouble=f"The points have {len(values):,} different labels, too many for classes.")
-    names = tuple(_ASPRS[value] if standard and value < len(_ASPRS) else f"class {value}" for value in values)
-    return Meaning(names, MaskCode(tuple(values), ignored=ignored))
+def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
+    """Report how tables without names of columns are read."""
+    by_columns: dict[tuple[str, ...], list[str]] = {}
+    for path in files:
+        if suffix(path) in TABLES and not room_clouds.is_room(path):
+            try:
+                table = read_table(path)
+            except Exception:
+                continue  # as in `heads`
+            if table.guessed:
+                by_columns.setdefault(tuple(name or "not used" for name in table.columns), []).append(path)
+    for columns, paths in by_columns.items():
+        tables = "1 table has" if len(paths) == 1 else f"{len(paths):,} tables have"
+        message = f"{tables} no names of columns ({first(paths)}); they are read as {', '.join(columns)}."
+        remedy = "If this is wrong, name the columns in the first line, such as x y z red green blue label."
+        problems.append(warn(message, remedy))
+
+
+def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
+    """Report objects of rooms whose names are of no class."""
+    unknown = [
+        os.path.join(os.path.basename(os.path.dirname(path)), room_clouds.ANNOTATIONS, name)
+        for path in files
+        if suffix(path) in TABLES and room_clouds.is_room(path)
+        for name in room_clouds.unknown_objects(path)
+    ]
+    if unknown:
+        objects = "1 object is" if len(unknown) == 1 else f"{len(unknown):,} objects are"
+        message = (
+            f"{objects} of no class of S3DIS ({listed(map(shown, unknown), most=3)}), so their points are of no class."
+        )
+        problems.append(warn(message, f"Name the files by one of {', '.join(room_clouds.CLASSES)}, as in chair_1.txt."))
+
+
+FORMAT = Format("points", "Point clouds", ("points",), LAYOUT, detect, read)
+
+
+def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, seed: int):  # type: ignore[no-untyped-def]
+    import numpy as np
+    from engine.data.splits import Recognised, draw_validation
+
+    tree = Tree(folder)
+    found = detect(tree)
+    if not found:
+        return None
+    content = read(tree, found[0], "points")
+    splits = dict(content.splits)
+    problems = list(content.problems)
+    if val_fraction and "val" not in splits and "test" in splits:
+        problems.append(warn("There is no validation folder; test serves as one."))
+        splits["val"] = splits["test"]
+    train = splits.get("train") or splits.get("") or PointSplit([])
+    val = splits.get("val")
+    if val is None:
+        keys = (os.fsencode(os.path.relpath(path, folder)) for path in train.files)
+        chosen = draw_validation(keys, np.zeros(len(train.files), np.int64), val_fraction, seed).tolist()
+        val = PointSplit([p for p, c in zip(train.files, chosen) if c], train.features, True)
+        train = PointSplit([p for p, c in zip(train.files, chosen) if not c], train.features)
+    test = splits.get("test")
+    if test is not None and test.files == val.files:
+        test = val
+    return Recognised("points", content.classes, train, val, tuple(problems), content.code, test=test)

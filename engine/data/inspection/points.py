@@ -13,7 +13,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.point_clouds import count_labels, read_cloud, read_head
 from engine.data.drawing import png
-from engine.data.formats.points import classes_of
+from engine.data.formats.point_classes import classes_of
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,

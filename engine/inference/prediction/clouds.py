@@ -9,7 +9,8 @@ import numpy as np
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.unlabelled_clouds import UnlabelledClouds
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.point_clouds import LABELS, is_las, read_head
+from engine.data.decoding.point_clouds import is_las, read_head, read_parts
+from engine.data.decoding.point_fields import LABELS
 from engine.data.splits import Labels
 from engine.inference.sweep import sweep
 from engine.inference.trained_model import TrainedModel
@@ -24,6 +25,7 @@ EXTRA = "predicted"
 """The dimension of classes that a LAS file's own can't hold."""
 LABEL = "label"
 """The property of a PLY file's points that had none."""
+COLORS = ("red", "green", "blue")
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
@@ -45,13 +47,33 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
     return PointClasses(classes=model.classes, numbers=numbers, probability=probability)
 
 
+def written_ending(source: str) -> str:
+    """Return the ending of the file with predictions for `source`: its own if LAS or PLY, else that of PLY."""
+    ending = Path(source).suffix
+    return ending if is_las(source) or ending.lower() == ".ply" else ".ply"
+
+
 def write_cloud(source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
-    """Writes the cloud of `source`, whose points have the classes `found`, of which `values` stand for each; none of
-    a run that did not keep them, where the numbers of the classes do. Raises OSError, and what a reader raises."""
+    """Write the cloud of `source` with its predicted classes.
+
+    Args:
+        source: File that was predicted for.
+        target: File to write, of the type of `written_ending`.
+        found: Predicted class of each point.
+        values: Label of each class; empty for runs that did not save them, where labels are the classes' numbers.
+
+    Raises:
+        OSError: The file can't be written. Reading the source raises what its reader raises.
+    """
     meaning = np.array(values or range(len(found.classes)), np.int64)
     known = found.numbers != NO_CLASS
     labels = np.where(known, meaning[np.where(known, found.numbers, 0)], NEVER if is_las(source) else -1)
-    (_write_las if is_las(source) else _write_ply)(source, target, labels)
+    if is_las(source):
+        _write_las(source, target, labels)
+    elif source.lower().endswith(".ply"):
+        _write_ply(source, target, labels)
+    else:
+        _convert_to_ply(source, target, labels)
 
 
 def _write_las(source: str, target: Path, labels: Labels) -> None:
@@ -94,3 +116,21 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
     PlyData(
         elements, text=cloud.text, byte_order=cloud.byte_order, comments=cloud.comments, obj_info=cloud.obj_info
     ).write(str(target))
+
+
+def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
+    """Write the positions, features and labels of a cloud of another type, without points that have no position."""
+    from plyfile import PlyData, PlyElement
+
+    features = read_head(source).features
+    parts = zip(*read_parts(source, features, labelled=False), strict=True)
+    positions, columns, _, rows = (np.concatenate(each) for each in parts)
+    types = {name: "u1" if name in COLORS else "<f4" for name in features}
+    points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL, "<i4")])
+    for index, axis in enumerate("xyz"):
+        points[axis] = positions[:, index]
+    for index, name in enumerate(features):
+        column = np.nan_to_num(columns[:, index])
+        points[name] = column.clip(0, 255) if name in COLORS else column
+    points[LABEL] = labels[rows]
+    PlyData([PlyElement.describe(points, "vertex")], byte_order="<").write(str(target))

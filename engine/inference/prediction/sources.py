@@ -86,8 +86,9 @@ def _below(path: str, wanted: Callable[[str], bool], out: str) -> Iterator[tuple
         if os.path.join(folder, "").startswith(os.path.join(out, "")):
             continue
         for name in found:
-            if wanted(name):
-                yield os.path.join(folder, name), os.path.relpath(os.path.join(folder, name), full)
+            path = os.path.join(folder, name)
+            if wanted(path):
+                yield path, os.path.relpath(path, full)
 
 
 class _Names:
@@ -121,5 +122,5 @@ def _nothing(path: str, kind: Kind) -> Problem:
         return _wrong(f"There is no file or folder {shown(path)}.", "Check the path.")
     if not os.access(path, os.R_OK | os.X_OK):
         return _wrong(f"The folder {shown(path)} can't be read.", "Check its permissions.")
-    what = "point cloud (PLY, LAS or LAZ)" if kind == "clouds" else "image"
+    what = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)" if kind == "clouds" else "image"
     return _wrong(f"The folder {shown(path)} holds no {what}.", "Choose another folder.")

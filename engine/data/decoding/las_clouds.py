@@ -1,0 +1,85 @@
+"""Reader of LAS and LAZ files (ASPRS: LAS Specification 1.4). Torch-free."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.data.decoding.point_fields import AT_ONCE, FEATURES, Columns, Head, require, stack
+from engine.data.decoding.reading import Unfit
+from engine.data.splits import Labels
+from engine.system.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from laspy import LasReader
+
+_LAS_LEAST_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
+
+
+def read_head(path: str) -> Head:
+    """Return the header of a file. Raises Unfit, or what laspy raises."""
+    with _open_las(path) as reader:
+        names = set(reader.header.point_format.dimension_names)
+        return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
+
+
+def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a file in parts. Raises Unfit, or what laspy raises."""
+    require(read_head(path), features, labelled)
+    count = 0
+    with _open_las(path) as reader:
+        for points in reader.chunk_iterator(AT_ONCE):
+            labels: Labels = np.asarray(points.classification).astype(np.int64)
+            positions = np.stack([np.asarray(points.x), np.asarray(points.y), np.asarray(points.z)], 1)
+            count += len(labels)
+            yield positions, stack([np.asarray(points[name]) for name in features], len(labels)), labels
+        if count < reader.header.point_count:
+            raise Unfit("it is truncated")
+
+
+@contextmanager
+def _open_las(path: str) -> Iterator[LasReader]:
+    """Open a file. Raises Unfit for one that announces more points than it holds: laspy would look for all of them."""
+    import laspy
+
+    logging.getLogger("laspy").setLevel(logging.CRITICAL)
+    with open_regular(path) as stream:
+        _check_las(stream)
+        with laspy.open(stream, closefd=False, read_evlrs=False) as reader:
+            yield reader
+
+
+def _check_las(stream: BufferedReader) -> None:
+    """Raise Unfit if a file is too short for its header block, or for its chunk table in LAZ.
+
+    Source: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
+    """
+    length, head = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
+    if not head:
+        raise Unfit("it is empty")
+    if not head.startswith(b"LASF") or len(head) < _LAS_LEAST_BYTES:
+        raise Unfit("it is not a LAS file")
+    own, begin, records, kind, width, count = struct.unpack_from("<HIIBHI", head, 94)
+    if head[25] >= 4 and len(head) == _LAS_HEADER_BYTES:
+        (count,) = struct.unpack_from("<Q", head, 247)
+    zipped = kind & 0xC0
+    if begin > length or _VLR_BYTES * records > begin - own or (not zipped and count * width > length - begin):
+        raise Unfit("it is truncated: its header announces more points than there are")
+    if zipped and count:
+        stream.seek(begin)
+        (table,) = struct.unpack("<q", stream.read(8))
+        if table == -1:  # it was written as a stream, and tells it at its end
+            stream.seek(-8, os.SEEK_END)
+            (table,) = struct.unpack("<q", stream.read(8))
+        stream.seek(max(begin, min(table, length)))
+        _, chunks = struct.unpack("<II", stream.read(8))
+        if chunks * width > length:  # each holds its first point as it is
+            raise Unfit("it is truncated: its header announces more points than there are")
+    stream.seek(0)

@@ -1,0 +1,96 @@
+"""Reader of PLY files (Turk: The PLY Polygon File Format, 1994). Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
+from itertools import takewhile
+
+import numpy as np
+
+from engine.data.decoding.point_fields import (
+    AT_ONCE,
+    FEATURES,
+    Columns,
+    Head,
+    find_fields,
+    require,
+    stack,
+    whole_labels,
+)
+from engine.data.decoding.reading import Unfit
+from engine.system.regular_files import open_regular
+
+_MOST_HEADER = 1 << 16
+_MOST_DIGITS = 13
+_BYTES = {
+    name: int(size)
+    for names, size in (
+        (("char", "uchar", "int8", "uint8"), 1),
+        (("short", "ushort", "int16", "uint16"), 2),
+        (("int", "uint", "int32", "uint32", "float", "float32"), 4),
+        (("double", "float64"), 8),
+    )
+    for name in names
+}
+"""Size of a number of each type in a binary PLY file."""
+
+
+def read_head(path: str) -> Head:
+    """Return the header of a file. Raises Unfit."""
+    return _read_header(path)[0]
+
+
+def _read_header(path: str) -> tuple[Head, bool]:
+    """Return the header, and True if the points are written as text."""
+    with open_regular(path) as stream:
+        begun, length = stream.read(_MOST_HEADER), os.fstat(stream.fileno()).st_size
+    line_end = re.match(rb"ply(\r\n|\r|\n)", begun)
+    lines = iter(begun.split(line_end[1]) if line_end is not None else ())
+    header = [
+        line.decode("ascii", "replace").split() for line in takewhile(lambda line: line.strip() != b"end_header", lines)
+    ]
+    if next(lines, None) is None:
+        raise Unfit("it is empty" if not begun else "it is not a PLY file")
+    text = True
+    elements: list[tuple[str, int, list[tuple[list[str], str]]]] = []
+    for words in header:
+        match words:
+            case ["format", kind, *_]:
+                text = kind == "ascii"
+            case ["element", name, number] if number.isdecimal() and len(number) < _MOST_DIGITS:
+                elements.append((name, int(number), []))
+            case ["element", *_]:
+                raise Unfit("its header gives counts that are not numbers")
+            case ["property", *kind, name] if elements:
+                elements[-1][2].append((kind, name))
+    # A number in text has a digit and what parts it from the next; of a list nothing but its length is there for sure.
+    least = sum(
+        count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
+        for _, count, properties in elements
+    )
+    if least > length:
+        raise Unfit("it is truncated")
+    count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
+    known = find_fields([name for _, name in properties])
+    if not {"x", "y", "z"} <= known.keys():
+        raise Unfit("its points have no x, y and z")
+    return Head(count, tuple(name for name in FEATURES if name in known), "label" in known), text
+
+
+def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a file in parts. Raises Unfit, and what plyfile raises."""
+    from plyfile import PlyData
+
+    head, text = _read_header(path)
+    require(head, features, labelled)
+    with open_regular(path) as binary, TextIOWrapper(binary, "ascii") if text else binary as stream:
+        data = PlyData.read(stream, mmap="r")["vertex"].data
+    known = find_fields(data.dtype.names)
+    for first in range(0, len(data), AT_ONCE):
+        part = data[first : first + AT_ONCE]
+        positions = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
+        labels = whole_labels(part[known["label"]]) if labelled else np.zeros(len(part), np.int64)
+        yield positions, stack([part[known[name]] for name in features], len(part)), labels

@@ -1,0 +1,88 @@
+"""Fields that points may have, and what all readers of point clouds share. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.reading import Unfit
+from engine.data.splits import Labels
+
+LABELS = (
+    "label", "labels", "class", "classification", "scalar_label", "scalar_labels", "scalar_class", "scalar_classification",
+    "semantic", "sem_class", "category",
+)  # fmt: skip
+"""Names of the field of a point's class, in lower case; CloudCompare puts scalar_ in front."""
+FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
+"""Fields besides the position that a model is given, in this order."""
+AT_ONCE = 1 << 20
+"""Number of points of a file that are read at once."""
+_ALIASES = {
+    "r": "red",
+    "g": "green",
+    "b": "blue",
+    "diffuse_red": "red",
+    "diffuse_green": "green",
+    "diffuse_blue": "blue",
+}
+
+Points = npt.NDArray[np.float32]
+Columns = tuple[npt.NDArray[np.float64], Points, Labels]
+"""Positions [n, 3], features [n, f] and labels [n] of some points; the labels are zeros if none were requested."""
+
+
+class Fields(NamedTuple):
+    """Fields of a file's points: those of `FEATURES` that they have, and whether they are labelled."""
+
+    features: tuple[str, ...]
+    labelled: bool
+
+
+class Head(NamedTuple):
+    """Header of a file: number of points, fields of `FEATURES`, and whether the points are labelled."""
+
+    points: int
+    features: tuple[str, ...]
+    labelled: bool
+
+
+def find_fields(names: Sequence[str]) -> dict[str, str]:
+    """Map x, y, z, those of `FEATURES` and "label" to the names of a file's fields, as far as it has them."""
+    lower = {name.lower(): name for name in reversed(names)}
+    found = {name: lower[name] for name in ("x", "y", "z", *FEATURES) if name in lower}
+    for alias, name in _ALIASES.items():
+        if alias in lower:
+            found.setdefault(name, lower[alias])
+    if "intensity" not in found and "scalar_intensity" in lower:
+        found["intensity"] = lower["scalar_intensity"]
+    label = next((lower[name] for name in LABELS if name in lower), None)
+    return found if label is None else {**found, "label": label}
+
+
+def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> None:
+    """Raise Unfit unless a file has the requested fields."""
+    missing = [name for name in features if name not in head.features]
+    if missing:
+        raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
+    if labelled and not head.labelled:
+        raise Unfit("its points have no label")
+
+
+def whole_labels(values: npt.NDArray[np.generic]) -> Labels:
+    """Return labels as int64; NaN, which CloudCompare writes for points without a label, becomes -1."""
+    if not np.issubdtype(values.dtype, np.floating):
+        return values.astype(np.int64)
+    numbers = np.nan_to_num(values.astype(np.float64), nan=-1.0)
+    if (numbers != np.round(numbers)).any():
+        raise Unfit("its labels are not whole numbers")
+    return numbers.astype(np.int64)
+
+
+def stack(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
+    """Return the columns of `count` points as float32 [count, f]."""
+    if not columns:
+        return np.empty((count, 0), np.float32)
+    return np.stack([column.astype(np.float32) for column in columns], 1)

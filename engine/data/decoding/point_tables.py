@@ -1,0 +1,257 @@
+"""Reader of tables of points: a line of numbers per point, as in .xyz, .txt, .csv and .asc files. Torch-free.
+
+The first line may name the columns. Otherwise they are recognized by their values. Labels may be in a column, or in a
+file of the same name that ends in .labels and has one whole number per line, as in Semantic3D.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.decoding.point_fields import (
+    AT_ONCE,
+    FEATURES,
+    Columns,
+    Fields,
+    Head,
+    find_fields,
+    require,
+    stack,
+    whole_labels,
+)
+from engine.data.decoding.reading import Unfit, finite
+from engine.data.splits import shown
+from engine.system.regular_files import open_regular
+
+_SAMPLE_BYTES = 1 << 16
+_MOST_LABELS = 64
+"""A column of whole numbers holds labels if it has at most so many different values among the first points."""
+_COLORS = ("red", "green", "blue")
+_COMMENTS = ("#", "//")
+_TOLERATED = 0.01
+"""Share of lines that may be damaged: these points are left out. A file with more is not read."""
+
+Numbers = npt.NDArray[np.float64]
+
+
+class Table(NamedTuple):
+    """Layout of a table.
+
+    Attributes:
+        columns: Meaning of each column: x, y, z, one of `FEATURES` or "label"; "" if it is not used.
+        delimiter: Character between the columns, None for blanks.
+        skipped: Number of lines before the first point.
+        guessed: True if the columns have no names and are recognized by their values.
+    """
+
+    columns: tuple[str, ...]
+    delimiter: str | None
+    skipped: int
+    guessed: bool
+
+    @property
+    def fields(self) -> Fields:
+        """Return the fields of a point, without labels in another file."""
+        return Fields(tuple(name for name in FEATURES if name in self.columns), "label" in self.columns)
+
+
+def labels_file(path: str) -> str | None:
+    """Return the file of labels next to a table, None if there is none."""
+    name = os.path.splitext(path)[0] + ".labels"
+    return name if os.path.isfile(name) else None
+
+
+def read_table(path: str) -> Table:
+    """Return the layout of a table from its first lines. Raises Unfit for a file that is none."""
+    with open_regular(path) as stream:
+        sample = stream.read(_SAMPLE_BYTES)
+        is_whole = len(sample) < _SAMPLE_BYTES
+    if not sample:
+        raise Unfit("it is empty")
+    if b"\0" in sample:
+        raise Unfit("it is not a table of points")
+    lines = re.split("\r\n|\r|\n", sample.decode("utf-8-sig", "replace"))
+    if not is_whole:
+        lines.pop()
+    names: list[str] = []
+    for number, line in enumerate(lines):
+        words = _words(line.strip().lstrip("#/ "), _delimiter(line))
+        if {"x", "y", "z"} <= find_fields(words).keys():
+            names = words
+        elif words and not line.lstrip().startswith(_COMMENTS):
+            if not names and any(_number(word) is None for word in words):
+                raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
+            if len(words) > 1 or _number(words[0]) is None:  # a single number is the count of points
+                return _layout(names, lines[number:], number, labels_file(path) is not None)
+    raise Unfit("it holds no points")
+
+
+def read_fields(path: str) -> Fields:
+    """Return the fields of a table's points without counting these. Raises Unfit."""
+    fields = read_table(path).fields
+    return fields._replace(labelled=fields.labelled or labels_file(path) is not None)
+
+
+def read_head(path: str) -> Head:
+    """Return the number of points and their fields. Raises Unfit."""
+    table = read_table(path)
+    return Head(count_points(path, table), *read_fields(path))
+
+
+def count_points(path: str, table: Table) -> int:
+    """Return the number of lines with points."""
+    with _opened(path) as text:
+        return sum(1 for _ in _rows(text, table.skipped))
+
+
+def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a table in parts. Raises Unfit."""
+    require(read_fields(path), features, labelled)
+    table, beside = read_table(path), labels_file(path) if labelled else None
+    if beside is None:
+        yield from read_with(path, table, features, labelled)
+        return
+    with _opened(beside) as text:
+        rows = _rows(text, 0)
+        for positions, columns, _ in read_with(path, table, features, False):
+            yield positions, columns, _labels(list(islice(rows, len(positions))), len(positions), beside)
+        if next(rows, None) is not None:
+            raise Unfit(f"{shown(os.path.basename(beside))} has more labels than it has points")
+
+
+def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a table of known layout in parts. A damaged line becomes a point without a position."""
+    used = [*"xyz", *features, *(["label"] if labelled else [])]
+    columns = [table.columns.index(name) for name in used]
+    with _opened(path) as text:
+        for numbers in read_numbers(_rows(text, table.skipped), columns, table.delimiter):
+            count = 3 + len(features)
+            positions = numbers[:, :3]
+            labels = whole_labels(numbers[:, count]) if labelled else np.zeros(len(numbers), np.int64)
+            yield positions, stack(list(numbers[:, 3:count].T), len(numbers)), labels
+
+
+def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
+    """Yield the numbers in some columns of lines, float64 [n, columns]; those of damaged lines are NaN.
+
+    Raises Unfit if more than a few of the lines are damaged.
+    """
+    quote = None if delimiter is None else '"'
+    read = 0
+    while chunk := list(islice(lines, AT_ONCE)):
+        try:
+            found = np.loadtxt(
+                chunk, delimiter=delimiter, usecols=columns, ndmin=2, comments=None, quotechar=quote, dtype=np.float64
+            )
+        except ValueError:
+            found = _read_damaged(chunk, columns, delimiter, read)
+        read += len(chunk)
+        yield found
+
+
+def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str | None, read: int) -> Numbers:
+    found = np.full((len(chunk), len(columns)), np.nan)
+    damaged: list[int] = []
+    for index, line in enumerate(chunk):
+        words = _words(line, delimiter)
+        numbers = [_number(words[column]) if column < len(words) else None for column in columns]
+        if None in numbers:
+            damaged.append(index)
+        else:
+            found[index] = numbers
+    if len(damaged) > max(1, _TOLERATED * len(chunk)):
+        line = shown(chunk[damaged[0]].strip())[:60]
+        raise Unfit(f"its row {read + damaged[0] + 1:,} can't be read as numbers: {line}")
+    return found
+
+
+def _labels(lines: Sequence[str], count: int, path: str) -> npt.NDArray[np.int64]:
+    name = shown(os.path.basename(path))
+    if len(lines) < count:
+        raise Unfit(f"{name} has fewer labels than it has points")
+    try:
+        return np.array(lines, dtype=np.str_).astype(np.int64)
+    except ValueError as error:
+        raise Unfit(f"{name} holds something else than whole numbers ({shown(str(error))[:80]})") from None
+
+
+def _opened(path: str) -> TextIOWrapper:
+    return TextIOWrapper(open_regular(path), "utf-8-sig", "replace")
+
+
+def _rows(text: TextIOWrapper, skipped: int) -> Iterator[str]:
+    """Yield the lines that hold something, but for the first ones and comments."""
+    for line in islice(text, skipped, None):
+        if not line.isspace() and not line.startswith(_COMMENTS):
+            yield line
+
+
+def _delimiter(line: str) -> str | None:
+    return next((each for each in (";", ",") if each in line), None)
+
+
+def _words(line: str, delimiter: str | None) -> list[str]:
+    words = [word.strip().strip('"') for word in line.split(delimiter)]
+    return words[:-1] if words and not words[-1] else words
+
+
+def _number(word: str) -> float | None:
+    """Return the number that a word writes, NaN for "nan", None if it is no number."""
+    return float("nan") if word.lower() == "nan" else finite(word)
+
+
+def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
+    """Return the layout of a table that begins with `lines`, whose columns have such `names` or none."""
+    delimiter = _delimiter(lines[0])
+    width = len(_words(lines[0], delimiter))
+    if names and len(names) != width:
+        raise Unfit(f"it names {len(names)} columns, but line {skipped + 1} has {width}")
+    if names:
+        known = {name: meaning for meaning, name in find_fields(names).items()}
+        columns = tuple(known.pop(name, "") for name in names)
+        return Table(columns, delimiter, skipped, guessed=False)
+    if width < 3:
+        raise Unfit(f"line {skipped + 1} has {width} columns; x, y and z are needed")
+    rows = [row for row in (_words(line, delimiter) for line in lines) if len(row) == width]
+    numbers = [[_number(word) for word in row] for row in rows]
+    sample = np.array([row for row in numbers if None not in row], np.float64)
+    return Table(_by_values(sample, has_labels_file), delimiter, skipped, guessed=width > 3)
+
+
+def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
+    """Return the meaning of columns without names: x, y, z, then colors and intensity in any order, then labels."""
+    rest = sample.shape[1] - 3
+    colored = [first for first in range(3, 3 + rest - 2) if _are_colors(sample[:, first : first + 3])]
+    only_colors = rest == 3 and bool(colored)
+    labelled = rest >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
+    columns = ["x", "y", "z", *[""] * rest]
+    if labelled:
+        columns[-1] = "label"
+    fitting = [first for first in colored if first + 3 <= 3 + rest - labelled]
+    if fitting:
+        # Of four columns before the labels, the intensity comes first or last; it is the one that is no color.
+        columns[fitting[-1] : fitting[-1] + 3] = _COLORS
+    free = [index for index in range(3, 3 + rest) if not columns[index]]
+    if len(free) == 1 and (fitting or rest - labelled == 1):
+        columns[free[0]] = "intensity"
+    return tuple(columns)
+
+
+def _are_colors(values: Numbers) -> bool:
+    values = values[np.isfinite(values).all(1)]
+    return len(values) > 0 and bool((values == np.round(values)).all()) and values.min() >= 0 and values.max() <= 255
+
+
+def _are_labels(values: Numbers) -> bool:
+    values = values[np.isfinite(values)]
+    if not len(values) or (values != np.round(values)).any() or values.min() < -1:
+        return False
+    return len(np.unique(values)) <= _MOST_LABELS

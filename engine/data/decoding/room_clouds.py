@@ -1,0 +1,79 @@
+"""Reader of rooms in the layout of S3DIS (Armeni et al. 2016): a table of all points, and one for each object.
+
+The points of a room are in ROOM/ROOM.txt, those of its objects in ROOM/Annotations/chair_1.txt and so on, both as
+lines of x, y, z, red, green and blue. Torch-free.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine.data.decoding.point_fields import Columns, Fields, Head, require
+from engine.data.decoding.point_tables import Table, count_points, read_with
+
+ANNOTATIONS = "Annotations"
+CLASSES = (
+    "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board", "clutter",
+)  # fmt: skip
+"""Classes in the order of their customary numbers."""
+NO_LABEL = -1
+_SAME_AS = {"stairs": "clutter"}
+"""Names of objects that are customarily counted to another class."""
+_TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, guessed=False)
+_FIELDS = Fields(("red", "green", "blue"), True)
+
+
+def is_room(path: str) -> bool:
+    """Return True if a file is named like its folder and has a folder of annotations next to it."""
+    folder, name = os.path.split(path)
+    return os.path.splitext(name)[0] == os.path.basename(folder) and os.path.isdir(os.path.join(folder, ANNOTATIONS))
+
+
+def unknown_objects(path: str) -> list[str]:
+    """Return the files of objects in a room whose names are of no class."""
+    return [name for name in _objects(path) if _class_of(name) is None]
+
+
+def read_fields(path: str) -> Fields:
+    """Return the fields of a room's points."""
+    return _FIELDS
+
+
+def read_head(path: str) -> Head:
+    """Return the number of points in a room and their fields."""
+    return Head(count_points(path, _TABLE), *_FIELDS)
+
+
+def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a room in parts: with labels object by object, else in the order of its own file.
+
+    Points of objects of unknown classes are labelled -1.
+    """
+    require(_FIELDS, features, labelled)
+    if not labelled:
+        yield from read_with(path, _TABLE, features, False)
+        return
+    for name in _objects(path):
+        label = _class_of(name)
+        number = NO_LABEL if label is None else label
+        for positions, columns, _ in read_with(_in_annotations(path, name), _TABLE, features, False):
+            yield positions, columns, np.full(len(positions), number, np.int64)
+
+
+def _objects(path: str) -> list[str]:
+    names = os.listdir(_in_annotations(path))
+    return sorted(name for name in names if name.lower().endswith(".txt") and not name.startswith("."))
+
+
+def _in_annotations(path: str, *names: str) -> str:
+    return os.path.join(os.path.dirname(path), ANNOTATIONS, *names)
+
+
+def _class_of(name: str) -> int | None:
+    word = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
+    word = _SAME_AS.get(word, word)
+    return CLASSES.index(word) if word in CLASSES else None

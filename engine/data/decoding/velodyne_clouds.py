@@ -1,0 +1,79 @@
+"""Reader of KITTI's Velodyne scans, and of the labels that SemanticKITTI adds to them. Torch-free.
+
+A scan (.bin) has four float32 per point: x, y, z and intensity. Its labels (.label) are one uint32 per point: the class
+in the lower 16 bits, the object's number in the upper ones (Behley et al. 2019).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine.data.decoding.point_fields import AT_ONCE, Columns, Head, require
+from engine.data.decoding.reading import Unfit
+from engine.data.splits import shown
+from engine.system.regular_files import open_regular
+
+_POINT_BYTES, _LABEL_BYTES = 16, 4
+_CLASS_BITS = 0xFFFF
+_SAMPLE = 1024
+_FARTHEST_M = 10_000
+"""Coordinates beyond this are no meters from a scanner: the file holds something else."""
+
+
+def label_file(path: str) -> str | None:
+    """Return the file of a scan's labels: next to it, or in the folder labels next to velodyne; None without one."""
+    folder, name = os.path.split(path)
+    name = os.path.splitext(name)[0] + ".label"
+    places = [os.path.join(folder, name)]
+    if os.path.basename(folder).lower() == "velodyne":
+        places.append(os.path.join(os.path.dirname(folder), "labels", name))
+    return next((place for place in places if os.path.isfile(place)), None)
+
+
+def is_scan(path: str) -> bool:
+    """Return True if a file may be a scan, by its size and by its first points."""
+    try:
+        if not read_head(path).points:
+            return False
+        with open_regular(path) as stream:
+            sample = np.frombuffer(stream.read(_SAMPLE * _POINT_BYTES), "<f4").reshape(-1, 4)
+    except (Unfit, OSError):
+        return False
+    return bool(np.isfinite(sample).all() and (np.abs(sample[:, :3]) < _FARTHEST_M).all() and np.ptp(sample))
+
+
+def read_head(path: str) -> Head:
+    """Return the number of points in a scan and their fields. Raises Unfit."""
+    size = os.stat(path).st_size
+    if path.lower().endswith(".pcd.bin"):
+        raise Unfit("it is a scan of nuScenes, with five numbers per point; convert it to PLY")
+    if size % _POINT_BYTES:
+        raise Unfit("it is no scan of KITTI: its size is no multiple of 16 bytes")
+    return Head(size // _POINT_BYTES, ("intensity",), label_file(path) is not None)
+
+
+def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
+    """Yield the points of a scan in parts. Raises Unfit."""
+    head = read_head(path)
+    require(head, features, labelled)
+    labels = _read_labels(path, head.points) if labelled else np.zeros(head.points, np.int64)
+    first = 0
+    with open_regular(path) as stream:
+        while content := stream.read(AT_ONCE * _POINT_BYTES):
+            points = np.frombuffer(content, "<f4").reshape(-1, 4)
+            columns = points[:, 3:] if features else points[:, :0]
+            yield points[:, :3].astype(np.float64), columns.astype(np.float32), labels[first : first + len(points)]
+            first += len(points)
+
+
+def _read_labels(path: str, points: int) -> np.ndarray:
+    file = label_file(path)
+    assert file is not None
+    count = os.stat(file).st_size / _LABEL_BYTES
+    if count != points:
+        raise Unfit(f"it has {points:,} points, but {shown(os.path.basename(file))} has {count:,.0f} labels")
+    with open_regular(file) as stream:
+        return (np.frombuffer(stream.read(), "<u4") & _CLASS_BITS).astype(np.int64)

@@ -1,0 +1,118 @@
+"""Meaning of the labels of points: which are classes, which are none, and what they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.format import Content
+from engine.data.formats.point_classes import PointCode, classes_of
+from engine.data.formats.points import FORMAT
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode
+from tests.support.clouds import scene, write_las, write_ply, write_table
+
+
+def read(folder: Path) -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    return FORMAT.read(tree, detection, "points")
+
+
+def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
+    """Write two clouds in which each of `labels` has as many points, and read them."""
+    places, _ = scene(0, 10 * len(labels))
+    for name in ("a", "b"):
+        if ending == "las":
+            write_las(folder / f"{name}.las", places, np.repeat(labels, 10))
+        elif ending == "ply":
+            write_ply(folder / f"{name}.ply", places, label=np.repeat(labels, 10).astype(np.int32))
+        else:
+            write_table(folder / f"{name}.xyz", places, np.repeat(labels, 10), header="x y z label")
+    return read(folder)
+
+
+def values(content: Content) -> tuple[int, ...]:
+    assert content.code is not None
+    return content.code.values
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1], [0, 1, 2, 3, 4, 5]])
+def test_las_labels_counted_from_0_are_all_classes(tmp_path: Path, labels: list[int]) -> None:
+    content = write(tmp_path, labels)
+    assert content.classes == tuple(f"class {label}" for label in labels)
+    assert values(content) == tuple(labels)
+    (problem,) = content.problems
+    assert f"Label 0 ({100 / len(labels):.2g} % of the points) is kept" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([0, 2, 6], ("ground", "building")),
+        ([0, 2, 5, 9], ("ground", "high vegetation", "water")),
+        ([0, 0, 0, 1, 2], ("unclassified", "ground")),
+    ],
+)
+def test_las_class_0_of_survey_is_left_out_with_share(
+    tmp_path: Path, labels: list[int], names: tuple[str, ...]
+) -> None:
+    if labels.count(0) > 1:
+        labels = [*labels, 5]
+        names = (*names, "high vegetation")
+    content = write(tmp_path, labels)
+    assert content.classes == names
+    assert content.code is not None
+    assert 0 in content.code.ignored
+    (problem,) = content.problems
+    assert f"Label 0 ({100 * labels.count(0) / len(labels):.2g} % of the points)" in problem.message
+    assert "classes.txt" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("labels", "ending", "names"),
+    [
+        ([2, 6], "las", ("ground", "building")),
+        ([2, 64, 65], "las", ("ground", "class 64", "class 65")),
+        ([2, 40, 41], "las", ("class 2", "class 40", "class 41")),
+        ([2, 6], "ply", ("class 2", "class 6")),
+        ([2, 6], "xyz", ("class 2", "class 6")),
+    ],
+)
+def test_standard_names_need_las_and_standard_labels(
+    tmp_path: Path, labels: list[int], ending: str, names: tuple[str, ...]
+) -> None:
+    content = write(tmp_path, labels, ending)
+    assert (content.classes, content.problems) == (names, [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "ending", "ignored"), [([-1, 0, 1], "ply", "-1"), ([-7, 3, 9], "xyz", "-7"), ([1, 2, 255], "las", "255")]
+)
+def test_labels_below_0_and_255_are_reported(tmp_path: Path, labels: list[int], ending: str, ignored: str) -> None:
+    content = write(tmp_path, labels, ending)
+    assert len(content.classes) == 2
+    assert not errors(content.problems)
+    assert f"Label {ignored} (33 % of the points)" in content.problems[0].message
+
+
+def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
+    for number, (labels, share) in enumerate([([0, 1, 9], 33), ([0, 1, 2, 3], 50), ([1, 7], 50)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "classes.txt").write_text("floor\nball\n")
+        content = write(folder, labels, "ply")
+        assert content.classes == ("floor", "ball")
+        assert f"({share} % of the points)" in content.problems[0].message
+
+
+def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:
+    code = PointCode((10, 40, -1), ignored=(0,), merged=((252, 10), (60, 40), (99, 7)))
+    assert classes_of(np.array([252, 10, 60, 40, 0, 99, -1, -5]), code).tolist() == [0, 0, 1, 1, 255, 255, 255, 255]
+    assert classes_of(np.array([5, 3]), MaskCode((3, 5))).tolist() == [1, 0]
+    with pytest.raises(Unfit, match="label 11"):
+        classes_of(np.array([10, 11]), code)

@@ -1,0 +1,309 @@
+"""Point clouds in PCD files, tables, scans of KITTI and rooms of S3DIS, in folders at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.decoding.point_clouds import count_labels, is_cloud, read_cloud, read_head
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.format import Confidence, Content
+from engine.data.formats.point_classes import classes_of
+from engine.data.formats.points import FORMAT
+from engine.data.formats.tree import Tree
+from engine.data.splits import PointSplit
+from tests.support.clouds import make_clouds, scene, write_pcd, write_ply, write_room, write_scan, write_table
+from tests.support.images import noise
+
+COLORS = np.array([[200, 100, 50], [0, 255, 1], [17, 18, 19]], np.uint32)
+
+
+def read(folder: Path) -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    return FORMAT.read(tree, detection, "points")
+
+
+def names(content: Content, folder: Path) -> dict[str, list[str]]:
+    return {
+        split: [Path(path).relative_to(folder).as_posix() for path in points.files]
+        for split, points in content.splits.items()
+    }
+
+
+def messages(content: Content) -> str:
+    return " ".join(map(str, content.problems))
+
+
+@pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
+@pytest.mark.parametrize("is_float", [True, False])
+def test_pcd_gives_positions_colors_and_labels(tmp_path: Path, data: str, is_float: bool) -> None:
+    places, classes = scene(0, 300)
+    colors = np.tile(COLORS, (100, 1))
+    packed = (colors[:, 0] << 16 | colors[:, 1] << 8 | colors[:, 2]).astype("<u4")
+    columns = {
+        "rgb": packed.view("<f4") if is_float else packed,
+        "intensity": np.arange(300, dtype=np.float32),
+        "label": classes.astype("<u4"),
+    }
+    path = tmp_path / "a.pcd"
+    write_pcd(path, places, data, **columns)
+    assert read_head(str(path)) == (300, ("red", "green", "blue", "intensity"), True)
+    cloud = read_cloud(str(path), ("red", "green", "blue", "intensity"))
+    np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), rtol=1e-6)
+    assert cloud.features[:, :3].astype(int).tolist() == colors.tolist()
+    assert cloud.features[:, 3].tolist() == list(range(300))
+    assert cloud.labels.tolist() == classes.tolist()
+
+
+@pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
+def test_damaged_pcd_is_refused(tmp_path: Path, data: str) -> None:
+    places, classes = scene(0, 200)
+    path = tmp_path / "a.pcd"
+    write_pcd(path, places, data, label=classes)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    with pytest.raises(Unfit, match=r"truncated|damaged"):
+        read_cloud(str(path), ())
+    path.write_bytes(content.replace(b"POINTS 200", b"POINTS many"))
+    with pytest.raises(Unfit, match="POINTS"):
+        read_head(str(path))
+    path.write_bytes(content.replace(b"FIELDS x", b"FIELDS w"))
+    with pytest.raises(Unfit, match="no x, y and z"):
+        read_head(str(path))
+
+
+def test_pcd_leaves_out_points_without_position(tmp_path: Path) -> None:
+    places, classes = scene(0, 50)
+    places[7] = np.nan
+    for data in ("ascii", "binary", "binary_compressed"):
+        write_pcd(tmp_path / f"{data}.pcd", places, data, label=classes)
+        cloud = read_cloud(str(tmp_path / f"{data}.pcd"), ())
+        assert cloud.rows.tolist() == [row for row in range(50) if row != 7]
+
+
+TABLES: dict[str, tuple[Callable[[Path, np.ndarray, np.ndarray, np.ndarray], None], tuple[str, ...]]] = {
+    "xyz label": (lambda path, places, colors, classes: write_table(path, places, classes), ()),
+    "xyz rgb label": (
+        lambda path, places, colors, classes: write_table(path, places, colors, classes),
+        ("red", "green", "blue"),
+    ),
+    "xyz i rgb label": (
+        lambda path, places, colors, classes: write_table(path, places, places[:, 0] * 900, colors, classes),
+        ("red", "green", "blue", "intensity"),
+    ),
+    "normals": (lambda path, places, colors, classes: write_table(path, places, places, classes), ()),
+    "comma and header": (
+        lambda path, places, colors, classes: write_table(
+            path, classes, places, colors, header='"Label","X","Y","Z","R","G","B"', delimiter=","
+        ),
+        ("red", "green", "blue"),
+    ),
+    "cloudcompare": (
+        lambda path, places, colors, classes: write_table(
+            path, places, colors, classes, header=f"//X Y Z R G B Scalar_Classification\n{len(places)}"
+        ),
+        ("red", "green", "blue"),
+    ),
+    "semicolons": (
+        lambda path, places, colors, classes: write_table(path, places, classes, header="x;y;z;class", delimiter=";"),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("ending", ["xyz", "txt", "csv", "asc"])
+def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
+    write, features = TABLES[name]
+    places, classes = scene(0, 300)
+    colors = np.tile(COLORS, (100, 1))
+    for split in ("train", "val"):
+        write(tmp_path / split / f"a.{ending}", places, colors, classes)
+    content = read(tmp_path)
+    assert not errors(content.problems)
+    split = content.splits["train"]
+    assert isinstance(split, PointSplit)
+    assert (split.features, content.classes) == (features, ("class 0", "class 1"))
+    cloud = read_cloud(split.files[0], features)
+    np.testing.assert_allclose(np.ptp(cloud.positions, 0), np.ptp(places, 0), rtol=1e-5)
+    assert cloud.labels.tolist() == classes.tolist()
+    if "red" in features:
+        assert cloud.features[:, :3].tolist() == colors.tolist()
+    is_reported = "no names of columns" in messages(content)
+    assert is_reported == (name not in ("comma and header", "cloudcompare", "semicolons"))
+    assert read_head(split.files[0]).points == 300
+
+
+def test_damaged_line_of_table_costs_one_point(tmp_path: Path) -> None:
+    places, classes = scene(0, 300)
+    path = tmp_path / "a.xyz"
+    write_table(path, places, classes)
+    lines = path.read_text().splitlines()
+    lines[100] = "1.5 2\x105.0 0 1"
+    path.write_text("\n".join([*lines[:200], "", *lines[200:]]))
+    cloud = read_cloud(str(path), ())
+    assert cloud.rows.tolist() == [row for row in range(300) if row != 100]
+    assert cloud.labels.tolist() == np.delete(classes, 100).tolist()
+    for row in range(7, 300, 7):
+        lines[row] = "x"
+    path.write_text("\n".join(["x y z label", *lines]))
+    with pytest.raises(Unfit, match="row 8"):
+        read_cloud(str(path), ())
+
+
+def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
+    places, classes = scene(0, 300)
+    labels = classes.astype(int) * 4 + 1
+    labels[:30] = 0
+    for split in ("train", "val"):
+        path = tmp_path / split / "station1_xyz_intensity_rgb.txt"
+        write_table(path, places, places[:, 0] * 900, np.tile(COLORS, (100, 1)))
+        path.with_suffix(".labels").write_text("".join(f"{label}\n" for label in labels))
+    content = read(tmp_path)
+    assert (content.classes[0], content.classes[4], len(content.classes)) == ("man-made terrain", "buildings", 8)
+    assert "Label 0 (10 %" in messages(content)
+    split = content.splits["train"]
+    assert split.features == ("red", "green", "blue", "intensity")
+    assert read_cloud(split.files[0], ("intensity",)).labels.tolist() == labels.tolist()
+    Path(split.files[0]).with_suffix(".labels").write_text("1\n2\n")
+    with pytest.raises(Unfit, match="fewer labels"):
+        read_cloud(split.files[0], ())
+
+
+def test_labels_next_to_other_tables_are_numbered(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.xyz"):
+        places, classes = scene(len(name), 100)
+        write_table(tmp_path / name, places)
+        (tmp_path / name).with_suffix(".labels").write_text("".join(f"{label}\n" for label in classes))
+    assert read(tmp_path).classes == ("class 0", "class 1")
+
+
+def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
+    places, _ = scene(0, 300)
+    for room in ("Area_1/office_1", "Area_1/office_2", "Area_5/hallway_1"):
+        parts = {"chair_1": places[:100], "floor_1": places[100:200], "stairs_1": places[200:250], "lamp_2": places[250:]}
+        write_room(tmp_path / room, parts)
+    content = read(tmp_path)
+    assert names(content, tmp_path)[""] == [
+        "Area_1/office_1/office_1.txt", "Area_1/office_2/office_2.txt", "Area_5/hallway_1/hallway_1.txt"
+    ]  # fmt: skip
+    assert content.classes[:3] == ("ceiling", "floor", "wall")
+    assert "3 objects are of no class" in messages(content)
+    assert "office_1/Annotations/lamp_2.txt" in messages(content)
+    cloud = read_cloud(content.splits[""].files[0], ("red",))
+    assert content.code is not None
+    counts = np.bincount(classes_of(cloud.labels, content.code), minlength=256)
+    assert (counts[1], counts[8], counts[12], counts[255]) == (100, 100, 50, 50)
+    assert not is_cloud(str(tmp_path / "Area_1/office_1/Annotations/chair_1.txt"))
+
+
+def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:
+    raw = np.array([10, 252, 40, 60, 0, 71], np.uint32)
+    for sequence in ("00", "01", "08"):
+        places, _ = scene(0, 60)
+        write_scan(tmp_path / "sequences" / sequence, "000000", places, np.tile(raw, 10))
+    places, _ = scene(1, 60)
+    write_scan(tmp_path / "sequences/11", "000000", places, None)
+    content = read(tmp_path)
+    assert names(content, tmp_path) == {
+        "train": ["sequences/00/velodyne/000000.bin", "sequences/01/velodyne/000000.bin"],
+        "val": ["sequences/08/velodyne/000000.bin"],
+    }
+    assert (content.classes[0], content.classes[8], len(content.classes)) == ("car", "road", 19)
+    assert "Label 0 (17 %" in messages(content)
+    assert "1 of 4 files is without labels" in messages(content)
+    labels, counts = count_labels(content.splits["val"].files[0])
+    assert content.code is not None
+    assert classes_of(labels, content.code).tolist() == [255, 0, 8, 8, 15, 0]
+    assert counts.tolist() == [10] * 6
+
+
+def test_semantic_kitti_yaml_of_folder_is_followed(tmp_path: Path) -> None:
+    for sequence in ("00", "01"):
+        write_scan(tmp_path / "sequences" / sequence, "000000", scene(0, 40)[0], np.tile([0, 1, 2, 3], 10))
+    (tmp_path / "semantic-kitti.yaml").write_text(
+        'name: "mine"\nlabels: \n  0 : "nothing"\n  1 : "tree"\n  2: "bush"\n  3: "wall"  # of stone\n'
+        "learning_map:\n  0 : 0\n  1 : 1\n  2 : 1\n  3 : 2\nlearning_map_inv: # back\n  0: 0\n  1: 1\n  2: 3\n"
+        "learning_ignore: # not learned\n  0: True\n  1: False\n  2: False\nsplit:\n  train:\n    - 0\n"
+    )
+    content = read(tmp_path)
+    assert content.classes == ("tree", "wall")
+    assert content.code is not None
+    assert classes_of(np.arange(4), content.code).tolist() == [255, 0, 0, 1]
+
+
+def test_scans_with_other_labels_are_numbered(tmp_path: Path) -> None:
+    write_scan(tmp_path / "plain", "0", scene(0, 40)[0], np.tile([3, 5], 20))
+    write_scan(tmp_path / "plain", "1", scene(1, 40)[0], np.tile([3, 5], 20))
+    write_scan(tmp_path / "kitti/sequences/00", "0", scene(0, 40)[0], np.tile([10, 5], 20))
+    write_scan(tmp_path / "one/train", "0", scene(0, 40)[0], np.tile([0, 1], 20))
+    assert read(tmp_path / "plain").classes == ("class 3", "class 5")
+    assert read(tmp_path / "kitti").classes == ("class 5", "class 10")
+    assert read(tmp_path / "one").classes == ("class 0", "class 1")
+    path = tmp_path / "plain/labels/0.label"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(Unfit, match="40 points, but 0.label has 39 labels"):
+        read_cloud(str(tmp_path / "plain/velodyne/0.bin"), ())
+
+
+def test_clouds_in_subfolders_keep_their_split(tmp_path: Path) -> None:
+    make_clouds(tmp_path / "a/site", {"train/north": 1, "train/south/deep": 2, "val": 1}, 40)
+    assert names(read(tmp_path / "a"), tmp_path / "a") == {
+        "train": ["site/train/north/00.ply", "site/train/south/deep/00.ply", "site/train/south/deep/01.ply"],
+        "val": ["site/val/00.ply"],
+    }
+    make_clouds(tmp_path / "b", {"north": 1, "south/deep": 2}, 40)
+    assert [len(each) for each in names(read(tmp_path / "b"), tmp_path / "b").values()] == [3]
+    make_clouds(tmp_path / "c", {"train": 1, "val": 1, "extra": 2}, 40)
+    content = read(tmp_path / "c")
+    assert {split: len(each.files) for split, each in content.splits.items()} == {"train": 1, "val": 1}
+    assert "2 clouds are in no folder of a split" in messages(content)
+
+
+def test_clouds_without_labels_are_left_out_and_named(tmp_path: Path) -> None:
+    make_clouds(tmp_path, {"train": 2, "val": 1}, 40)
+    write_ply(tmp_path / "train/bare.ply", scene(0, 40)[0])
+    content = read(tmp_path)
+    assert len(content.splits["train"].files) == 2
+    assert "1 of 4 files is without labels (bare.ply)" in messages(content)
+
+
+def test_other_texts_are_no_clouds(tmp_path: Path) -> None:
+    noise(tmp_path / "yolo/images/a.png", seed=0)
+    noise(tmp_path / "values/a.png", seed=0)
+    (tmp_path / "yolo/labels").mkdir()
+    (tmp_path / "yolo/labels/a.txt").write_text("0 0.5 0.5 0.25 0.25\n1 0.25 0.5 0.25 0.5\n")
+    (tmp_path / "values/boxes.txt").write_text("1.5 2.5 3.5 4\n" * 40)
+    (tmp_path / "boxes").mkdir()
+    (tmp_path / "boxes/labels.csv").write_text("filename,xmin,ymin,label\na.png,1,2,cat\n")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/model.bin").write_bytes(bytes(160))
+    for name in ("yolo", "values", "boxes", "weights"):
+        assert FORMAT.detect(Tree(str(tmp_path / name))) == []
+
+
+def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
+    make_clouds(tmp_path / "ply", {"train": 2}, 40)
+    write_ply(tmp_path / "bare/a.ply", scene(0, 40)[0])
+    write_table(tmp_path / "guessed/a.txt", *scene(0, 40))
+    confidence = {
+        name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed")
+    }
+    assert confidence == {"ply": Confidence.CERTAIN, "bare": Confidence.LIKELY, "guessed": Confidence.WEAK}
+    (problem,) = errors(read(tmp_path / "bare").problems)
+    assert "have no labels" in problem.message
+
+
+def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
+    for number in range(3):
+        places, classes = scene(number, 100)
+        write_table(tmp_path / f"{number}.txt", places, classes, header="x y z label")
+    (tmp_path / "about.txt").write_text("Scanned in May\n")
+    content = read(tmp_path)
+    assert len(content.splits[""].files) == 3
+    assert "1 of 4 files is no point clouds (about.txt)" in messages(content)
