@@ -1,10 +1,12 @@
-"""A folder of which only the user's own program knows what it means. Torch-free."""
+"""Files of a folder that only the user's own program can read. Torch-free."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.tree import Tree
 from engine.data.splits import AnySplit, Recognised, nothing, shown, wrong
 
 LAYOUT = "Give the folder that your own program reads."
@@ -18,7 +20,22 @@ def recognise_any(folder: str, folders: Sequence[str], val_fraction: float, seed
     return Recognised("files", train=AnySplit(files))
 
 
+def detect(tree: Tree) -> list[Detection]:
+    """Return that a folder can be read by a program of the user's own, unless it is empty."""
+    if next(_files(tree.root), None) is None:
+        return []
+    return [Detection(("files",), Confidence.WEAK, ("files for a program of your own",))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return all visible files below a folder; links to folders are not followed."""
+    return Content((), {"": AnySplit(list(_files(tree.root)))})
+
+
 def _files(folder: str) -> Iterator[str]:
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (os.path.join(where, name) for name in sorted(names) if not name.startswith("."))
+
+
+FORMAT = Format("files", "Files for your own program", ("files",), LAYOUT, detect, read)

@@ -1,21 +1,31 @@
-"""MNIST's idx files as a dataset: training and validation, or one to divide. Torch-free."""
+"""MNIST's idx files: training images with or without validation images. Torch-free."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 
 import numpy as np
+from msgspec.structs import astuple
 
-from engine.contract.problems import Problem
-from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, read_idx
+from engine.contract.problems import Problem, errors
+from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, find_idx, read_idx
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow
 from engine.data.splits import IdxSplit, Recognised, draw_validation, shown, warn, wrong
-from engine.system.regular_files import UnusableFile
+from engine.system.format import listed
+from engine.system.regular_files import UnusableFile, open_regular
 
 MOST_LABELS = 20_000_000
-"""The largest of such datasets, infinite MNIST's, has eight million."""
+"""Infinite MNIST, the largest of such datasets, has eight million."""
 OF_LABEL_BYTES = 128
-"""What dividing them takes for each."""
+"""Bytes that dividing a dataset takes for each label."""
+LAYOUT = (
+    "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
+    "validation, unpacked or as .gz."
+)
 
 
 def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised:
@@ -57,6 +67,62 @@ def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised
     val_labels = np.searchsorted(known, val).astype(np.int64)
     halves = (IdxSplit(files.train_images, labels), IdxSplit(files.val_images, val_labels))
     return Recognised("idx", classes, *halves, tuple(problems))
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder's idx files can be read."""
+    files = find_idx(tree.root)
+    if files is None:
+        return []
+    there = [path for path in astuple(files) if path is not None]
+    missing = _missing(files)
+    is_certain = not missing and all(map(_is_idx, there))
+    confidence = Confidence.CERTAIN if is_certain else Confidence.LIKELY
+    return [
+        Detection(("classes",), confidence, (listed(shown(os.path.basename(path)) for path in there),), source=files)
+    ]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images of idx files by split."""
+    files: IdxFiles = detection.source
+    problems = _missing(files)
+    train = _read_labels(files.train_labels, problems) if files.train_labels else None
+    val = _read_labels(files.val_labels, problems) if files.val_labels else None
+    if errors(problems) or train is None or files.train_images is None:
+        return Content((), {}, problems)
+    known = np.unique(train if val is None else np.concatenate([train, val]))
+    classes = tuple(str(label) for label in known.tolist())
+    found = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
+    if val is None or files.val_images is None:
+        return Content(classes, {"": found}, problems)
+    held_out = IdxSplit(files.val_images, np.searchsorted(known, val).astype(np.int64))
+    return Content(classes, {"train": found, "val": held_out}, problems)
+
+
+def _missing(files: IdxFiles) -> list[Problem]:
+    """Return the problem of each file that lacks its counterpart."""
+    problems = []
+    for split, prefix, images, labels in (
+        ("training", "train", files.train_images, files.train_labels),
+        ("validation", "t10k", files.val_images, files.val_labels),
+    ):
+        for what, path, other in (("images", images, labels), ("labels", labels, images)):
+            if path is None and (other is not None or split == "training"):
+                name = f"{prefix}-{what}-idx{3 if what == 'images' else 1}-ubyte"
+                message = f"The idx file with the {split} {what} is missing."
+                others = "" if split == "training" else ", or remove its other half"
+                problems.append(wrong(message, f"Add {name} (or its .gz){others}."))
+    return problems
+
+
+def _is_idx(path: str) -> bool:
+    """Return True if a file begins as idx files of bytes do, packed or not."""
+    try:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file as stream:
+            return stream.read(3) == b"\0\0\x08"
+    except (OSError, EOFError, zlib.error, UnusableFile):
+        return False
 
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
@@ -109,3 +175,6 @@ def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
         problems.append(wrong(message, "Use image and label files that belong together."))
         return None
     return pixels
+
+
+FORMAT = Format("idx", "MNIST idx files", ("classes",), LAYOUT, detect, read)
