@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.tree import Tree
-from engine.data.splits import AnySplit, Recognised, nothing, shown, wrong
+from engine.data.splits import AnySplit
 
 LAYOUT = "Give the folder that your own program reads."
-
-
-def recognise_any(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised:
-    """All visible files below `folder`, whatever they are; links to folders are not followed."""
-    files = list(_files(folder))
-    if not files:
-        return nothing(wrong(f"{shown(folder)} is empty.", LAYOUT))
-    return Recognised("files", train=AnySplit(files))
 
 
 def detect(tree: Tree) -> list[Detection]:

@@ -29,6 +29,10 @@ def finish(content: Content, kind: str, folder: str, format: Format, *, val_frac
     problems += _unusable_classes(classes)
     if problems and any(problem.severity == "error" for problem in problems):
         return Recognised(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
+    if kind == "files":  # the user's program makes the splits
+        return Recognised(
+            format.id, classes, content.splits[""], problems=tuple(problems), kind=kind, title=format.title
+        )  # fmt: skip
     splits = {name: split for name, split in content.splits.items() if _is_there(split)}
     if kind in _PREPARE:
         classes, splits = _PREPARE[kind](classes, splits, problems, bool(val_fraction))

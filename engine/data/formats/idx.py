@@ -14,7 +14,7 @@ from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, find_idx, read_i
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow
-from engine.data.splits import IdxSplit, Recognised, draw_validation, shown, warn, wrong
+from engine.data.splits import IdxSplit, shown, wrong
 from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
@@ -26,47 +26,6 @@ LAYOUT = (
     "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
     "validation, unpacked or as .gz."
 )
-
-
-def recognise_idx(files: IdxFiles, val_fraction: float, seed: int) -> Recognised:
-    if files.train_images is None or files.train_labels is None:
-        missing = "images" if files.train_images is None else "labels"
-        remedy = f"Add train-{missing}-idx{3 if missing == 'images' else 1}-ubyte (or its .gz)."
-        return Recognised("idx", problems=(wrong(f"The idx file with the training {missing} is missing.", remedy),))
-    if (files.val_images is None) != (files.val_labels is None):
-        missing = "images" if files.val_images is None else "labels"
-        remedy = (
-            f"Add t10k-{missing}-idx{3 if missing == 'images' else 1}-ubyte (or its .gz), or remove its other half."
-        )
-        return Recognised("idx", problems=(wrong(f"The idx file with the validation {missing} is missing.", remedy),))
-    problems: list[Problem] = []
-    train = _read_labels(files.train_labels, problems)
-    val = _read_labels(files.val_labels, problems) if files.val_labels else None
-    if train is None or (files.val_labels and val is None):
-        return Recognised("idx", problems=tuple(problems))
-    known = np.unique(train)
-    classes = tuple(str(label) for label in known.tolist())
-    if len(known) < 2:
-        problems.append(wrong(f"There are {len(known)} classes in the training labels.", "Two or more are needed."))
-        return Recognised("idx", classes, problems=tuple(problems))
-    labels = np.searchsorted(known, train).astype(np.int64)
-    if val is None or files.val_images is None:
-        keys = [index.to_bytes(8, "little") for index in range(len(labels))]
-        chosen = draw_validation(keys, labels, val_fraction, seed)
-        rows = np.arange(len(labels))
-        halves = (
-            IdxSplit(files.train_images, labels[~chosen], rows[~chosen]),
-            IdxSplit(files.train_images, labels[chosen], rows[chosen], made=True),
-        )
-        return Recognised("idx", classes, *halves, tuple(problems))
-    for label in np.setdiff1d(val, known).tolist():
-        remedy = "Use label files that belong together."
-        problems.append(wrong(f"Class {label} is in the validation labels, but not in the training labels.", remedy))
-    for label in np.setdiff1d(known, val).tolist():
-        problems.append(warn(f"Class {label} has no images for validation, so it is never validated."))
-    val_labels = np.searchsorted(known, val).astype(np.int64)
-    halves = (IdxSplit(files.train_images, labels), IdxSplit(files.val_images, val_labels))
-    return Recognised("idx", classes, *halves, tuple(problems))
 
 
 def detect(tree: Tree) -> list[Detection]:

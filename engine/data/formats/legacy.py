@@ -6,22 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.data.decoding.idx import find_idx
-from engine.data.formats.any_files import recognise_any
 from engine.data.formats.boxfolder import recognise_boxes
 from engine.data.formats.edges import recognise_edges
 from engine.data.formats.format import Confidence, Detection, Format
-from engine.data.formats.idx import recognise_idx
 from engine.data.formats.instancefolder import recognise_instances
 from engine.data.formats.labels_table import recognise_labels
 from engine.data.formats.maskfolder import recognise_masks
-from engine.data.formats.points import recognise_points
 from engine.data.formats.tree import Tree
 
 
 @dataclass(frozen=True)
 class Legacy(Format):
-    recognise: Callable[..., Any] = recognise_any
+    recognise: Callable[..., Any] = recognise_edges
 
 
 def _make(id: str, kind: str, recognise: Callable[..., Any], confidence: Confidence = Confidence.LIKELY) -> Legacy:
@@ -32,18 +28,10 @@ def _make(id: str, kind: str, recognise: Callable[..., Any], confidence: Confide
     return Legacy(id, id, (kind,), "", detect, lambda *_: None, recognise=recognise)  # type: ignore[arg-type,return-value]
 
 
-def _idx(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Any:
-    files = find_idx(folder)
-    return None if files is None else recognise_idx(files, val_fraction, seed)
-
-
 FORMATS = (
     _make("edges", "edges", recognise_edges),
     _make("old_instances", "instances", recognise_instances),
     _make("old_boxes", "boxes", recognise_boxes),
     _make("masks", "masks", recognise_masks),
-    _make("points", "points", recognise_points),
     _make("old_labels", "labels", recognise_labels),
-    _make("files", "files", recognise_any, Confidence.WEAK),
-    _make("idx", "classes", _idx, Confidence.CERTAIN),
 )

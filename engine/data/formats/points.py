@@ -60,10 +60,9 @@ def detect(tree: Tree) -> list[Detection]:
     if labelled or accepted:
         evidence.append("labels of points")
     else:
-        against.append("points without labels")
         confidence = Confidence.WEAK if has_images else Confidence.LIKELY
     if not labelled and not named and accepted:
-        against.append("tables without names of columns")
+        against.append("columns without names")
     return [Detection(("points",), confidence, tuple(evidence), tuple(against), source=tuple(sorted(names)))]
 
 
@@ -224,30 +223,3 @@ def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
 
 
 FORMAT = Format("points", "Point clouds", ("points",), LAYOUT, detect, read)
-
-
-def recognise_points(folder: str, folders: Sequence[str], val_fraction: float, seed: int):  # type: ignore[no-untyped-def]
-    import numpy as np
-    from engine.data.splits import Recognised, draw_validation
-
-    tree = Tree(folder)
-    found = detect(tree)
-    if not found:
-        return None
-    content = read(tree, found[0], "points")
-    splits = dict(content.splits)
-    problems = list(content.problems)
-    if val_fraction and "val" not in splits and "test" in splits:
-        problems.append(warn("There is no validation folder; test serves as one."))
-        splits["val"] = splits["test"]
-    train = splits.get("train") or splits.get("") or PointSplit([])
-    val = splits.get("val")
-    if val is None:
-        keys = (os.fsencode(os.path.relpath(path, folder)) for path in train.files)
-        chosen = draw_validation(keys, np.zeros(len(train.files), np.int64), val_fraction, seed).tolist()
-        val = PointSplit([p for p, c in zip(train.files, chosen) if c], train.features, True)
-        train = PointSplit([p for p, c in zip(train.files, chosen) if not c], train.features)
-    test = splits.get("test")
-    if test is not None and test.files == val.files:
-        test = val
-    return Recognised("points", content.classes, train, val, tuple(problems), content.code, test=test)

@@ -58,7 +58,7 @@ def test_that_splits_are_found_or_drawn(tmp_path: Path) -> None:
     make_clouds(tmp_path / "tested", {"training": 2, "test": 1}, 40)
     tested = found(tmp_path / "tested")
     assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
-    assert "test serves as one" in tested.problems[0].message
+    assert "test images serve as one" in tested.problems[0].message
 
 
 def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
     (tmp_path / "images/cat/a.png").write_bytes(b"")
     assert "have the label 0; at least two labels are needed" in str(found(tmp_path / "alike").problems[0])
     assert "have no labels" in str(found(tmp_path / "bare").problems[0])
-    assert "does not hold point clouds" in str(found(tmp_path / "images").problems[0])
+    assert "not point clouds" in str(found(tmp_path / "images").problems[0])
     told = recognise(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
     assert "Point cloud segmentation" in told.problems[0].remedy
 

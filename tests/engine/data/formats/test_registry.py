@@ -254,7 +254,7 @@ def test_that_a_missing_half_of_idx_is_named(digits: Path, name: str) -> None:
 
 def test_that_idx_classes_that_training_lacks_are_named(digits: Path) -> None:
     write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
-    assert "Class 19 is in the validation labels" in message(look(digits))
+    assert "Class 19 is in the validation split, but has no training images" in message(look(digits))
 
 
 @settings(max_examples=50)

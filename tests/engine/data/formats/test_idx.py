@@ -1,0 +1,69 @@
+"""MNIST's idx files as a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.contract.problems import errors
+from engine.data.formats.format import Confidence
+from engine.data.formats.idx import FORMAT
+from engine.data.formats.tree import Tree
+from engine.data.splits import IdxSplit
+from tests.support.images import write_idx
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Return a folder with idx files of 20 training and 10 validation images of the labels 3, 5, 7 and 9."""
+    for name, count in (("train", 20), ("t10k", 10)):
+        write_idx(tmp_path / f"{name}-images-idx3-ubyte", np.zeros((count, 5, 4)))
+        write_idx(tmp_path / f"{name}-labels-idx1-ubyte", 3 + 2 * (np.arange(count) % 4))
+    return tmp_path
+
+
+def test_idx_read_numbers_labels_of_both_splits(digits: Path) -> None:
+    tree = Tree(str(digits))
+    (detection,) = FORMAT.detect(tree)
+    assert (detection.kinds, detection.confidence) == (("classes",), Confidence.CERTAIN)
+    content = FORMAT.read(tree, detection, "classes")
+    assert (content.classes, content.problems, list(content.splits)) == (("3", "5", "7", "9"), [], ["train", "val"])
+    split = content.splits["train"]
+    assert isinstance(split, IdxSplit)
+    assert split.labels[:5].tolist() == [0, 1, 2, 3, 0]
+
+
+def test_idx_read_leaves_single_split_to_be_divided(digits: Path) -> None:
+    for path in digits.glob("t10k*"):
+        path.unlink()
+    tree = Tree(str(digits))
+    content = FORMAT.read(tree, FORMAT.detect(tree)[0], "classes")
+    assert {name: len(split.labels) for name, split in content.splits.items()} == {"": 20}
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"])
+def test_idx_names_missing_file(digits: Path, name: str) -> None:
+    (digits / name).unlink()
+    tree = Tree(str(digits))
+    (detection,) = FORMAT.detect(tree)
+    assert detection.confidence is Confidence.LIKELY
+    (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
+    assert name in problem.remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab"])
+def test_idx_names_damaged_labels(digits: Path, content: bytes) -> None:
+    (digits / "train-labels-idx1-ubyte").write_bytes(content)
+    tree = Tree(str(digits))
+    (detection,) = FORMAT.detect(tree)
+    assert (detection.confidence is Confidence.CERTAIN) == content.startswith(b"\0")
+    (problem,) = errors(FORMAT.read(tree, detection, "classes").problems)
+    assert problem.message.startswith("train-labels-idx1-ubyte can't be used")
+
+
+def test_idx_is_not_detected_in_other_folders(tmp_path: Path) -> None:
+    (tmp_path / "images-idx3-ubyte").write_bytes(b"")
+    (tmp_path / "train-images.png").write_bytes(b"")
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
