@@ -26,6 +26,8 @@ from engine.data.formats.splitting import count
 from engine.data.inspection.any_files import look_through_any
 from engine.data.inspection.base import LeaveOut, Looked, Progress
 from engine.data.inspection.boxes import look_through_boxes
+from engine.data.inspection.contents import Contents
+from engine.data.inspection.doubts import find_doubts
 from engine.data.inspection.edges import look_through_edges
 from engine.data.inspection.idx import look_through_idx
 from engine.data.inspection.image_sizes import image_sizes
@@ -155,8 +157,11 @@ def _inspected(
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
-        looked.problems += leaks(found, folder) if not errors(looked.problems) else []
         bands = learn_bands(folder, getattr(found.train, "files", ()))
+        if not errors(looked.problems):
+            contents = Contents()
+            looked.problems += leaks(found, folder, contents)
+            looked.problems += find_doubts(found, folder, contents, has_bands=bands is not None)
         looked.channels = looked.channels if bands is None else bands.count
         looked.splits += _test_split(found)
     looked.problems[:0] = [*numbered, *found.problems]

@@ -1,10 +1,10 @@
-"""Looks folders of point clouds through: how many points of each class there are, which clouds cannot be read, and
-what they look like. Torch-free."""
+"""Inspection of point clouds: points per class, clouds that can't be read or are incomplete, and examples. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,19 +25,17 @@ from engine.data.inspection.base import (
     splits_of,
 )
 from engine.data.point_drawing import draw_points
-from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, spread_evenly, warn, wrong
+from engine.data.splits import Labels, MaskCode, PointSplit, Recognised, first, spread_evenly, warn, wrong
 from engine.system.format import listed
 
 READ = 64
-"""About so many clouds of a split are read whole, evenly spread, for the share of each class; of the others "
-"their heads."""
+"""Number of clouds of a split, about, that are read for the share of each class; of the others the headers are."""
 DRAWN_POINTS = 20_000
-"""Of a cloud with more points, so many are drawn, evenly spread."""
+"""Number of points of a larger cloud that are drawn, evenly spread."""
 
 
 def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveOut, threads: int) -> Looked:
-    """Inspects every cloud of `found`, whose splits are of points. `leave_out(path, reason)` is called for each
-    unusable one."""
+    """Inspect every cloud of `found`, whose splits are of points; call `leave_out(path, reason)` for unusable ones."""
     splits = splits_of(found, PointSplit)
     looked = Looked(channels=max(3 + len(split.features) for _, split in splits))
     tally = Tally(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -45,25 +43,43 @@ def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveO
     assert code is not None
     for name, split in splits:
         read = set(spread_evenly(len(split.files), READ))
-        seen = tally.seen(split.files, partial(_see, split, code, read), threads)
-        counted, shares = shares_of_classes(found.classes, seen.values())
+        seen = tally.seen(split.files, partial(_inspect_cloud, split, code, read), threads)
+        counted, shares = shares_of_classes(found.classes, [each.by_class for each in seen.values()])
         looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
         looked.problems += _judge_classes(name, shares, bool(seen))
+        looked.problems += _report_lost({split.files[index]: each.lost for index, each in seen.items()})
         if name == "train":
             looked.examples += _examples(split, list(seen), code)
     return looked
 
 
-def _see(split: PointSplit, code: MaskCode, read: set[int], index: int) -> Labels | None:
-    """A cloud's points by class, where it is among those that are to be `read`. Raises what a reader raises, or
-    Unfit, for one that cannot be used."""
+class _Seen(NamedTuple):
+    by_class: Labels | None = None
+    """Points by class; None for clouds of which only the header was read."""
+    lost: int = 0
+    """Points without a position."""
+
+
+def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Seen:
+    """Return what is in a cloud if it is to be `read`. Raises Unfit, or what a reader raises, for an unusable one."""
+    head = read_head(split.files[index])
     if index not in read:
-        read_head(split.files[index])
-        return None
+        return _Seen()
     labels, points = count_labels(split.files[index])
     counts = np.zeros(NO_CLASS + 1, np.int64)
     np.add.at(counts, classes_of(labels, code), points)
-    return counts
+    return _Seen(counts, max(0, head.points - int(points.sum())))
+
+
+def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
+    """Report points that are left out because their coordinates are missing or damaged."""
+    files = [path for path, count in lost.items() if count]
+    total = sum(lost.values())
+    if not total:
+        return []
+    points = "1 point has" if total == 1 else f"{total:,} points have"
+    message = f"{points} no valid coordinates and {'is' if total == 1 else 'are'} left out ({first(files)})."
+    return [warn(message, "If you need these points, repair the files.")]
 
 
 def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
@@ -78,7 +94,7 @@ def _judge_classes(name: str, shares: dict[str, float], usable: bool) -> list[Pr
 
 
 def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Some clouds in the colours of their classes."""
+    """Return images of some clouds in the colors of their classes."""
     found = []
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         try:

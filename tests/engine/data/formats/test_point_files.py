@@ -89,7 +89,7 @@ def test_pcd_leaves_out_points_without_position(tmp_path: Path) -> None:
 TABLES: dict[str, tuple[Callable[[Path, np.ndarray, np.ndarray, np.ndarray], None], tuple[str, ...]]] = {
     "xyz label": (lambda path, places, colors, classes: write_table(path, places, classes), ()),
     "xyz rgb label": (
-        lambda path, places, colors, classes: write_table(path, places, colors, classes),
+        write_table,
         ("red", "green", "blue"),
     ),
     "xyz i rgb label": (
@@ -186,7 +186,12 @@ def test_labels_next_to_other_tables_are_numbered(tmp_path: Path) -> None:
 def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     places, _ = scene(0, 300)
     for room in ("Area_1/office_1", "Area_1/office_2", "Area_5/hallway_1"):
-        parts = {"chair_1": places[:100], "floor_1": places[100:200], "stairs_1": places[200:250], "lamp_2": places[250:]}
+        parts = {
+            "chair_1": places[:100],
+            "floor_1": places[100:200],
+            "stairs_1": places[200:250],
+            "lamp_2": places[250:],
+        }
         write_room(tmp_path / room, parts)
     content = read(tmp_path)
     assert names(content, tmp_path)[""] == [
@@ -247,7 +252,7 @@ def test_scans_with_other_labels_are_numbered(tmp_path: Path) -> None:
     assert read(tmp_path / "one").classes == ("class 0", "class 1")
     path = tmp_path / "plain/labels/0.label"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(Unfit, match="40 points, but 0.label has 39 labels"):
+    with pytest.raises(Unfit, match=r"40 points, but 0\.label has 39 labels"):
         read_cloud(str(tmp_path / "plain/velodyne/0.bin"), ())
 
 
@@ -291,9 +296,7 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
     make_clouds(tmp_path / "ply", {"train": 2}, 40)
     write_ply(tmp_path / "bare/a.ply", scene(0, 40)[0])
     write_table(tmp_path / "guessed/a.txt", *scene(0, 40))
-    confidence = {
-        name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed")
-    }
+    confidence = {name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed")}
     assert confidence == {"ply": Confidence.CERTAIN, "bare": Confidence.LIKELY, "guessed": Confidence.WEAK}
     (problem,) = errors(read(tmp_path / "bare").problems)
     assert "have no labels" in problem.message

@@ -21,7 +21,7 @@ from engine.data.inspection.inspector import inspect
 from engine.data.point_drawing import BACKGROUND, draw_points, point_legend
 from engine.data.randomness import RandomStreams
 from engine.data.splits import PointSplit, Recognised
-from tests.support.clouds import make_clouds, scene, write_las, write_ply
+from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
 
@@ -201,6 +201,18 @@ def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
     assert [split.total for split in report.splits] == [2, 1]
     assert report.splits[0].shares == {"class 0": 0.5, "class 1": 0.5}
     assert len(report.examples) == 2
+
+
+def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
+    places, classes = scene(0, 300)
+    places[3] = np.nan
+    write_ply(tmp_path / "train/a.ply", places, label=classes)
+    write_pcd(tmp_path / "train/b.pcd", places, "binary", label=classes)
+    write_table(tmp_path / "val/c.xyz", places, classes, header="x y z label")
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
+    told = [problem.message for problem in report.problems]
+    assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in told
+    assert "1 point has no valid coordinates and is left out (c.xyz)." in told
 
 
 def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gone_is_told(

@@ -11,10 +11,11 @@ import pytest
 from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.formats.registry import recognise
-from engine.data.inspection import leaks as leaks_module
+from engine.data.inspection import contents as contents_module
+from engine.data.inspection.contents import END_BYTES
 from engine.data.inspection.imbalance import imbalance
 from engine.data.inspection.inspector import inspect
-from engine.data.inspection.leaks import END_BYTES, leaks, same_files
+from engine.data.inspection.leaks import leaks, same_files
 from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
 
@@ -62,9 +63,9 @@ def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(
     (tmp_path / "empty").touch()
     paths = {name: str(tmp_path / name) for name in (*contents, "empty")}
     read_whole: list[str] = []
-    whole = leaks_module._digest_of_all
+    whole = contents_module.digest_of_all
     monkeypatch.setattr(
-        leaks_module, "_digest_of_all", lambda path: (read_whole.append(os.path.basename(path)), whole(path))[1]
+        contents_module, "digest_of_all", lambda path: (read_whole.append(os.path.basename(path)), whole(path))[1]
     )
     others = [paths["val"], paths["copy"], paths["begin"], paths["empty"], str(tmp_path / "gone")]
     found = same_files([paths["train"], paths["empty"]], others, str(tmp_path))

@@ -1,0 +1,128 @@
+"""Comparison of files byte by byte. Torch-free.
+
+Files are compared by size, then by their ends, then by all of their bytes, so that of a hundred thousand photographs
+few are opened. An image that was saved again, or cut out of the same photograph, is not found by this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.data.splits import Labels
+from engine.system.regular_files import UnusableFile, open_descriptor
+
+END_BYTES = 4096
+"""Bytes at the beginning and at the end that are compared first: most files differ there, and a disk reads as much at
+once."""
+BLOCK_BYTES = 1 << 20
+MOST_BYTES = 1 << 30
+"""Larger files are not compared: that takes seconds."""
+
+
+class Contents:
+    """Compares files, each of which is read at most once, and most not at all."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
+
+    def equal(self, parts: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
+        """Return the indices of equal files that are not all of one group, set by set.
+
+        Files that are empty, too large or can't be read are in none.
+
+        Args:
+            parts: Paths of the files, of which all are numbered through.
+            groups: Group of each file, int64 [n].
+        """
+        count = sum(map(len, parts))
+        sizes = np.fromiter((_size(path) for part in parts for path in part), np.int64, count)
+        found = _sets(
+            {index: int(sizes[index]) for index in np.flatnonzero(_in_several(sizes, groups)).tolist()}, groups
+        )
+        for digest_of in (digest_of_ends, digest_of_all):
+            digests: dict[int, Hashable] = {}
+            for index in sorted(index for same in found for index in same):
+                part, row = locate(parts, index)
+                digest = self._digest(digest_of, parts[part][row])
+                if digest is not None:
+                    digests[index] = digest
+            found = _sets(digests, groups)
+        return found
+
+    def _digest(self, digest_of: Callable[[str], bytes], path: str) -> bytes | None:
+        if (digest_of, path) not in self._known:
+            try:
+                self._known[digest_of, path] = digest_of(path)
+            except (OSError, UnusableFile):
+                return None  # the inspection of the files reports it
+        return self._known[digest_of, path]
+
+
+def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
+    """Return which files have a size that files of several groups have, bool [n]."""
+    values, number = np.unique(sizes, return_inverse=True)
+    lowest = np.full(len(values), np.iinfo(np.int64).max)
+    highest = np.full(len(values), np.iinfo(np.int64).min)
+    np.minimum.at(lowest, number, groups)
+    np.maximum.at(highest, number, groups)
+    return (lowest < highest)[number] & (sizes > 0)
+
+
+def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
+    """Return the indices that have the same key, if they are of several groups."""
+    found: dict[Hashable, list[int]] = {}
+    for index, key in keys.items():
+        found.setdefault(key, []).append(index)
+    return [same for same in found.values() if len(np.unique(groups[same])) > 1]
+
+
+def locate(parts: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
+    """Return the part and the row in it of a file by its number among those of all parts."""
+    for number, part in enumerate(parts):
+        if index < len(part):
+            return number, index
+        index -= len(part)
+    raise IndexError(index)
+
+
+def _size(path: str) -> int:
+    """Return the size of a file, 0 if it is not compared."""
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return 0
+    return size if size <= MOST_BYTES else 0
+
+
+def digest_of_ends(path: str) -> bytes:
+    """Return a digest of the first and last bytes of a file and of its size."""
+    descriptor = open_descriptor(path)
+    try:
+        begin = os.read(descriptor, END_BYTES)
+        size = os.fstat(descriptor).st_size
+        os.lseek(descriptor, max(size - END_BYTES, 0), os.SEEK_SET)
+        return digest(begin, os.read(descriptor, END_BYTES), size.to_bytes(8, "little"))
+    finally:
+        os.close(descriptor)
+
+
+def digest_of_all(path: str) -> bytes:
+    """Return a digest of all bytes of a file."""
+    found = hashlib.blake2b(digest_size=16)
+    descriptor = open_descriptor(path)
+    try:
+        while block := os.read(descriptor, BLOCK_BYTES):
+            found.update(block)
+    finally:
+        os.close(descriptor)
+    return found.digest()
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return a digest of bytes."""
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()

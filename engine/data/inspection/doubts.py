@@ -1,0 +1,218 @@
+"""Signs of mistakes that no format rules out: shared annotations, spellings of classes, conflicting copies, mixed color.
+
+Torch-free.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import is_grey, open_image
+from engine.data.formats.boxes import BoxSplit
+from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.instances import InstanceSplit
+from engine.data.formats.labels_table import LabelSplit
+from engine.data.inspection.contents import Contents, locate
+from engine.data.splits import FileSplit, Labels, MaskSplit, Recognised, first, shown, spread_evenly, warn
+from engine.system.format import listed
+
+NAMED = 3
+_SAMPLED = 128
+"""Number of images of a split whose headers are read to tell gray from color, evenly spread."""
+_SEARCHED = 1000
+"""Number of images, about, in which an example of a class is searched for."""
+
+
+def find_doubts(found: Recognised, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
+    """Return warnings of what is probably a mistake in a dataset.
+
+    Args:
+        found: The dataset in `folder`.
+        folder: Folder of the dataset.
+        contents: Files that were compared before.
+        has_bands: True if the images have bands of their own, and are neither gray nor in color.
+    """
+    splits = _splits(found)
+    problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
+    problems += _conflicts(found, splits, folder, contents)
+    if not has_bands:
+        problems += _mixed_colors(splits, folder)
+    return problems
+
+
+def _splits(found: Recognised) -> list[Any]:
+    """Return the splits, each once."""
+    test = None if found.test is found.val else found.test
+    return [split for split in (found.train, found.val, test) if split is not None]
+
+
+def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
+    """Report images that share an annotation, because their names differ in the ending only or by a wrong path."""
+    shared = list(_sharing(splits))
+    if not shared:
+        return []
+    named = "; ".join(f"{_name(one, folder)} and {_name(other, folder)}" for one, other in shared[:NAMED])
+    more = "; …" if len(shared) > NAMED else ""
+    pairs = "2 images share" if len(shared) == 1 else f"{len(shared):,} pairs of images share"
+    message = f"{pairs} an annotation, or one of them has none because of that ({named}{more})."
+    return [
+        warn(message, "Give each image a name of its own and an annotation of that name, or remove one of the two.")
+    ]
+
+
+def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of images that share an annotation: one file, or the same name but for its ending."""
+    keys = [_keys(split) for split in splits]
+    for pair in _repeated(chain.from_iterable(keys)):
+        (one, row), (other, other_row) = (locate(keys, index) for index in pair)
+        images = splits[one].files[row], splits[other].files[other_row]
+        if keys[one][row] != keys[other][other_row] or images[0] == images[1]:
+            continue
+        annotations = {_annotation(splits[one], row), _annotation(splits[other], other_row)}
+        if len(annotations) == 1 or b"" in annotations:
+            yield images
+
+
+def _keys(split: Any) -> Sequence[str]:
+    """Return what two images of a split have in common if they share an annotation, [n]; empty for other kinds."""
+    if isinstance(split, MaskSplit):
+        return split.masks
+    if isinstance(split, EdgeSplit):
+        return split.edges
+    return [_stem(path) for path in split.files] if isinstance(split, BoxSplit | InstanceSplit) else ()
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(path)[0]
+
+
+def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the index of the first of names with equal hashes with that of each other one."""
+    keys = np.fromiter(map(hash, names), np.int64)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.maximum.accumulate(np.where(np.diff(ordered, prepend=ordered[:1] - 1) != 0, np.arange(len(keys)), 0))
+    for position in np.flatnonzero(starts != np.arange(len(keys))).tolist():
+        yield int(order[starts[position]]), int(order[position])
+
+
+def _annotation(split: Any, index: int) -> bytes:
+    """Return a fingerprint of an image's annotation if it has objects, else nothing."""
+    if isinstance(split, InstanceSplit):
+        return split.sources[index].state()
+    if not isinstance(split, BoxSplit):
+        return b""
+    rows = slice(*split.bounds[index : index + 2].tolist())
+    return split.boxes[rows].tobytes() + split.labels[rows].tobytes()
+
+
+def _spellings(found: Recognised, folder: str) -> list[Problem]:
+    """Report classes whose names differ in case, blanks or the form of accents only."""
+    by_key: dict[str, list[int]] = {}
+    for number, name in enumerate(found.classes):
+        by_key.setdefault(spelling_key(name), []).append(number)
+    problems = []
+    for numbers in by_key.values():
+        if len(numbers) > 1:
+            names = [f"“{_visible(found.classes[number])}”{_example(found, number, folder)}" for number in numbers]
+            message = f"The classes {listed(names)} differ in spelling only."
+            problems.append(warn(message, "If they are one class, give them the same name everywhere."))
+    return problems
+
+
+def spelling_key(name: str) -> str:
+    """Return what all spellings of a class have in common: no case, single blanks, composed accents."""
+    name = unicodedata.normalize("NFKC", name).casefold()
+    return re.sub(r"[\s_]+|(?<=\w)-(?=[^\W\d])", " ", name).strip()
+
+
+def _visible(name: str) -> str:
+    """Return a name with separate accents and odd blanks written as escapes."""
+    composed = unicodedata.normalize("NFC", name)
+    if composed != name:
+        return f"{composed} (with separate accents)"
+    return "".join(letter if letter == " " or not letter.isspace() else f"\\u{ord(letter):04x}" for letter in name)
+
+
+def _example(found: Recognised, number: int, folder: str) -> str:
+    """Return the name of an image of a class in parentheses, "" if none is found quickly."""
+    for split in _splits(found):
+        index: int | None = None
+        if isinstance(split, FileSplit):
+            index = next(iter(np.flatnonzero(split.labels == number).tolist()), None)
+        elif isinstance(split, LabelSplit):
+            index = next(iter(np.flatnonzero(split.labels[:, number]).tolist()), None)
+        elif isinstance(split, BoxSplit):
+            box = next(iter(np.flatnonzero(split.labels == number).tolist()), None)
+            index = None if box is None else int(np.searchsorted(split.bounds, box, side="right")) - 1
+        elif isinstance(split, InstanceSplit):
+            rows = spread_evenly(len(split.files), _SEARCHED)
+            index = next((row for row in rows if number in split.sources[row].labels()), None)
+        if index is not None:
+            return f" ({_name(split.files[index], folder)})"
+    return ""
+
+
+def _conflicts(found: Recognised, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
+    """Report images that are the same byte by byte but have different classes or labels."""
+    if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
+        return []
+    groups = np.concatenate([_groups(split) for split in splits])
+    parts = [split.files for split in splits]
+    pairs = []
+    for same in contents.equal(parts, groups):
+        other = next(index for index in same if groups[index] != groups[same[0]])
+        pairs.append([parts[part][row] for part, row in (locate(parts, same[0]), locate(parts, other))])
+    if not pairs:
+        return []
+    names = [" and ".join(_name(path, folder) for path in pair) for pair in pairs[:NAMED]]
+    images = "1 image is" if len(pairs) == 1 else f"{len(pairs):,} images are"
+    what = "classes" if isinstance(splits[0], FileSplit) else "sets of labels"
+    message = f"{images} in different {what} ({'; '.join(names)}{'; …' if len(pairs) > NAMED else ''})."
+    return [warn(message, "Keep each image once, with the right one.")]
+
+
+def _groups(split: FileSplit | LabelSplit) -> Labels:
+    """Return a number for each image that is the same for the same class or labels, int64 [n]."""
+    if isinstance(split, FileSplit):
+        return split.labels
+    return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))
+
+
+def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
+    """Report gray images among those in color."""
+    gray: list[str] = []
+    colored: list[str] = []
+    for split in splits:
+        files = getattr(split, "files", ())
+        for index in spread_evenly(len(files), _SAMPLED):
+            path = files[index]
+            if not is_image(path):
+                continue
+            try:
+                with open_image(path) as image:
+                    (gray if is_grey(image) else colored).append(path)
+            except Exception:
+                continue  # a broken file may raise nearly anything; the inspection of the files reports it
+    if not gray or not colored:
+        return []
+    sampled = len(gray) + len(colored)
+    message = (
+        f"Of {sampled:,} images inspected, {len(gray):,} {'is' if len(gray) == 1 else 'are'} gray ({first(gray)}) and "
+        f"{len(colored):,} {'is' if len(colored) == 1 else 'are'} in color ({first(colored)})."
+    )
+    remedy = "Gray images are trained on as color images of three equal channels. Check that no class or split is mostly gray."
+    return [warn(message, remedy)]
+
+
+def _name(path: str, folder: str) -> str:
+    return shown(os.path.relpath(path, folder))

@@ -1,0 +1,236 @@
+"""Warnings of probable mistakes: shared annotations, spellings of classes, conflicting copies, and mixed color."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.formats.edges import EdgeSplit
+from engine.data.inspection.contents import Contents
+from engine.data.inspection.doubts import find_doubts, spelling_key
+from engine.data.inspection.inspector import inspect
+from engine.data.splits import MaskSplit, Recognised
+from tests.gpu.jobs import with_labels
+from tests.support.boxed import ONE, TWO, draw, voc, yolo
+from tests.support.images import image, noise
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
+
+
+def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
+    """Inspect a folder and return the warnings that have a phrase."""
+    report = inspect(str(folder), val_fraction=0.25, seed=0, kinds=(kind,), progress=lambda done, total: None)
+    assert not [problem for problem in report.problems if problem.severity == "error"]
+    return [problem for problem in report.problems if phrase in problem.message]
+
+
+def by_class(folder: Path, *names: str, count: int = 8) -> Path:
+    """Write images of noise, all different, into folders of such names."""
+    for label, name in enumerate(names):
+        for number in range(count):
+            noise(folder / name / f"{number}.png", seed=100 * label + number)
+    return folder
+
+
+# Shared annotations
+
+
+def test_images_that_share_boxes_are_reported(tmp_path: Path) -> None:
+    for name, splits in {
+        "splits": {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE}},
+        "several": {"train": {"a": TWO, "b": ONE, "d": ONE}, "val": {"c": TWO}},
+    }.items():
+        folder = yolo(tmp_path / name, splits)
+        assert warnings(folder, "boxes", "share an annotation") == []
+        source = next((folder / "images").rglob("a.*"))
+        draw(source.with_suffix(".bmp"), TWO)
+        (problem,) = warnings(folder, "boxes", "share an annotation")
+        assert "a.bmp and " in problem.message or " and images/train/a.bmp" in problem.message
+        assert "a name of its own" in problem.remedy
+
+
+def test_images_that_share_a_mask_are_reported(tmp_path: Path) -> None:
+    for name, counts in {"one": {"train": 4, "val": 2}, "two": {"train": 6, "val": 3}}.items():
+        folder = make_masked(tmp_path / name, counts)
+        assert warnings(folder, "masks", "without a mask") == []
+        noise(folder / "images/train/001.bmp", size=(32, 32))
+        found = warnings(folder, "masks", "share an annotation") + warnings(folder, "masks", "without a mask")
+        assert ["001" in problem.message for problem in found] == [True]
+
+
+def test_masks_and_edges_of_several_images_are_reported(tmp_path: Path) -> None:
+    files = [noise(tmp_path / f"{number}/a.png", seed=number) for number in range(3)]
+    first, second, third = map(str, files)
+    masks = Recognised("", train=MaskSplit([first, second], ["m", "m"]), val=MaskSplit([third], ["n"]))
+    edges = Recognised("", train=EdgeSplit([first, second], ["m", "n"]), val=EdgeSplit([third], ["n"]))
+    alike = Recognised("", train=MaskSplit([first, second], ["m", "n"]), val=MaskSplit([third], ["o"]))
+    told = [find_doubts(each, str(tmp_path), Contents()) for each in (masks, edges, alike)]
+    assert [len(each) for each in told] == [1, 1, 0]
+    assert "0/a.png and 1/a.png" in told[0][0].message
+    assert "1/a.png and 2/a.png" in told[1][0].message
+
+
+def test_images_of_one_name_with_annotations_of_their_own_are_fine(tmp_path: Path) -> None:
+    folder = make_outlined(tmp_path, {"train": 4, "val": 2})
+    path = folder / "annotations/instances_train.json"
+    (folder / "images/train/001.png").rename(folder / "images/train/000.bmp")
+    path.write_text(path.read_text().replace("001.png", "000.bmp"))
+    for kind in ("boxes", "instances"):
+        assert warnings(folder, kind, "share an annotation") == []
+
+
+# Spellings of classes
+
+
+SPELLINGS = {
+    "case": ("cat", "Cat"),
+    "blanks": ("traffic light", "traffic_light"),
+    "accents": (unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café")),
+}
+
+
+@pytest.mark.parametrize("pair", SPELLINGS.values(), ids=SPELLINGS)
+def test_two_spellings_of_a_class_are_reported_for_folders(tmp_path: Path, pair: tuple[str, str]) -> None:
+    by_class(tmp_path, *pair, "dog")
+    (problem,) = warnings(tmp_path, "classes", "differ in spelling only")
+    assert all(f"({name}/" in problem.message for name in pair)
+    assert "dog" not in problem.message
+    assert "the same name" in problem.remedy
+
+
+@pytest.mark.parametrize("pair", SPELLINGS.values(), ids=SPELLINGS)
+def test_two_spellings_of_a_class_are_reported_for_boxes(tmp_path: Path, pair: tuple[str, str]) -> None:
+    renamed = [
+        drawn._replace(rectangles=tuple(each._replace(name=name) for each in drawn.rectangles[:1]))
+        for drawn, name in ((TWO, pair[0]), (ONE, pair[1]), (TWO, pair[1]))
+    ]
+    folder = voc_named(tmp_path, renamed)
+    (problem,) = warnings(folder, "boxes", "differ in spelling only")
+    assert problem.message.count(".png)") == 2
+
+
+def voc_named(folder: Path, images: list) -> Path:
+    """Write images with PASCAL VOC's boxes of any classes."""
+    from tests.support import boxed
+
+    for each in images:
+        boxed.COLOURS.setdefault(each.rectangles[0].name, (9, 9, 9))
+    return voc(folder, {"train": {f"n{number}": each for number, each in enumerate(images)}, "val": {"v": images[0]}})
+
+
+def test_classes_that_differ_in_more_are_fine(tmp_path: Path) -> None:
+    for number, names in enumerate([("cat", "cats"), ("class -1", "class 1"), ("a1", "a 1", "b")]):
+        folder = by_class(tmp_path / str(number), *names)
+        assert warnings(folder, "classes", "differ in spelling only") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Straße", "STRASSE", True), ("a  b", "a b ", True), ("e\u0301", "\u00e9", True), ("on-off", "on off", True),
+        ("-1", "1", False), ("1-2", "12", False), ("C++", "C", False), ("ab", "a b", False),
+    ],
+)  # fmt: skip
+def test_spelling_key_is_the_same_for_spellings(one: str, other: str, same: bool) -> None:
+    assert (spelling_key(one) == spelling_key(other)) == same
+
+
+# Conflicting copies
+
+
+def _in_split(folder: Path) -> Path:
+    by_class(folder, "train/cat", "train/dog", "val/cat", "val/dog")
+    for number, path in enumerate(sorted(folder.glob("val/*/*.png"))):
+        noise(path, seed=1000 + number)
+    (folder / "train/dog/copy.png").write_bytes((folder / "train/cat/3.png").read_bytes())
+    return folder
+
+
+def _over_splits(folder: Path) -> Path:
+    _in_split(folder)
+    (folder / "train/dog/copy.png").unlink()
+    (folder / "val/dog/copy.png").write_bytes((folder / "train/cat/3.png").read_bytes())
+    return folder
+
+
+def _undivided(folder: Path) -> Path:
+    by_class(folder, "cat", "dog", count=12)
+    (folder / "dog/copy.png").write_bytes((folder / "cat/3.png").read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("make", [_in_split, _over_splits, _undivided])
+def test_same_image_in_two_classes_is_reported(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    (problem,) = warnings(make(tmp_path), "classes", "in different classes")
+    assert problem.message.startswith("1 image is")
+    assert "cat/3.png" in problem.message
+    assert "dog/copy.png" in problem.message
+
+
+def test_same_image_with_two_sets_of_labels_is_reported(tmp_path: Path) -> None:
+    for number, (split, row) in enumerate([("train", "1,0,0"), ("val", "0,1,1"), ("train", "1,1,1")]):
+        folder = with_labels(tmp_path / str(number), {"train": 9, "val": 4})
+        table = folder / split / "labels.csv"
+        lines = table.read_text().splitlines()
+        assert warnings(folder, "labels", "different sets of labels") == []
+        other = next(name for name in range(9) if f"{name}.png,{row}" not in (folder / "train/labels.csv").read_text())
+        (folder / split / "copy.png").write_bytes((folder / f"train/{other}.png").read_bytes())
+        table.write_text("\n".join([*lines, f"copy.png,{row}"]))
+        (problem,) = warnings(folder, "labels", "different sets of labels")
+        assert f"{split}/copy.png" in problem.message
+
+
+def test_copies_of_one_class_are_no_conflict(tmp_path: Path) -> None:
+    by_class(tmp_path, "cat", "dog")
+    (tmp_path / "cat/copy.png").write_bytes((tmp_path / "cat/3.png").read_bytes())
+    assert warnings(tmp_path, "classes", "in different classes") == []
+
+
+def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
+    for kind, folder in {"classes": tmp_path / "classes", "masks": tmp_path / "masks"}.items():
+        if kind == "classes":
+            by_class(folder, *(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog")))
+            one, other = folder / "train/cat/1.png", folder / "test/cat/2.png"
+        else:
+            make_masked(folder, {"train": 6, "val": 3, "test": 3})
+            one, other = folder / "images/train/001.png", folder / "images/test/002.png"
+        assert warnings(folder, kind, "test files") == []
+        other.write_bytes(one.read_bytes())
+        (problem,) = warnings(folder, kind, "test files")
+        assert "1 is a copy of a training one" in problem.message
+
+
+# Mixed color
+
+
+def test_gray_images_among_colored_ones_are_reported(tmp_path: Path) -> None:
+    folders = {
+        "classes": by_class(tmp_path / "classes", "cat", "dog"),
+        "masks": make_masked(tmp_path / "masks", {"train": 5, "val": 2}),
+        "instances": make_outlined(tmp_path / "instances", {"train": 5, "val": 2}),
+        "labels": with_labels(tmp_path / "labels", {"train": 9, "val": 4}),
+    }
+    for kind, folder in folders.items():
+        assert warnings(folder, kind, "in color") == []
+        path = sorted(path for path in folder.rglob("*.png") if "masks" not in path.parts[len(folder.parts) :])[0]
+        with Image.open(path) as opened:
+            gray = opened.convert("L")
+        gray.save(path)
+        (problem,) = warnings(folder, kind, "in color")
+        assert f"1 is gray ({path.name})" in problem.message
+
+
+def test_images_that_are_all_gray_or_all_colored_are_fine(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for mode in ("L", "RGB", "P"):
+        for name in ("cat", "dog"):
+            for number in range(6):
+                color = int(random.integers(0, 255)) if mode != "RGB" else tuple(random.integers(0, 255, 3).tolist())
+                image(tmp_path / mode / name / f"{number}.png", color, mode=mode)
+        assert warnings(tmp_path / mode, "classes", "in color") == []

@@ -1,0 +1,50 @@
+"""Point clouds that predictions are made for, and what is written of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plyfile import PlyData
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.inference.prediction.clouds import write_cloud, written_ending
+from engine.inference.prediction.sources import list_sources
+from engine.tasks.predictions import PointClasses
+from tests.support.clouds import scene, write_pcd, write_ply, write_scan, write_table
+
+
+@pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
+def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> None:
+    places, classes = scene(0, 50)
+    source = tmp_path / f"source.{ending}"
+    if ending == "pcd":
+        write_pcd(source, places, "binary_compressed", intensity=np.arange(50, dtype=np.float32))
+    elif ending == "bin":
+        write_scan(tmp_path, "source", places, None)
+        source = tmp_path / "velodyne/source.bin"
+    else:
+        write_table(source, places, np.arange(50) * 1.5, header="x,y,z,intensity", delimiter=",")
+    target = tmp_path / "written.ply"
+    numbers = classes.copy()
+    numbers[7] = NO_CLASS
+    found = PointClasses(classes=("floor", "ball"), numbers=numbers, probability=np.ones(50, np.float32))
+    write_cloud(str(source), target, found, (4, 9))
+    assert (written_ending(str(source)), written_ending("a.LAZ")) == (".ply", ".LAZ")
+    written = PlyData.read(str(target))["vertex"].data
+    assert written.dtype.names == ("x", "y", "z", "intensity", "label")
+    np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
+    assert written["label"].tolist() == [-1 if row == 7 else (4, 9)[each] for row, each in enumerate(classes)]
+
+
+def test_clouds_of_every_type_are_listed_and_other_files_are_not(tmp_path: Path) -> None:
+    places, classes = scene(0, 50)
+    write_ply(tmp_path / "a.ply", places)
+    write_pcd(tmp_path / "b.pcd", places, "ascii")
+    write_table(tmp_path / "c.txt", places, classes)
+    write_scan(tmp_path, "d", places, None)
+    (tmp_path / "readme.txt").write_text("no points\n")
+    (tmp_path / "model.bin").write_bytes(b"\xff" * 33)
+    found = list_sources([str(tmp_path)], "clouds", str(tmp_path / "out"))
+    assert [Path(path).name for path in found.files] == ["a.ply", "b.pcd", "c.txt", "d.bin"]
