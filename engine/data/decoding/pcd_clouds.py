@@ -31,6 +31,8 @@ from engine.system.regular_files import open_regular
 _MOST_HEADER = 1 << 16
 _MOST_DIGITS = 13
 _TYPES = {"I": "i", "U": "u", "F": "f"}
+_MOST_RATIO = 88
+"""LZF writes at least 3 bytes for a copy of 264."""
 _PACKED = ("rgb", "rgba")
 _SHIFTS = {"red": 16, "green": 8, "blue": 0}
 """Position of the colors in a packed number."""
@@ -206,6 +208,8 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
         content = stream.read(packed)
     if len(content) < packed:
         raise Unfit("it is truncated")
+    if unpacked > _MOST_RATIO * packed:
+        raise Unfit("its compressed points are damaged")
     allow(2 * unpacked)
     data = _decompress(content, unpacked)
     part, at = {}, 0
