@@ -19,9 +19,9 @@ from engine.data.decoding.point_fields import (
     Columns,
     Head,
     find_fields,
+    integer_labels,
     require,
     stack,
-    whole_labels,
 )
 from engine.data.decoding.point_tables import read_numbers
 from engine.data.decoding.reading import Unfit
@@ -96,7 +96,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
             (_bits(part[known["packed"]]) >> colors[name]) & 0xFF if name in colors else part[known[name]]
             for name in features
         ]
-        labels = whole_labels(part[known["label"]]) if labelled else np.zeros(len(positions), np.int64)
+        labels = integer_labels(part[known["label"]]) if labelled else np.zeros(len(positions), np.int64)
         count += len(positions)
         yield positions, stack(columns, len(positions)), labels
     if count < header.points:

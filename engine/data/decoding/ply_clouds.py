@@ -16,9 +16,9 @@ from engine.data.decoding.point_fields import (
     Columns,
     Head,
     find_fields,
+    integer_labels,
     require,
     stack,
-    whole_labels,
 )
 from engine.data.decoding.reading import Unfit
 from engine.system.regular_files import open_regular
@@ -67,11 +67,11 @@ def _read_header(path: str) -> tuple[Head, bool]:
             case ["property", *kind, name] if elements:
                 elements[-1][2].append((kind, name))
     # A number in text has a digit and what parts it from the next; of a list nothing but its length is there for sure.
-    least = sum(
+    least_bytes = sum(
         count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
         for _, count, properties in elements
     )
-    if least > length:
+    if least_bytes > length:
         raise Unfit("it is truncated")
     count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
     known = find_fields([name for _, name in properties])
@@ -90,7 +90,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
         data = PlyData.read(stream, mmap="r")["vertex"].data
     known = find_fields(data.dtype.names)
     for first in range(0, len(data), AT_ONCE):
-        part = data[first : first + AT_ONCE]
-        positions = np.stack([part[known[name]] for name in "xyz"], 1).astype(np.float64)
-        labels = whole_labels(part[known["label"]]) if labelled else np.zeros(len(part), np.int64)
-        yield positions, stack([part[known[name]] for name in features], len(part)), labels
+        chunk = data[first : first + AT_ONCE]
+        positions = np.stack([chunk[known[name]] for name in "xyz"], 1).astype(np.float64)
+        labels = integer_labels(chunk[known["label"]]) if labelled else np.zeros(len(chunk), np.int64)
+        yield positions, stack([chunk[known[name]] for name in features], len(chunk)), labels

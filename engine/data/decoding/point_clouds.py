@@ -29,7 +29,7 @@ SCANS = frozenset({".bin"})
 UNSURE = frozenset({".txt", ".csv", ".bin"})
 """Endings that point clouds share with other files."""
 
-_Part = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
+_Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
 """Positions [n, 3], features [n, f] and labels [n] of some points, and their indices in the file [n]."""
 
 
@@ -125,25 +125,25 @@ def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> 
 def count_labels(path: str) -> tuple[Labels, Labels]:
     """Return the labels in a file, sorted, and how many points have each: int64 [k] both.
 
-    Holds a part of the points in memory at a time. Raises as `read_cloud`.
+    Holds a chunk of the points in memory at a time. Raises as `read_cloud`.
     """
     counts: Counter[int] = Counter()
     for _, _, labels, _ in read_parts(path, ()):
         values, count = np.unique(labels, return_counts=True)
         counts.update(dict(zip(values.tolist(), count.tolist(), strict=True)))
-    there = sorted(counts)
-    return np.array(there, np.int64), np.array([counts[value] for value in there], np.int64)
+    values_found = sorted(counts)
+    return np.array(values_found, np.int64), np.array([counts[value] for value in values_found], np.int64)
 
 
-def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Part]:
+def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
     """Yield a file in parts, without the points that have no position. Raises Unfit if none has one."""
     first, some = 0, False
     for positions, columns, labels in _reader(path).parts(path, features, labelled):
         rows = np.arange(first, first := first + len(labels))
-        whole = np.isfinite(positions).all(1)
-        some |= bool(whole.any())
-        part = (positions, columns, labels, rows)
-        yield part if whole.all() else tuple(each[whole] for each in part)  # type: ignore[misc]
+        is_valid = np.isfinite(positions).all(1)
+        some |= bool(is_valid.any())
+        chunk = (positions, columns, labels, rows)
+        yield chunk if is_valid.all() else tuple(each[is_valid] for each in chunk)  # type: ignore[misc]
     if not some:
         raise Unfit("it has no points")
 

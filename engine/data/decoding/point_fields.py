@@ -17,7 +17,7 @@ LABELS = (
 )  # fmt: skip
 """Names of the field of a point's class, in lower case; CloudCompare puts scalar_ in front."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
-"""Fields besides the position that a model is given, in this order."""
+"""Inputs of a model besides the position, in this order."""
 AT_ONCE = 1 << 20
 """Number of points of a file that are read at once."""
 _ALIASES = {
@@ -71,7 +71,7 @@ def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> Non
         raise Unfit("its points have no label")
 
 
-def whole_labels(values: npt.NDArray[np.generic]) -> Labels:
+def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
     """Return labels as int64; NaN, which CloudCompare writes for points without a label, becomes -1."""
     if not np.issubdtype(values.dtype, np.floating):
         return values.astype(np.int64)

@@ -23,16 +23,16 @@ from engine.data.decoding.point_fields import (
     Fields,
     Head,
     find_fields,
+    integer_labels,
     require,
     stack,
-    whole_labels,
 )
 from engine.data.decoding.reading import Unfit, finite
 from engine.data.splits import shown
 from engine.system.regular_files import open_regular
 
 _SAMPLE_BYTES = 1 << 16
-_MOST_LABELS = 64
+_MAX_LABELS = 64
 """A column of whole numbers holds labels if it has at most so many different values among the first points."""
 _COLORS = ("red", "green", "blue")
 _COMMENTS = ("#", "//")
@@ -73,23 +73,23 @@ def read_table(path: str) -> Table:
     """Return the layout of a table from its first lines. Raises Unfit for a file that is none."""
     with open_regular(path) as stream:
         sample = stream.read(_SAMPLE_BYTES)
-        is_whole = len(sample) < _SAMPLE_BYTES
+        is_complete = len(sample) < _SAMPLE_BYTES
     if not sample:
         raise Unfit("it is empty")
     if b"\0" in sample:
         raise Unfit("it is not a table of points")
     lines = re.split("\r\n|\r|\n", sample.decode("utf-8-sig", "replace"))
-    if not is_whole:
+    if not is_complete:
         lines.pop()
     names: list[str] = []
     for number, line in enumerate(lines):
-        words = _words(line.strip().lstrip("#/ "), _delimiter(line))
-        if {"x", "y", "z"} <= find_fields(words).keys():
-            names = words
-        elif words and not line.lstrip().startswith(_COMMENTS):
-            if not names and any(_number(word) is None for word in words):
+        cells = _split_cells(line.strip().lstrip("#/ "), _delimiter(line))
+        if {"x", "y", "z"} <= find_fields(cells).keys():
+            names = cells
+        elif cells and not line.lstrip().startswith(_COMMENTS):
+            if not names and any(_number(cell) is None for cell in cells):
                 raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
-            if len(words) > 1 or _number(words[0]) is None:  # a single number is the count of points
+            if len(cells) > 1 or _number(cells[0]) is None:  # a single number is the count of points
                 return _layout(names, lines[number:], number, labels_file(path) is not None)
     raise Unfit("it holds no points")
 
@@ -115,16 +115,16 @@ def count_points(path: str, table: Table) -> int:
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
     """Yield the points of a table in parts. Raises Unfit."""
     require(read_fields(path), features, labelled)
-    table, beside = read_table(path), labels_file(path) if labelled else None
-    if beside is None:
+    table, labels_path = read_table(path), labels_file(path) if labelled else None
+    if labels_path is None:
         yield from read_with(path, table, features, labelled)
         return
-    with _opened(beside) as text:
+    with _opened(labels_path) as text:
         rows = _rows(text, 0)
         for positions, columns, _ in read_with(path, table, features, False):
-            yield positions, columns, _labels(list(islice(rows, len(positions))), len(positions), beside)
+            yield positions, columns, _labels(list(islice(rows, len(positions))), len(positions), labels_path)
         if next(rows, None) is not None:
-            raise Unfit(f"{shown(os.path.basename(beside))} has more labels than it has points")
+            raise Unfit(f"{shown(os.path.basename(labels_path))} has more labels than it has points")
 
 
 def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
@@ -135,7 +135,7 @@ def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) 
         for numbers in read_numbers(_rows(text, table.skipped), columns, table.delimiter):
             count = 3 + len(features)
             positions = numbers[:, :3]
-            labels = whole_labels(numbers[:, count]) if labelled else np.zeros(len(numbers), np.int64)
+            labels = integer_labels(numbers[:, count]) if labelled else np.zeros(len(numbers), np.int64)
             yield positions, stack(list(numbers[:, 3:count].T), len(numbers)), labels
 
 
@@ -161,8 +161,8 @@ def _read_damaged(chunk: Sequence[str], columns: Sequence[int], delimiter: str |
     found = np.full((len(chunk), len(columns)), np.nan)
     damaged: list[int] = []
     for index, line in enumerate(chunk):
-        words = _words(line, delimiter)
-        numbers = [_number(words[column]) if column < len(words) else None for column in columns]
+        cells = _split_cells(line, delimiter)
+        numbers = [_number(cells[column]) if column < len(cells) else None for column in columns]
         if None in numbers:
             damaged.append(index)
         else:
@@ -188,7 +188,7 @@ def _opened(path: str) -> TextIOWrapper:
 
 
 def _rows(text: TextIOWrapper, skipped: int) -> Iterator[str]:
-    """Yield the lines that hold something, but for the first ones and comments."""
+    """Yield all lines but the first ones, blank lines and comments."""
     for line in islice(text, skipped, None):
         if not line.isspace() and not line.startswith(_COMMENTS):
             yield line
@@ -198,20 +198,20 @@ def _delimiter(line: str) -> str | None:
     return next((each for each in (";", ",") if each in line), None)
 
 
-def _words(line: str, delimiter: str | None) -> list[str]:
-    words = [word.strip().strip('"') for word in line.split(delimiter)]
-    return words[:-1] if words and not words[-1] else words
+def _split_cells(line: str, delimiter: str | None) -> list[str]:
+    cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
+    return cells[:-1] if cells and not cells[-1] else cells
 
 
-def _number(word: str) -> float | None:
-    """Return the number that a word writes, NaN for "nan", None if it is no number."""
-    return float("nan") if word.lower() == "nan" else finite(word)
+def _number(cell: str) -> float | None:
+    """Return the number in a cell: NaN for "nan", None for anything else that is no finite number."""
+    return float("nan") if cell.lower() == "nan" else finite(cell)
 
 
 def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
     """Return the layout of a table that begins with `lines`, whose columns have such `names` or none."""
     delimiter = _delimiter(lines[0])
-    width = len(_words(lines[0], delimiter))
+    width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:
         raise Unfit(f"it names {len(names)} columns, but line {skipped + 1} has {width}")
     if names:
@@ -220,8 +220,8 @@ def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels
         return Table(columns, delimiter, skipped, guessed=False)
     if width < 3:
         raise Unfit(f"line {skipped + 1} has {width} columns; x, y and z are needed")
-    rows = [row for row in (_words(line, delimiter) for line in lines) if len(row) == width]
-    numbers = [[_number(word) for word in row] for row in rows]
+    rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
+    numbers = [[_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)
     return Table(_by_values(sample, has_labels_file), delimiter, skipped, guessed=width > 3)
 
@@ -237,7 +237,7 @@ def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
         columns[-1] = "label"
     fitting = [first for first in colored if first + 3 <= 3 + rest - labelled]
     if fitting:
-        # Of four columns before the labels, the intensity comes first or last; it is the one that is no color.
+        # Of four columns before the labels, the intensity comes first or last.
         columns[fitting[-1] : fitting[-1] + 3] = _COLORS
     free = [index for index in range(3, 3 + rest) if not columns[index]]
     if len(free) == 1 and (fitting or rest - labelled == 1):
@@ -254,4 +254,4 @@ def _are_labels(values: Numbers) -> bool:
     values = values[np.isfinite(values)]
     if not len(values) or (values != np.round(values)).any() or values.min() < -1:
         return False
-    return len(np.unique(values)) <= _MOST_LABELS
+    return len(np.unique(values)) <= _MAX_LABELS

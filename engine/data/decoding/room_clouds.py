@@ -74,6 +74,6 @@ def _in_annotations(path: str, *names: str) -> str:
 
 
 def _class_of(name: str) -> int | None:
-    word = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
-    word = _SAME_AS.get(word, word)
-    return CLASSES.index(word) if word in CLASSES else None
+    name_of_class = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
+    name_of_class = _SAME_AS.get(name_of_class, name_of_class)
+    return CLASSES.index(name_of_class) if name_of_class in CLASSES else None

@@ -20,7 +20,7 @@ _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
 _SAMPLE = 1024
 _FARTHEST_M = 10_000
-"""Coordinates beyond this are no meters from a scanner: the file holds something else."""
+"""Largest coordinate, in meters from the scanner; a file with larger ones holds something else."""
 
 
 def label_file(path: str) -> str | None:

@@ -33,13 +33,13 @@ _SEMANTIC3D = (
     "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
     "scanning artefacts", "cars",
 )  # fmt: skip
-"""Classes of Semantic3D (Hackel et al. 2017) by their value from 1 on; 0 is no class."""
+"""Classes of Semantic3D (Hackel et al. 2017) by their value, from 1 on."""
 _SEMANTIC3D_NAME = "_xyz_intensity_rgb"
 
 
 @dataclass(frozen=True)
 class PointCode(MaskCode):
-    """Meaning of the labels of points, of which several may stand for one class.
+    """Meaning of the labels of points, with several labels per class.
 
     Attributes:
         merged: Labels that mean the same as another, with that one.
@@ -50,7 +50,7 @@ class PointCode(MaskCode):
 
 @dataclass
 class PointMeaning:
-    """Classes of the points of a folder, and the labels that stand for them; None if there are none to learn."""
+    """Classes of a folder's points, and the meaning of their labels, None if there is nothing to learn."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -77,7 +77,7 @@ def classes_of(labels: Labels, code: MaskCode) -> Bytes:
 
 
 def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
-    """Return the meaning of the labels in `files`, of which a sample has `counts` points with each label.
+    """Return the meaning of the labels in `files`, from the number of points with each label in a sample of them.
 
     Labels that become no class are reported with their share of the points. Names are used only with evidence: a list
     in the folder, or the layout of a public dataset.

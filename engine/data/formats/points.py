@@ -31,12 +31,12 @@ LAYOUT = (
     "divided into train and val folders. Each point needs its class: a field label in PLY, PCD and tables, the "
     "classification in LAS, a file .labels next to a table or .label next to a scan."
 )
-LOOKED_AT = 32
+READ_FOR_LABELS = 32
 """Number of clouds that are read to learn which labels there are, evenly spread."""
 _SAMPLED = 8
 """Number of clouds that are opened to detect the format, of those with endings of their own and of the others."""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
-"""Names of text files that are no clouds."""
+"""Names of other text files."""
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -179,7 +179,7 @@ def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[s
 def _count_labels(files: Sequence[str]) -> Counter[int]:
     """Return how many points have each label in a sample of the files."""
     counts: Counter[int] = Counter()
-    for index in spread_evenly(len(files), LOOKED_AT):
+    for index in spread_evenly(len(files), READ_FOR_LABELS):
         try:
             labels, points = count_labels(files[index])
         except Exception:

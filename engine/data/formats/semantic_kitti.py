@@ -13,7 +13,7 @@ from engine.system.regular_files import UnusableFile
 
 DEFINITION = "semantic-kitti.yaml"
 VAL_SEQUENCES = ("08",)
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _CLASSES: Mapping[str, tuple[int, ...]] = {
     "car": (10, 252),
     "bicycle": (11,),
@@ -35,14 +35,14 @@ _CLASSES: Mapping[str, tuple[int, ...]] = {
     "pole": (80,),
     "traffic-sign": (81,),
 }
-"""The labels of each class, first the one that stands for it (semantic-kitti.yaml: learning_map, learning_map_inv)."""
+"""Labels of each class, its main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
 _NO_CLASS = (0, 1, 52, 99)
 _LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
 _ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
 
 
 class KittiClasses(NamedTuple):
-    """Classes and the labels that stand for them; `merged` are further labels, with the ones that they equal."""
+    """Classes with their main labels; `merged` pairs each further label with a main one."""
 
     names: tuple[str, ...]
     values: tuple[int, ...]
@@ -63,13 +63,13 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
     sequences = [sequence_of(path) for path in files]
     if not all(sequences):
         return None
-    there = set(labels)
+    found = set(labels)
     for parent in dict.fromkeys((folder, os.path.dirname(folder.rstrip(os.sep)))):
         path = os.path.join(parent, DEFINITION)
         if os.path.isfile(path):
             return _read_definition(path)
     known = {*_DEFAULT.values, *_DEFAULT.ignored, *(label for label, _ in _DEFAULT.merged)}
-    return _DEFAULT if there <= known and len(there - set(_NO_CLASS)) >= 2 else None
+    return _DEFAULT if found <= known and len(found - set(_NO_CLASS)) >= 2 else None
 
 
 def sequence_of(path: str) -> str:
@@ -84,7 +84,7 @@ def _read_definition(path: str) -> KittiClasses:
     """Return the classes of a semantic-kitti.yaml. Raises UnusableFile and OSError."""
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
-    for line in read_text(path, _MOST_BYTES).splitlines():
+    for line in read_text(path, _MAX_BYTES).splitlines():
         if match := _LINE.fullmatch(line):
             section = sections.setdefault(match[1], {})
         elif match := _ENTRY.fullmatch(line):
@@ -93,7 +93,7 @@ def _read_definition(path: str) -> KittiClasses:
         names = {int(label): shown(name) for label, name in sections["labels"].items()}
         number_of = {int(label): int(number) for label, number in sections["learning_map"].items()}
         label_of = {int(number): int(label) for number, label in sections["learning_map_inv"].items()}
-        is_ignored = {int(number): word.lower() == "true" for number, word in sections["learning_ignore"].items()}
+        is_ignored = {int(number): flag.lower() == "true" for number, flag in sections["learning_ignore"].items()}
         used = sorted(number for number in label_of if not is_ignored.get(number, False))
         return KittiClasses(
             tuple(names[label_of[number]] for number in used),
@@ -106,5 +106,5 @@ def _read_definition(path: str) -> KittiClasses:
             ),
         )
     except (KeyError, ValueError) as error:
-        words = f"lacks labels, learning_map, learning_map_inv or learning_ignore, or an entry of these ({error})"
-        raise UnusableFile(path, words, "Use the file of semantic-kitti-api, or remove it.") from None
+        reason = f"lacks labels, learning_map, learning_map_inv or learning_ignore, or an entry of these ({error})"
+        raise UnusableFile(path, reason, "Use the file of semantic-kitti-api, or remove it.") from None

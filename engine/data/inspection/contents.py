@@ -25,30 +25,30 @@ MOST_BYTES = 1 << 30
 
 
 class Contents:
-    """Compares files, each of which is read at most once, and most not at all."""
+    """Comparison of files that reads each at most once, and most of them not at all."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
 
-    def equal(self, parts: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
+    def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
         """Return the indices of equal files that are not all of one group, set by set.
 
         Files that are empty, too large or can't be read are in none.
 
         Args:
-            parts: Paths of the files, of which all are numbered through.
+            listings: Paths of the files, of which all are numbered through.
             groups: Group of each file, int64 [n].
         """
-        count = sum(map(len, parts))
-        sizes = np.fromiter((_size(path) for part in parts for path in part), np.int64, count)
+        count = sum(map(len, listings))
+        sizes = np.fromiter((_size(path) for listing in listings for path in listing), np.int64, count)
         found = _sets(
             {index: int(sizes[index]) for index in np.flatnonzero(_in_several(sizes, groups)).tolist()}, groups
         )
         for digest_of in (digest_of_ends, digest_of_all):
             digests: dict[int, Hashable] = {}
             for index in sorted(index for same in found for index in same):
-                part, row = locate(parts, index)
-                digest = self._digest(digest_of, parts[part][row])
+                listing, row = locate(listings, index)
+                digest = self._digest(digest_of, listings[listing][row])
                 if digest is not None:
                     digests[index] = digest
             found = _sets(digests, groups)
@@ -81,12 +81,12 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
     return [same for same in found.values() if len(np.unique(groups[same])) > 1]
 
 
-def locate(parts: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
-    """Return the part and the row in it of a file by its number among those of all parts."""
-    for number, part in enumerate(parts):
-        if index < len(part):
+def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
+    """Return the listing and the row in it of a file by its number among those of all listings."""
+    for number, listing in enumerate(listings):
+        if index < len(listing):
             return number, index
-        index -= len(part)
+        index -= len(listing)
     raise IndexError(index)
 
 
@@ -123,6 +123,6 @@ def digest_of_all(path: str) -> bytes:
     return found.digest()
 
 
-def digest(*parts: bytes) -> bytes:
+def digest(*listings: bytes) -> bytes:
     """Return a digest of bytes."""
-    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+    return hashlib.blake2b(b"".join(listings), digest_size=16).digest()

@@ -29,11 +29,11 @@ NAMED = 3
 _SAMPLED = 128
 """Number of images of a split whose headers are read to tell gray from color, evenly spread."""
 _SEARCHED = 1000
-"""Number of images, about, in which an example of a class is searched for."""
+"""Number of images, about, to search for an example of a class."""
 
 
 def find_doubts(found: Recognised, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
-    """Return warnings of what is probably a mistake in a dataset.
+    """Return warnings of probable mistakes in a dataset.
 
     Args:
         found: The dataset in `folder`.
@@ -70,7 +70,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of images that share an annotation: one file, or the same name but for its ending."""
+    """Yield pairs of images that share an annotation by its file or by their names without endings."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
         (one, row), (other, other_row) = (locate(keys, index) for index in pair)
@@ -167,11 +167,11 @@ def _conflicts(found: Recognised, splits: Sequence[Any], folder: str, contents: 
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
     groups = np.concatenate([_groups(split) for split in splits])
-    parts = [split.files for split in splits]
+    listings = [split.files for split in splits]
     pairs = []
-    for same in contents.equal(parts, groups):
+    for same in contents.equal(listings, groups):
         other = next(index for index in same if groups[index] != groups[same[0]])
-        pairs.append([parts[part][row] for part, row in (locate(parts, same[0]), locate(parts, other))])
+        pairs.append([listings[listing][row] for listing, row in (locate(listings, same[0]), locate(listings, other))])
     if not pairs:
         return []
     names = [" and ".join(_name(path, folder) for path in pair) for pair in pairs[:NAMED]]

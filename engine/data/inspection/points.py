@@ -55,13 +55,13 @@ def look_through_points(found: Recognised, progress: Progress, leave_out: LeaveO
 
 class _Seen(NamedTuple):
     by_class: Labels | None = None
-    """Points by class; None for clouds of which only the header was read."""
+    """Points by class; None if only the header was read."""
     lost: int = 0
     """Points without a position."""
 
 
 def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Seen:
-    """Return what is in a cloud if it is to be `read`. Raises Unfit, or what a reader raises, for an unusable one."""
+    """Return the contents of a cloud, nothing unless it is to be `read`. Raises Unfit, or what its reader raises."""
     head = read_head(split.files[index])
     if index not in read:
         return _Seen()

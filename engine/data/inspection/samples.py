@@ -17,7 +17,7 @@ from engine.data.formats.boxes import BoxSplit, upright_size
 from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.instances import InstanceSplit
 from engine.data.formats.labels_table import LabelSplit
-from engine.data.formats.points import classes_of
+from engine.data.formats.point_classes import classes_of
 from engine.data.formats.splitting import count
 from engine.data.splits import FileSplit, IdxSplit, MaskSplit, PointSplit, Recognised, shown, spread_evenly
 

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 from engine.contract.problems import errors
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.decoding.point_clouds import count_labels, is_cloud, read_cloud, read_head
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence, Content
 from engine.data.formats.point_classes import classes_of
 from engine.data.formats.points import FORMAT
 from engine.data.formats.tree import Tree
+from engine.data.inspection.inspector import inspect
+from engine.data.randomness import RandomStreams
 from engine.data.splits import PointSplit
 from tests.support.clouds import make_clouds, scene, write_pcd, write_ply, write_room, write_scan, write_table
 from tests.support.images import noise
@@ -310,3 +314,50 @@ def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
     content = read(tmp_path)
     assert len(content.splits[""].files) == 3
     assert "1 of 4 files is no point clouds (about.txt)" in messages(content)
+
+
+def write_type(folder: Path, ending: str, seed: int) -> Path:
+    """Write a cloud of 400 points with labels 0 and 1 in a file of a type."""
+    places, classes = scene(seed, 400)
+    path = folder / f"{seed}.{ending}"
+    if ending == "pcd":
+        write_pcd(path, places, "binary_compressed", label=classes)
+    elif ending == "bin":
+        write_scan(folder, str(seed), places, classes)
+        path = folder / f"velodyne/{seed}.bin"
+    else:
+        write_table(path, places, classes, header="x,y,z,label", delimiter=",")
+    return path
+
+
+@pytest.mark.parametrize("ending", ["pcd", "bin", "xyz", "csv"])
+def test_clouds_of_every_type_are_inspected_and_loaded(tmp_path: Path, ending: str) -> None:
+    for seed in range(4):
+        write_type(tmp_path / ("val" if seed == 3 else "train"), ending, seed)
+    report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=("points",))
+    assert (report.kind, report.certain, report.unreadable_count) == ("points", True, 0)
+    assert [split.total for split in report.splits] == [3, 1]
+    assert report.splits[0].shares == {"class 0": 0.5, "class 1": 0.5}
+    assert len(report.examples) == 3
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=("points",))
+    assert isinstance(splits.train, PointBlocks)
+    splits.train.streams = RandomStreams(0)
+    targets = np.concatenate([splits.train.load(index, 0)[1].numpy() for index in range(len(splits.train))])
+    assert np.bincount(targets, minlength=256)[[0, 1]].tolist() == [600, 600]
+
+
+@pytest.mark.parametrize("ending", ["pcd", "bin", "xyz", "csv"])
+def test_damaged_clouds_raise_reasons_only(tmp_path: Path, ending: str) -> None:
+    path = write_type(tmp_path, ending, 0)
+    content = path.read_bytes()
+    random = np.random.default_rng(0)
+    for _ in range(150):
+        damaged = bytearray(content[: int(random.integers(1, len(content) + 1))])
+        for at in random.integers(0, len(damaged), int(random.integers(0, 6))).tolist():
+            damaged[at] = int(random.integers(0, 256))
+        path.write_bytes(damaged)
+        try:
+            cloud = read_cloud(str(path), ())
+        except Unfit:
+            continue
+        assert np.isfinite(cloud.positions).all()
