@@ -43,12 +43,12 @@ Values = npt.NDArray[np.generic]
 class _Field(NamedTuple):
     name: str
     type: np.dtype[Any]
-    count: int
+    repeats: int
 
     @property
     def size(self) -> int:
         """Return the bytes of a point's field."""
-        return self.type.itemsize * self.count
+        return self.type.itemsize * self.repeats
 
 
 class _Header(NamedTuple):
@@ -145,7 +145,7 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
     used = set(header.known.values())
     if not {"x", "y", "z"} <= header.known.keys():
         raise Unfit("its points have no x, y and z")
-    if any(field.count != 1 for field in fields if field.name in used):
+    if any(field.repeats != 1 for field in fields if field.name in used):
         raise Unfit("its header gives a COUNT other than 1 for a coordinate, color or label")
     return header
 
@@ -161,7 +161,7 @@ def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     columns = []
     for name in used:
         before = [field.name for field in header.fields].index(name)
-        columns.append(sum(field.count for field in header.fields[:before]))
+        columns.append(sum(field.repeats for field in header.fields[:before]))
     types = {field.name: field.type for field in header.fields}
     with open_regular(path) as binary:
         binary.seek(header.length)
@@ -214,7 +214,7 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     data = _decompress(content, unpacked)
     part, at = {}, 0
     for field in header.fields:
-        if field.count == 1:
+        if field.repeats == 1:
             part[field.name] = np.frombuffer(data, field.type, header.points, at)
         at += field.size * header.points
     yield part

@@ -170,7 +170,8 @@ def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[s
     if loose and "train" not in splits:
         splits["train"] = splits.pop("")
     elif loose:
-        message = f"{len(loose):,} clouds are in no folder of a split ({first(loose)}) and not used."
+        clouds = "1 cloud is" if len(loose) == 1 else f"{len(loose):,} clouds are"
+        message = f"{clouds} in no folder of a split ({first(loose)}) and not used."
         problems.append(warn(message, "Move them to the train, val or test folder."))
         del splits[""]
     return splits

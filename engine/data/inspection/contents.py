@@ -36,7 +36,7 @@ class Contents:
         Files that are empty, too large or can't be read are in none.
 
         Args:
-            listings: Paths of the files, of which all are numbered through.
+            listings: Paths of the files, numbered from the first listing to the last.
             groups: Group of each file, int64 [n].
         """
         count = sum(map(len, listings))
@@ -123,6 +123,6 @@ def digest_of_all(path: str) -> bytes:
     return found.digest()
 
 
-def digest(*listings: bytes) -> bytes:
+def digest(*pieces: bytes) -> bytes:
     """Return a digest of bytes."""
-    return hashlib.blake2b(b"".join(listings), digest_size=16).digest()
+    return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()

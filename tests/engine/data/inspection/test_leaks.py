@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,12 @@ from engine.data.inspection.contents import END_BYTES
 from engine.data.inspection.imbalance import imbalance
 from engine.data.inspection.inspector import inspect
 from engine.data.inspection.leaks import leaks, same_files
+from tests.gpu.jobs import with_labels
+from tests.support.clouds import make_clouds
+from tests.support.edges import make_edged
 from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
 
 
 def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
@@ -71,6 +76,28 @@ def test_that_files_of_one_size_that_differ_in_their_middle_are_no_copies(
     found = same_files([paths["train"], paths["empty"]], others, str(tmp_path))
     assert found == [("copy", "train")]
     assert sorted(read_whole) == ["copy", "train", "val"]  # of the others the ends are enough
+
+
+MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
+    "masks": make_masked,
+    "edges": make_edged,
+    "boxes": make_outlined,
+    "instances": make_outlined,
+    "labels": with_labels,
+    "points": lambda folder, counts: make_clouds(folder, counts, 30),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_copies_are_found_in_every_kind(tmp_path: Path, kind: str) -> None:
+    folder = MAKERS[kind](tmp_path / "data", {"train": 5, "val": 3})
+    assert told(folder, (kind,)) == []
+    found = recognise(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
+    one, other = Path(found.train.files[1]), Path(found.val.files[2])
+    other.write_bytes(one.read_bytes())
+    (problem,) = told(folder, (kind,))
+    assert "Of the 3 validation files, 1 is a copy" in problem.message
+    assert f"{other.relative_to(folder)} of {one.relative_to(folder)}" in problem.message
 
 
 def test_that_idx_files_are_compared_image_by_image(tmp_path: Path) -> None:
