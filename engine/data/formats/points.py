@@ -41,10 +41,10 @@ _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "label
 
 def detect(tree: Tree) -> list[Detection]:
     """Return how a folder can be read as point clouds."""
-    sure, unsure, has_images = _list_clouds(tree)
+    sure, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(sure)}
     labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
-    others = {name: _fields_or_none(tree.path(name)) for name in _sample(unsure)}
+    others = {name: _fields_or_none(tree.path(name)) for name in _sample_unsure(tree, folders)}
     accepted = [name for name, fields in others.items() if fields is not None and fields.labelled]
     named = [name for name in accepted if not _is_guessed(tree.path(name))]
     if has_images:
@@ -52,17 +52,20 @@ def detect(tree: Tree) -> list[Detection]:
     if not sure and not accepted:
         return []
     endings = {suffix(name) for name in accepted}
-    names = [*sure, *(name for name in unsure if suffix(name) in endings)]
+    names = [*sure, *(name for folder in folders for name in _unsure_in(tree, folder, endings) if endings)]
     types = sorted({suffix(name)[1:].upper() for name in names})
     evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
     against = []
-    confidence = Confidence.CERTAIN if labelled or named else Confidence.WEAK
+    confidence = Confidence.LIKELY
     if labelled or accepted:
         evidence.append("labels of points")
-    else:
-        confidence = Confidence.WEAK if has_images else Confidence.LIKELY
-    if not labelled and not named and accepted:
-        against.append("columns without names")
+        if named or not all(_is_guessed(tree.path(name)) for name in labelled):
+            confidence = Confidence.CERTAIN
+        elif not labelled:
+            confidence = Confidence.WEAK
+            against.append("columns without names")
+    elif has_images:
+        confidence = Confidence.WEAK
     return [Detection(("points",), confidence, tuple(evidence), tuple(against), source=tuple(sorted(names)))]
 
 
@@ -93,20 +96,35 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
 
 
 def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
-    """Return the clouds by their endings, the files that may be clouds, and whether there are images."""
+    """Return the clouds by their endings, the folders of files that may be clouds, and whether there are images."""
     sure: list[str] = []
-    unsure: list[str] = []
+    folders: list[str] = []
     has_images = False
     for folder in tree.walk():
         if os.path.basename(folder) == room_clouds.ANNOTATIONS:
             continue
         has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
         sure += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
-        names = tree.files(folder, sorted(UNSURE))
-        unsure += [
-            os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS
-        ]
-    return sure, unsure, has_images
+        if tree.has(UNSURE, folder):
+            folders.append(folder)
+    return sure, folders, has_images
+
+
+def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:
+    """Return the files in a folder that have one of the endings and may be clouds by their names."""
+    names = tree.files(folder, sorted(endings))
+    return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
+
+
+def _sample_unsure(tree: Tree, folders: Sequence[str]) -> list[str]:
+    """Return some files that may be clouds, of as many folders as possible."""
+    sampled = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
+    each = max(1, _SAMPLED // max(len(sampled), 1))
+    found: list[str] = []
+    for folder in sampled:
+        names = _unsure_in(tree, folder, UNSURE)
+        found += [names[index] for index in spread_evenly(len(names), each)]
+    return found
 
 
 def _sample(names: Sequence[str]) -> list[str]:

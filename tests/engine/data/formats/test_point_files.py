@@ -300,8 +300,16 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
     make_clouds(tmp_path / "ply", {"train": 2}, 40)
     write_ply(tmp_path / "bare/a.ply", scene(0, 40)[0])
     write_table(tmp_path / "guessed/a.txt", *scene(0, 40))
-    confidence = {name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed")}
-    assert confidence == {"ply": Confidence.CERTAIN, "bare": Confidence.LIKELY, "guessed": Confidence.WEAK}
+    write_table(tmp_path / "xyz/a.xyz", *scene(0, 40))
+    confidence = {
+        name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed", "xyz")
+    }
+    assert confidence == {
+        "ply": Confidence.CERTAIN,
+        "bare": Confidence.LIKELY,
+        "guessed": Confidence.WEAK,
+        "xyz": Confidence.LIKELY,
+    }
     (problem,) = errors(read(tmp_path / "bare").problems)
     assert "have no labels" in problem.message
 
