@@ -1,302 +1,395 @@
-"""Boxes and outlines in JSON files as COCO keeps them (cocodataset.org, "Data format"), and Roboflow, CVAT, Label
-Studio and FiftyOne after it. Torch-free."""
+"""Boxes and outlines in COCO's JSON, as Roboflow, CVAT, Label Studio, FiftyOne and LVIS write it. Torch-free.
+
+The format is defined at https://cocodataset.org/#format-data. Entries that can't be used are left out and counted.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from engine.contract.problems import Problem
 from engine.data.decoding.outlines import OutlineError, read_outline
-from engine.data.decoding.reading import MAX_PIXELS, describe_failure, judged
-from engine.data.formats.boxes import Annotations, Box, Marked
-from engine.data.formats.folders import subfolders
-from engine.data.formats.pairing import endings, named
-from engine.data.formats.tree import SPLIT_NAMES
-from engine.data.memory_limit import allow_for_text
-from engine.data.splits import counted, first, shown, warn, wrong
-from engine.system.regular_files import UnusableFile, open_regular, read_regular
+from engine.data.decoding.reading import MAX_PIXELS
+from engine.data.formats.box_units import check_units
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.json_files import (
+    MOST_FILES,
+    UNUSABLE,
+    EntryFaults,
+    Fault,
+    decode_file,
+    json_files,
+    sample_lists,
+    text_windows,
+)
+from engine.data.formats.json_splits import AnnotationFiles, ImageSplits
+from engine.data.formats.shapes import Edges, Shape, ShapedImage, convert
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn
 
-PLACES = ("annotations", "annotation", "labels")
-LOOKED_AT = 20
-"""JSON files of a folder that are opened to see whether they are of this kind, the largest; labelme has one an "
-"image."""
-_FOLDERS = ("images", "data", "jpegimages", "imgs", "img")
-_KEYS = (b'"images"', b'"annotations"', b'"categories"')
-_OVERLAP = max(map(len, _KEYS))
-_PIECE_BYTES = 1 << 22
-MOST_BYTES = 4 << 30
-"""Of a file with all annotations; that of LVIS, one of the largest, has 1.1 GB."""
 REMEDY = "Export the file again in COCO's data format."
+_LISTS = ("images", "annotations", "categories")
+_OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^,\]]*,\s*){5})')
+"""An outline of three points or more, or run lengths."""
+_LEAST_VALUES = 6
+_ROTATED = 5
 
-Key = int | str
+Key = int | float | str
+
+_UNLISTED_IMAGE = Fault("annotation of an image that is not listed", "annotations of images that are not listed")
+_UNLISTED_CATEGORY = Fault("annotation of a category that is not listed", "annotations of categories that are not listed")
+_NOTHING = Fault(
+    "object with neither a box nor an outline",
+    "objects with neither a box nor an outline",
+    "They are left out; draw them, or remove them from the annotations.",
+)
+_NO_OUTLINE = Fault(
+    "object without an outline",
+    "objects without an outline",
+    "They are left out; draw outlines, or choose the task Object detection.",
+)
+_FEW_POINTS = Fault(
+    "outline of fewer than three points",
+    "outlines of fewer than three points",
+    "They are left out; draw outlines, or choose the task Object detection.",
+)
+_BAD_OUTLINE = Fault(
+    "outline that is neither polygons nor run lengths of the image",
+    "outlines that are neither polygons nor run lengths of the image",
+)
+_BAD_BOX = Fault(
+    "box that is not a list of four numbers",
+    "boxes that are not lists of four numbers",
+    "They are left out; write left, top, width and height in pixels.",
+)
+_ROTATED_BOX = Fault(
+    "rotated box",
+    "rotated boxes",
+    "bbox has five numbers, read as center, width, height and angle in degrees; the upright boxes around them are used.",
+)
+_SHARED_ID = Fault(
+    "image with the id of another image",
+    "images with the ids of other images",
+    "They are left out, as it can't be told whose annotations are whose; give each image an id of its own.",
+)
+_LISTED_TWICE = Fault(
+    "image that is listed again",
+    "images that are listed again",
+    "The annotations of all its entries are used; check that objects are not annotated twice.",
+)
+_NAMELESS = Fault("category without a name", "categories without a name", "Their ids serve as names; add names.")
+_SAME_NAME = Fault(
+    "category with the name of another one",
+    "categories with the name of another one",
+    "They are read as one class; rename them if they are different classes.",
+)
+
+
+class _File(msgspec.Struct):
+    images: list[msgspec.Raw]
+    annotations: list[msgspec.Raw]
+    categories: list[msgspec.Raw] = []
 
 
 class _Image(msgspec.Struct):
     id: Key
-    file_name: str
-    width: float | None = None
-    height: float | None = None
+    file_name: Key | None = None
+    coco_url: str | None = None
+    width: Any = None
+    height: Any = None
+    neg_category_ids: msgspec.Raw | None = None
 
 
 class _Category(msgspec.Struct):
     id: Key
-    name: str
-    supercategory: str | None = None
+    name: Key | None = None
+    supercategory: Any = None
 
 
 class _Annotation(msgspec.Struct):
     image_id: Key
     category_id: Key
-    bbox: list[float] | None = None
+    bbox: msgspec.Raw = msgspec.Raw(b"null")
     segmentation: msgspec.Raw = msgspec.Raw(b"null")
-    iscrowd: int | bool | None = 0
+    iscrowd: Any = None
 
 
-class _Content(msgspec.Struct):
-    images: list[_Image]
-    annotations: list[_Annotation]
-    categories: list[_Category]
+_FILE = msgspec.json.Decoder(_File)
+_IMAGE = msgspec.json.Decoder(_Image)
+_CATEGORY = msgspec.json.Decoder(_Category)
+_ANNOTATION = msgspec.json.Decoder(_Annotation)
+_NUMBERS = msgspec.json.Decoder(list[float] | None, strict=False)
+_RINGS = msgspec.json.Decoder(list[list[float]] | None)
+_RING = msgspec.json.Decoder(list[float])
 
 
-_DECODER = msgspec.json.Decoder(_Content)
-
-
-@dataclass(frozen=True, eq=False)
-class Outlined:
-    """One image and the outlines in it: each a class, COCO's `segmentation` as JSON, and whether it is a crowd."""
-
-    path: str
-    size: tuple[int, int] | None
-    outlines: tuple[tuple[int, msgspec.Raw, bool], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Opened:
-    path: str
-    content: _Content
-
-
-@dataclass
-class CocoFiles:
-    """The files of a folder by split, with the classes of all of them."""
-
-    folder: str
-    opened: dict[str, _Opened]
-    problems: list[Problem]
-    categories: dict[Key, int]
-    classes: tuple[str, ...]
-
-    def boxes(self) -> Annotations:
-        """The boxes, from the outlines where no boxes are given."""
-        problems = list(self.problems)
-        splits: dict[str, list[Marked]] = {}
-        boxless: list[str] = []
-        for split, path, image, marks in self._images(problems):
-            found = []
-            for each in marks:
-                edges = _edges(each)
-                if edges is None:
-                    boxless.append(path)
-                    continue
-                found.append(Box(*edges, self.categories[each.category_id], bool(each.iscrowd)))
-            splits.setdefault(split, []).append(Marked(path, found, _size(image)))
-        if boxless:
-            message = f"{counted(boxless, 'object')} with neither a box nor an outline, in {first(boxless)}."
-            problems.append(warn(message, "They are left out; draw them, or remove them from the annotations."))
-        return Annotations(self.classes, splits, problems)
-
-    def outlines(self) -> tuple[dict[str, list[Outlined]], list[Problem]]:
-        """The outlines by split, and problems; none if no annotation has an outline."""
-        problems = list(self.problems)
-        splits: dict[str, list[Outlined]] = {}
-        boxed: list[str] = []
-        some = False
-        for split, path, image, marks in self._images(problems):
-            found = []
-            for each in marks:
-                if _is_outline(each.segmentation):
-                    found.append((self.categories[each.category_id], each.segmentation, bool(each.iscrowd)))
-                else:
-                    boxed.append(path)
-            some |= bool(found)
-            splits.setdefault(split, []).append(Outlined(path, _size(image), tuple(found)))
-        if boxed:
-            message = f"{counted(boxed, 'object')} without an outline, in {first(boxed)}."
-            problems.append(warn(message, "They are left out; draw outlines, or choose the task Object detection."))
-        return (splits if some else {}), problems
-
-    def _images(self, problems: list[Problem]) -> Iterator[tuple[str, str, _Image, list[_Annotation]]]:
-        """Split, path, image and annotations of each existing image; reports missing images, and annotations that
-        belong to none."""
-        missing: list[str] = []
-        lost: list[str] = []
-        for split, file in self.opened.items():
-            by_image: dict[Key, list[_Annotation]] = {image.id: [] for image in file.content.images}
-            for each in file.content.annotations:
-                if each.image_id in by_image and each.category_id in self.categories:
-                    by_image[each.image_id].append(each)
-                else:
-                    lost.append(file.path)
-            find = _Finder(self.folder, file.path, split)
-            for image in sorted(file.content.images, key=lambda image: image.file_name):
-                path = find(image.file_name)
-                if path is None:
-                    missing.append(image.file_name)
-                else:
-                    yield split, path, image, by_image[image.id]
-        if missing:
-            message = f"{counted(missing, 'image')} named in the annotations but not in the folder: {first(missing)}."
-            problems.append(warn(message, "They are left out; put them beside the annotations, or into images."))
-        if lost:
-            message = f"{counted(lost, 'annotation')} with an image or a category that is not listed, in {first(lost)}."
-            problems.append(warn(message, "They are left out; export the file again."))
-
-
-def find_coco(folder: str, folders: Sequence[str]) -> CocoFiles | None:
-    """The files of this kind in `folder`, whose folders are `folders`, read; None where there are none."""
-    paths, problems = _by_split(_candidates(folder, folders))
-    if not paths:
-        return None
-    opened = {}
-    for split, path in paths.items():
-        try:
-            with judged(path):
-                allow_for_text(path)
-                opened[split] = _Opened(path, _DECODER.decode(read_regular(path, MOST_BYTES)))
-        except (OSError, UnusableFile, msgspec.DecodeError) as error:
-            name = shown(os.path.relpath(path, folder))
-            problems.append(wrong(f"{name} can't be read: {_why(error)}.", REMEDY))
-    used = {each.category_id for file in opened.values() for each in file.content.annotations}
-    found = {each.id: each for file in opened.values() for each in file.content.categories}
-    above = {each.supercategory for each in found.values() if each.supercategory != each.name}
-    # Roboflow lists what its categories belong to as one of them.
-    kept = [each for key, each in found.items() if key in used or each.name not in above]
-    kept.sort(key=lambda each: (isinstance(each.id, str), each.id))
-    names = {name: index for index, name in enumerate(dict.fromkeys(shown(each.name) for each in kept))}
-    indices = {each.id: names[shown(each.name)] for each in kept}
-    return CocoFiles(folder, opened, problems, indices, tuple(names))
-
-
-def _why(error: Exception) -> str:
-    """Why a file is not of this kind, in msgspec's words or in ours."""
-    return shown(str(error)) if isinstance(error, msgspec.DecodeError) else describe_failure(error)
-
-
-def _candidates(folder: str, folders: Sequence[str]) -> Iterator[str]:
-    """The JSON files in a folder of annotations, or else beside the images."""
-    names = {*PLACES, *_FOLDERS, *(each for names in SPLIT_NAMES.values() for each in names)}
-    for parent in (folder, *(os.path.join(folder, name) for name in folders if name.lower() in names)):
-        paths = [os.path.join(parent, name) for name in endings(parent, ".json")]
-        yield from sorted(sorted(paths, key=_bytes_of, reverse=True)[:LOOKED_AT])
-
-
-def _bytes_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def _by_split(paths: Iterator[str]) -> tuple[dict[str, str], list[Problem]]:
-    """One COCO file for each split, COCO's own instances before others; further files are reported."""
-    fitting = sorted(filter(_is_coco, paths), key=lambda path: "instances" not in os.path.basename(path).lower())
-    found: dict[str, str] = {}
-    left = []
-    for path in fitting:
-        split = _split_of(path)
-        if split in found:
-            left.append(path)
-        else:
-            found[split] = path
-    if "" in found and "train" in found:
-        left.append(found.pop(""))
-    if len(found) == 1:
-        found = dict.fromkeys([""], *found.values())
-    problems = [warn(f"Beside {first([*found.values()])} there is {first(left)}, which is not used.")] if left else []
-    return found, problems
+def detect(tree: Tree) -> list[Detection]:
+    """Return a detection if JSON files have annotations with image and category ids; reads no more than it needs."""
+    files: list[str] = []
+    for names in json_files(tree).values():
+        sample = names[:MOST_FILES]
+        fitting = [name for name in sample if _is_coco(tree.path(name))]
+        files += names if len(fitting) == len(sample) else fitting
+    if not files:
+        return []
+    outlined = any(map(_OUTLINE.search, (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name)))))
+    kinds = ("instances", "boxes") if outlined else ("boxes",)
+    return [Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first(files)}",), source=files)]
 
 
 def _is_coco(path: str) -> bool:
+    found = sample_lists(path, _LISTS, until="annotations")
+    annotations = found.get("annotations")
+    if annotations == []:
+        return "categories" in found and "images" in found
+    return any(map(_is_annotation, annotations or ()))
+
+
+def _is_annotation(entry: Any) -> bool:
+    if isinstance(entry, str):  # the beginning of an entry that can't be decoded
+        return '"image_id"' in entry and '"category_id"' in entry and '"segments_info"' not in entry
+    return isinstance(entry, dict) and {"image_id", "category_id"} <= entry.keys() and "segments_info" not in entry
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes or the outlines of all files, their categories matched by name."""
+    files = AnnotationFiles.of(detection.source, preferred="instances")
+    problems = files.problems()
+    images = ImageSplits(files.splits)
+    lookup = ImageLookup(tree)
+    categories: list[_Category] = []
+    used: set[str] = set()
+    for split, names in files.splits.items():
+        for name in names:
+            content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
+            if content is None:
+                continue
+            reader = _Reader(name, split, lookup, outlines=kind == "instances")
+            reader.read(content)
+            images.add(split, reader.images)
+            categories += reader.categories
+            used |= reader.used
+            problems += reader.problems()
+    problems += images.problems()
+    # Roboflow lists what its categories belong to as one of them.
+    above = {each.supercategory for each in categories if each.supercategory != each.name and _is_text(each.supercategory)}
+    order = [str(each.name) for each in categories if str(each.name) in used or each.name not in above]
+    check_units(images.images, problems, anchor="corner")
+    return convert(kind, images.images, problems, list(dict.fromkeys(order)))
+
+
+@dataclass
+class _Reader:
+    """Reads one file.
+
+    Attributes:
+        images: Annotated images that exist.
+        categories: All that the file lists, in the order of their ids and with names.
+        used: Names of categories that have annotations.
+    """
+
+    name: str
+    split: str
+    lookup: ImageLookup
+    outlines: bool
+    images: list[ShapedImage] = field(default_factory=list)
+    categories: list[_Category] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    _missing: list[str] = field(default_factory=list)
+    _unexhaustive: bool = False
+
+    def __post_init__(self) -> None:
+        self._faults = EntryFaults(self.name)
+
+    def read(self, content: _File) -> None:
+        """Fill the attributes."""
+        names = self._read_categories(content.categories)
+        images = self._read_images(content.images)
+        for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
+            if each.image_id not in images:
+                self._faults.add(_UNLISTED_IMAGE, f"{place}.image_id")
+                continue
+            name = names.get(each.category_id)
+            if name is None and not content.categories:
+                name = names[each.category_id] = self._add_nameless(place, each.category_id)
+            if name is None:
+                self._faults.add(_UNLISTED_CATEGORY, f"{place}.category_id")
+                continue
+            self.used.add(name)
+            image = images[each.image_id]
+            if image is not None and (shape := self._shape(place, each, name, image)) is not None:
+                image.shapes.append(shape)
+        self.categories.sort(key=lambda each: (isinstance(each.id, str), each.id))
+
+    def problems(self) -> Iterable[Problem]:
+        """Yield what is wrong with the file."""
+        yield from self._faults.problems()
+        if self._missing:
+            message = f"{counted(self._missing, 'image')} named in the annotations but not in the folder"
+            remedy = "They are left out; put them next to the annotations, or into a folder named images."
+            yield warn(f"{message}: {first(self._missing)}.", remedy)
+        if self._unexhaustive:
+            message = f"{shown(self.name)} annotates only some of the classes in each image, as LVIS does."
+            yield warn(message, "Objects of other classes are learned as background.")
+
+    def _add_nameless(self, place: str, key: Key) -> str:
+        self._faults.add(_NAMELESS, place)
+        self.categories.append(_Category(key, f"class {key}"))
+        return f"class {key}"
+
+    def _read_categories(self, entries: list[msgspec.Raw]) -> dict[Key, str]:
+        """Return the names of categories by their ids."""
+        names: dict[Key, str] = {}
+        for place, each in self._faults.decode_each(_CATEGORY, entries, "categories"):
+            if each.name is None or each.name == "":
+                names[each.id] = self._add_nameless(f"{place}.name", each.id)
+                continue
+            if str(each.name) in names.values():
+                self._faults.add(_SAME_NAME, f"{place}.name")
+            names[each.id] = str(each.name)
+            self.categories.append(each)
+        return _with_spellings(names)
+
+    def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
+        """Return images by their ids; None for those that are left out."""
+        by_id: dict[Key, ShapedImage | None] = {}
+        by_path: dict[str, ShapedImage] = {}
+        listed: dict[Key, tuple[str, str]] = {}
+        shared: set[Key] = set()
+        for place, each in self._faults.decode_each(_IMAGE, entries, "images"):
+            name = each.coco_url if each.file_name in (None, "") else str(each.file_name)
+            self._unexhaustive |= each.neg_category_ids is not None
+            if not name:
+                self._faults.add(UNUSABLE, f"{place}.file_name")
+                by_id[each.id] = None
+                continue
+            first_name, first_place = listed.setdefault(each.id, (name, place))
+            if first_name != name:
+                for shared_place in (place,) if each.id in shared else (first_place, place):
+                    self._faults.add(_SHARED_ID, f"{shared_place}.id")
+                shared.add(each.id)
+                by_id[each.id] = None
+                continue
+            path = self.lookup.find(name, os.path.dirname(self.name), split=self.split)
+            if path is None:
+                self._missing.append(name)
+                by_id[each.id] = None
+                continue
+            if path in by_path:
+                self._faults.add(_LISTED_TWICE, place)
+            by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=_size(each)))
+        kept = {id(image) for image in by_id.values()}
+        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in kept]
+        return _with_spellings(by_id)
+
+    def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
+        ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
+        box = self._box(place, each.bbox)
+        if box is not None and not self.outlines:
+            return Shape(name, box, None, ignored)
+        outline = _read_outline(each.segmentation, image.size)
+        if isinstance(outline, Fault):
+            self._faults.add(outline, f"{place}.segmentation")
+            return None
+        if outline is None:
+            fault = _NO_OUTLINE if self.outlines else _NOTHING if _is_empty(each.bbox) else _BAD_BOX
+            self._faults.add(fault, f"{place}.bbox" if fault is _BAD_BOX else place)
+            return None
+        content, edges = outline
+        return Shape(name, edges or box or _runs_edges(content), content if self.outlines else None, ignored)
+
+    def _box(self, place: str, content: msgspec.Raw) -> Edges | None:
+        """Return the edges of a box; None if there is none or if it can't be used."""
+        try:
+            numbers = _NUMBERS.decode(content)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if numbers is None or len(numbers) not in (4, _ROTATED):
+            return None
+        if len(numbers) == _ROTATED:
+            self._faults.add(_ROTATED_BOX, f"{place}.bbox")
+            return _upright(*numbers)
+        left, top, width, height = numbers
+        return left, top, left + width, top + height
+
+
+def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
+    """Return the edges of the box around a rotated one."""
+    sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
+    across, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
+    return x - across, y - down, x + across, y + down
+
+
+def _read_outline(
+    content: msgspec.Raw, size: tuple[int, int] | None
+) -> tuple[msgspec.Raw, Edges | None] | Fault | None:
+    """Return an outline and, of polygons, its edges; or what is wrong with it; None if there is none."""
     try:
-        with open_regular(path) as stream:
-            length = os.fstat(stream.fileno()).st_size
-            if length > MOST_BYTES:
-                raise UnusableFile(path, f"has {length:,} bytes; at most {MOST_BYTES:,} are supported", "Divide it.")
-            missing, end = set(_KEYS), b""
-            while missing and (piece := stream.read(_PIECE_BYTES)):
-                piece = end + piece
-                missing -= {key for key in missing if key in piece}
-                end = piece[-_OVERLAP:]
-            return not missing
-    except UnusableFile:
-        raise
-    except OSError:
-        return False
-
-
-def _split_of(path: str) -> str:
-    """The split whose name is in that of the file, else in its folder's."""
-    parent, name = os.path.split(path.lower())
-    for text in (os.path.splitext(name)[0], os.path.basename(parent)):
-        for split in ("train", "val", "test"):
-            if split in text:
-                return split
-    return ""
-
-
-class _Finder:
-    """Finds images by the names in a file: from its folder, from the dataset's, or from where images of its "
-    "split are."""
-
-    def __init__(self, folder: str, file: str, split: str) -> None:
-        beside = os.path.dirname(file)
-        roots = list(dict.fromkeys([beside, folder]))
-        roots += [os.path.join(root, name) for root in roots if (name := named(subfolders(root), _FOLDERS))]
-        # Of a file for all splits the images may lie in any folder, as CVAT's do in images/default.
-        inner = [os.path.join(root, name) for root in roots for name in subfolders(root) if split in name.lower()]
-        deeper = [os.path.join(root, name) for root in inner if (name := named(subfolders(root), _FOLDERS))]
-        self._roots = list(dict.fromkeys([*inner, *deeper, *roots]))
-        self._there: dict[str, frozenset[str]] = {}
-
-    def __call__(self, name: str) -> str | None:
-        name = name.replace("\\", "/").removeprefix("file://").lstrip("/")
-        folder, base = os.path.split(name)
-        for within in dict.fromkeys((folder, "")):
-            for root in self._roots:
-                parent = os.path.join(root, within)
-                if base in self._listed(parent):
-                    return os.path.normpath(os.path.join(parent, base))
+        if bytes(memoryview(content)[:1]) == b"{":
+            runs = read_outline(content)
+            return (content, None) if size in (None, runs.size) else _BAD_OUTLINE
+        try:
+            rings = _RINGS.decode(content)
+        except msgspec.ValidationError:
+            rings = [_RING.decode(content)]
+            content = msgspec.Raw(msgspec.json.encode(rings))
+    except (msgspec.DecodeError, OutlineError, RecursionError):
+        return _BAD_OUTLINE
+    if not rings or not any(rings):
         return None
+    areas = [ring for ring in rings if len(ring) >= _LEAST_VALUES]
+    if not areas:
+        return _FEW_POINTS
+    x, y = ([value for ring in areas for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))
+    edges = min(x), min(y), max(x), max(y)
+    return (content, edges) if all(map(math.isfinite, edges)) else _BAD_OUTLINE
 
-    def _listed(self, folder: str) -> frozenset[str]:
-        if folder not in self._there:
-            try:
-                self._there[folder] = frozenset(os.listdir(folder))
-            except (OSError, ValueError):  # a name in a file may hold characters that no path has
-                self._there[folder] = frozenset()
-        return self._there[folder]
+
+def _runs_edges(content: msgspec.Raw) -> Edges:
+    return read_outline(content).edges()
+
+
+def _is_empty(content: msgspec.Raw) -> bool:
+    return bytes(content) == b"null" or not bytes(content).strip(b"[] \t\r\n")
+
+
+def _with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
+    """Return the entries by their ids and, where no other entry has it, by the text "1" of 1 or the number of "1"."""
+    found = dict(table)
+    for key, value in table.items():
+        if not isinstance(key, str):
+            found.setdefault(str(int(key)) if key == int(key) else str(key), value)
+        elif re.fullmatch(r"0|-?[1-9][0-9]{0,17}", key):
+            found.setdefault(int(key), value)
+    return found
 
 
 def _size(image: _Image) -> tuple[int, int] | None:
-    height, width = image.height or 0, image.width or 0
-    return (int(height), int(width)) if 1 <= min(height, width) <= max(height, width) <= MAX_PIXELS else None
-
-
-def _is_outline(segmentation: msgspec.Raw) -> bool:
-    return bytes(memoryview(segmentation)[:4]).strip() not in (b"null", b"[]", b"[[]]", b"")
-
-
-def _edges(annotation: _Annotation) -> tuple[float, float, float, float] | None:
-    if annotation.bbox:
-        left, top, width, height = (*annotation.bbox, *[float("nan")] * 4)[:4]
-        return left, top, left + width, top + height
-    if not _is_outline(annotation.segmentation):
-        return None
     try:
-        return read_outline(annotation.segmentation).edges()
-    except OutlineError:
+        height, width = int(float(image.height)), int(float(image.width))
+    except (TypeError, ValueError, OverflowError):
         return None
+    return (height, width) if min(height, width) >= 1 and height * width <= MAX_PIXELS else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+FORMAT = Format(
+    "coco",
+    "COCO JSON",
+    ("instances", "boxes"),
+    "JSON files with images, annotations and categories, one for each split or one for all, next to the images or in a "
+    "folder named annotations.",
+    detect,
+    read,
+)

@@ -47,12 +47,14 @@ class ShapedImage:
         shapes: Objects in it.
         size: Height and width that the annotations give; None if they give none.
         tags: Classes of the image as a whole.
+        fractions: True if the boxes are in fractions of the image's width and height.
     """
 
     path: str
     shapes: list[Shape] = field(default_factory=list)
     size: tuple[int, int] | None = None
     tags: tuple[str, ...] = ()
+    fractions: bool = False
 
 
 def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
@@ -115,7 +117,12 @@ def _tags(images: Iterable[ShapedImage]) -> set[str]:
 
 def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> list[Marked]:
     return [
-        Marked(image.path, [Box(*each.box, numbers[each.name], each.ignored) for each in image.shapes], image.size)
+        Marked(
+            image.path,
+            [Box(*each.box, numbers[each.name], each.ignored) for each in image.shapes],
+            image.size,
+            image.fractions,
+        )
         for image in images
     ]
 

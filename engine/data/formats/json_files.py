@@ -1,0 +1,244 @@
+"""JSON files with the annotations of many images: which there are, samples of large ones, and tolerant reading. Torch-free."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import describe_failure, judged
+from engine.data.formats.tree import Tree
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import counted, first, shown, warn, wrong
+from engine.system.regular_files import UnusableFile, open_regular, read_regular
+
+MOST_BYTES = 4 << 30
+"""Of a file with all annotations; that of LVIS, one of the largest, has 1.1 GB."""
+MOST_FILES = 20
+"""Files of a folder that are opened to detect a format, the largest: some formats have one for each image."""
+DEPTH = 3
+PIECE_BYTES = 1 << 20
+_PATIENCE = 4
+"""Pieces without any of the keys that are searched for, after which the search ends."""
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+(?:"|\Z))|-?(?:NaN|Infinity)', re.DOTALL)
+_PATH = re.compile(r"`\$([^`]*)`")
+_LACKED = re.compile(r"required field `([^`]*)`")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_ITEM = re.compile(r"[\s,]*(?=\S)")
+_DECODER = json.JSONDecoder()
+_EMPTY = re.compile(r"\s*\]")
+_MOST_BUFFERED = 64 << 20
+"""Characters of one entry, at most, of which the end is searched for."""
+_LONGEST_KEY = 64
+_SHOWN = 1 << 16
+"""Characters of an entry that can't be decoded."""
+
+T = TypeVar("T")
+
+
+Sample = dict[str, list[Any]]
+"""First entries of the lists in a JSON file, by their keys."""
+
+
+class Fault(NamedTuple):
+    """Kind of a fault that entries of a JSON file have: as a noun with what is wrong, for one and for several."""
+
+    one: str
+    many: str
+    remedy: str = "They are left out; export the file again."
+
+
+UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missing or unusable value")
+
+def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
+    """Return the files with an ending by their folders, the largest first; all names relative to the dataset's folder."""
+    found = {}
+    for folder in tree.walk(depth=DEPTH):
+        names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
+        if names:
+            found[folder] = sorted(names, key=lambda name: (-_size(tree.path(name)), name))
+    return found
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def pieces(path: str) -> Iterator[str]:
+    """Yield the text of a file piece by piece. Raises OSError and UnusableFile."""
+    with open_regular(path) as stream:
+        start = stream.read(PIECE_BYTES)
+        encoding, skipped = _encoding(start)
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        yield decoder.decode(start[skipped:])
+        while piece := stream.read(PIECE_BYTES):
+            yield decoder.decode(piece)
+
+
+def head(path: str) -> str:
+    """Return the beginning of a file; "" if it can't be read."""
+    try:
+        return next(pieces(path), "")
+    except OSError:
+        return ""
+
+
+def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
+    """Return up to `count` first entries of the lists that have these keys in a JSON object.
+
+    Reads no further than the first entries of the list `until` unless it is empty or missing; stops after some pieces
+    without any of the keys. Returns nothing for other files and for those that can't be read.
+    """
+    found = Sample()
+    pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
+    buffer = ""
+    try:
+        for number, piece in enumerate(pieces(path)):
+            if number == 0 and not piece.lstrip().startswith("{"):
+                break
+            buffer += piece
+            unfinished = None
+            for match in pattern.finditer(buffer):
+                if found.get(match[1]):
+                    continue
+                items = items_from(buffer, match.end(), count)
+                if items or _EMPTY.match(buffer, match.end()):
+                    found[match[1]] = items
+                elif unfinished is None:
+                    unfinished = match
+            if found.get(until) or (not found and number >= _PATIENCE) or len(buffer) > _MOST_BUFFERED:
+                break
+            buffer = buffer[unfinished.start() if unfinished else -_LONGEST_KEY :]
+        if unfinished and number:
+            found.setdefault(unfinished[1], [buffer[:_SHOWN]])
+    except OSError:
+        pass
+    return found
+
+
+def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
+    """Yield pieces of a file's text, evenly spread; all of a short file. Yields less if the file can't be read."""
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            encoding, _ = _encoding(stream.read(4))
+            for start in dict.fromkeys(size * place // count // 4 * 4 for place in range(count)):
+                stream.seek(start)
+                yield stream.read(max(length, min(size, count * length) - start)).decode(encoding, "replace")
+    except OSError:
+        pass
+
+
+def items_from(text: str, start: int, count: int) -> list[Any]:
+    """Return up to `count` entries of a list that begins before `start`; fewer if the text ends."""
+    items: list[Any] = []
+    while len(items) < count and (match := _ITEM.match(text, start)):
+        try:
+            item, start = _DECODER.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            break
+        items.append(item)
+    return items
+
+
+def _encoding(start: bytes) -> tuple[str, int]:
+    """Return the encoding of a text by its first bytes, and the length of its byte order mark."""
+    for mark, name in _BOMS:
+        if start.startswith(mark):
+            return name, len(mark)
+    if start[1:2] == b"\0":
+        return "utf-16-le", 0
+    return ("utf-16-be", 0) if start[:1] == b"\0" else ("utf-8", 0)
+
+
+def read_json(path: str) -> bytes:
+    """Return the content of a JSON file as UTF-8, NaN and infinities replaced by null. Raises OSError and UnusableFile."""
+    with judged(path):
+        allow_for_text(path)
+        content = read_regular(path, MOST_BYTES)
+        encoding, skipped = _encoding(content[:4])
+        if encoding != "utf-8":
+            content = content[skipped:].decode(encoding, "replace").encode("utf-8", "replace")
+        elif skipped:
+            content = content[skipped:]
+        if b"NaN" in content or b"Infinity" in content:
+            content = _NOT_A_NUMBER.sub(lambda found: found[1] or b"null", content)
+        return content
+
+
+def decode_file(path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str) -> T | None:
+    """Return the content of a JSON file, or None after adding an error that names the file and the place."""
+    try:
+        content = read_json(path)
+        with judged(path):
+            try:
+                return decoder.decode(content)
+            except msgspec.ValidationError as error:
+                reason = f"{_place(error) or 'its content'} is missing or of another type"
+            except msgspec.DecodeError as error:
+                reason = _malformed(error, content)
+    except (OSError, UnusableFile) as error:
+        reason = describe_failure(error)
+    problems.append(wrong(f"{shown(name)} can't be read: {reason}.", remedy))
+    return None
+
+
+def _place(error: msgspec.ValidationError) -> str:
+    """Return the place of a value that is missing or of another type, such as images[3].id; "" for the whole content."""
+    found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
+    return ".".join(filter(None, found))
+
+
+def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
+    found = _BYTE.search(str(error))
+    if found is None:
+        return "it ends in the middle" if "truncated" in str(error) else "it is not valid JSON"
+    line = content.count(b"\n", 0, int(found[1])) + 1
+    return f"line {line:,} is not valid JSON"
+
+
+class EntryFaults:
+    """Entries of a JSON file that can't be used: counted, and reported by their places, such as annotations[12].bbox."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._places: dict[Fault, list[str]] = {}
+
+    def add(self, fault: Fault, place: str) -> None:
+        """Count a fault of the entry at `place`."""
+        self._places.setdefault(fault, []).append(place)
+
+    def decode_each(
+        self, decoder: msgspec.json.Decoder[T], entries: Iterable[msgspec.Raw], key: str
+    ) -> Iterator[tuple[str, T]]:
+        """Yield place and content of each entry of the list `key` whose fields have the right types."""
+        for index, entry in enumerate(entries):
+            place = f"{key}[{index}]"
+            try:
+                yield place, decoder.decode(entry)
+            except msgspec.ValidationError as error:
+                self.add(UNUSABLE, ".".join(filter(None, (place, _place(error)))))
+            except (msgspec.DecodeError, RecursionError):
+                self.add(UNUSABLE, place)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a warning for each kind of fault."""
+        for fault, places in self._places.items():
+            message = f"{counted(places, fault.one, fault.many)} in {shown(self._name)}: {first(places)}."
+            yield warn(message, fault.remedy)

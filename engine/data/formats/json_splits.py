@@ -1,0 +1,102 @@
+"""Splits of annotation files by their names, and images that several of them annotate. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from engine.contract.problems import Problem
+from engine.data.formats.shapes import ShapedImage
+from engine.data.formats.tree import split_in
+from engine.data.splits import counted, first, warn
+
+_ORDER = ("train", "val", "test", "")
+
+
+def split_of(name: str) -> str:
+    """Return the split that is a whole word of an annotation file's name, else of the nearest folder's; "" for none."""
+    for part in reversed(name.split(os.sep)):
+        if split := split_in(part):
+            return split
+    return ""
+
+
+@dataclass
+class AnnotationFiles:
+    """Annotation files by split, and those that are left aside.
+
+    Attributes:
+        splits: Names by "train", "val", "test" and "", in this order.
+        unused: Names of files that are not read.
+    """
+
+    splits: dict[str, list[str]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, names: Iterable[str], preferred: str = "") -> AnnotationFiles:
+        """Group files by split.
+
+        Of each folder's files of a split those with `preferred` in their names are read, if there are any. Files for
+        all images are left aside where there is a training split.
+        """
+        groups: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(names):
+            groups.setdefault((split_of(name), os.path.dirname(name)), []).append(name)
+        found = cls()
+        for split in _ORDER:
+            for (of_split, _), group in groups.items():
+                if of_split != split:
+                    continue
+                best = [name for name in group if preferred in os.path.basename(name).lower()] or group
+                if split == "" and "train" in found.splits:
+                    best = []
+                found.splits.setdefault(split, []).extend(best)
+                found.unused += [name for name in group if name not in best]
+        found.splits = {split: group for split, group in found.splits.items() if group}
+        return found
+
+    def problems(self) -> list[Problem]:
+        """Return a warning about files that are not read."""
+        if not self.unused:
+            return []
+        message = f"{counted(self.unused, 'annotation file')} that {_is(self.unused)} not used: {first(self.unused)}."
+        used = first([name for group in self.splits.values() for name in group])
+        remedy = f"Used are {used}. Put the word train, val or test into a file's name to use it for that split."
+        return [warn(message, remedy)]
+
+
+class ImageSplits:
+    """Collects annotated images by split, each once.
+
+    Attributes:
+        images: Annotated images by split.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = list(names)
+        self.images: dict[str, list[ShapedImage]] = {}
+        self._single = len(names) == 1
+        self._paths: dict[str, set[str]] = {}
+        self._again: list[str] = []
+
+    def add(self, split: str, images: Sequence[ShapedImage]) -> None:
+        """Add a file's images to a split. The only split of a folder becomes "", of which validation is drawn."""
+        known = set().union(*self._paths.values()) if split == "" else self._paths.get(split, set())
+        self._again += [image.path for image in images if image.path in known]
+        self.images.setdefault("" if self._single else split, []).extend(
+            image for image in images if image.path not in known
+        )
+        self._paths.setdefault(split, set()).update(image.path for image in images)
+
+    def problems(self) -> list[Problem]:
+        """Return a warning about images that several files annotate."""
+        if not self._again:
+            return []
+        message = f"{counted(self._again, 'image')} annotated in several files: {first(self._again)}."
+        return [warn(message, "The annotations of the first file are used; merge the files to use all.")]
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
