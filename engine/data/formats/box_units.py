@@ -32,7 +32,9 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
         return
     if any(shape.outline is not None for image in images for shape in image.shapes):
         if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):
-            message = "All outlines are smaller than one pixel: they seem to be fractions of the image's width and height."
+            message = (
+                "All outlines are smaller than one pixel: they seem to be fractions of the image's width and height."
+            )
             problems.append(wrong(message, "Write them in pixels."))
         return
     if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):

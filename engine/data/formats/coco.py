@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.outlines import OutlineError, read_outline
 from engine.data.decoding.reading import MAX_PIXELS
 from engine.data.formats.box_units import check_units
+from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.json_files import (
@@ -30,10 +31,10 @@ from engine.data.formats.json_files import (
     sample_lists,
     text_windows,
 )
-from engine.data.formats.json_splits import AnnotationFiles, ImageSplits
+from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
 from engine.data.formats.shapes import Edges, Shape, ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn
+from engine.data.splits import first, shown, warn
 
 REMEDY = "Export the file again in COCO's data format."
 _LISTS = ("images", "annotations", "categories")
@@ -42,10 +43,7 @@ _OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^
 _LEAST_VALUES = 6
 _ROTATED = 5
 
-Key = int | float | str
-
 _UNLISTED_IMAGE = Fault("annotation of an image that is not listed", "annotations of images that are not listed")
-_UNLISTED_CATEGORY = Fault("annotation of a category that is not listed", "annotations of categories that are not listed")
 _NOTHING = Fault(
     "object with neither a box nor an outline",
     "objects with neither a box nor an outline",
@@ -85,12 +83,6 @@ _LISTED_TWICE = Fault(
     "images that are listed again",
     "The annotations of all its entries are used; check that objects are not annotated twice.",
 )
-_NAMELESS = Fault("category without a name", "categories without a name", "Their ids serve as names; add names.")
-_SAME_NAME = Fault(
-    "category with the name of another one",
-    "categories with the name of another one",
-    "They are read as one class; rename them if they are different classes.",
-)
 
 
 class _File(msgspec.Struct):
@@ -108,12 +100,6 @@ class _Image(msgspec.Struct):
     neg_category_ids: msgspec.Raw | None = None
 
 
-class _Category(msgspec.Struct):
-    id: Key
-    name: Key | None = None
-    supercategory: Any = None
-
-
 class _Annotation(msgspec.Struct):
     image_id: Key
     category_id: Key
@@ -124,7 +110,6 @@ class _Annotation(msgspec.Struct):
 
 _FILE = msgspec.json.Decoder(_File)
 _IMAGE = msgspec.json.Decoder(_Image)
-_CATEGORY = msgspec.json.Decoder(_Category)
 _ANNOTATION = msgspec.json.Decoder(_Annotation)
 _NUMBERS = msgspec.json.Decoder(list[float] | None, strict=False)
 _RINGS = msgspec.json.Decoder(list[list[float]] | None)
@@ -140,7 +125,9 @@ def detect(tree: Tree) -> list[Detection]:
         files += names if len(fitting) == len(sample) else fitting
     if not files:
         return []
-    outlined = any(map(_OUTLINE.search, (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name)))))
+    outlined = any(
+        map(_OUTLINE.search, (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name))))
+    )
     kinds = ("instances", "boxes") if outlined else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first(files)}",), source=files)]
 
@@ -165,7 +152,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = files.problems()
     images = ImageSplits(files.splits)
     lookup = ImageLookup(tree)
-    categories: list[_Category] = []
+    categories: list[Category] = []
     used: set[str] = set()
     for split, names in files.splits.items():
         for name in names:
@@ -180,8 +167,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             problems += reader.problems()
     problems += images.problems()
     # Roboflow lists what its categories belong to as one of them.
-    above = {each.supercategory for each in categories if each.supercategory != each.name and _is_text(each.supercategory)}
-    order = [str(each.name) for each in categories if str(each.name) in used or each.name not in above]
+    above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
+    order = [name for each in categories if (name := str(each.name)) in used or name not in above]
     check_units(images.images, problems, anchor="corner")
     return convert(kind, images.images, problems, list(dict.fromkeys(order)))
 
@@ -201,7 +188,7 @@ class _Reader:
     lookup: ImageLookup
     outlines: bool
     images: list[ShapedImage] = field(default_factory=list)
-    categories: list[_Category] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     _missing: list[str] = field(default_factory=list)
     _unexhaustive: bool = False
@@ -211,52 +198,28 @@ class _Reader:
 
     def read(self, content: _File) -> None:
         """Fill the attributes."""
-        names = self._read_categories(content.categories)
+        names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             if each.image_id not in images:
                 self._faults.add(_UNLISTED_IMAGE, f"{place}.image_id")
                 continue
-            name = names.get(each.category_id)
-            if name is None and not content.categories:
-                name = names[each.category_id] = self._add_nameless(place, each.category_id)
+            name = names.name(each.category_id, f"{place}.category_id")
             if name is None:
-                self._faults.add(_UNLISTED_CATEGORY, f"{place}.category_id")
                 continue
             self.used.add(name)
             image = images[each.image_id]
             if image is not None and (shape := self._shape(place, each, name, image)) is not None:
                 image.shapes.append(shape)
-        self.categories.sort(key=lambda each: (isinstance(each.id, str), each.id))
+        self.categories = names.in_order()
 
     def problems(self) -> Iterable[Problem]:
         """Yield what is wrong with the file."""
         yield from self._faults.problems()
-        if self._missing:
-            message = f"{counted(self._missing, 'image')} named in the annotations but not in the folder"
-            remedy = "They are left out; put them next to the annotations, or into a folder named images."
-            yield warn(f"{message}: {first(self._missing)}.", remedy)
+        yield from missing_images(self._missing)
         if self._unexhaustive:
             message = f"{shown(self.name)} annotates only some of the classes in each image, as LVIS does."
             yield warn(message, "Objects of other classes are learned as background.")
-
-    def _add_nameless(self, place: str, key: Key) -> str:
-        self._faults.add(_NAMELESS, place)
-        self.categories.append(_Category(key, f"class {key}"))
-        return f"class {key}"
-
-    def _read_categories(self, entries: list[msgspec.Raw]) -> dict[Key, str]:
-        """Return the names of categories by their ids."""
-        names: dict[Key, str] = {}
-        for place, each in self._faults.decode_each(_CATEGORY, entries, "categories"):
-            if each.name is None or each.name == "":
-                names[each.id] = self._add_nameless(f"{place}.name", each.id)
-                continue
-            if str(each.name) in names.values():
-                self._faults.add(_SAME_NAME, f"{place}.name")
-            names[each.id] = str(each.name)
-            self.categories.append(each)
-        return _with_spellings(names)
 
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
         """Return images by their ids; None for those that are left out."""
@@ -288,7 +251,7 @@ class _Reader:
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=_size(each)))
         kept = {id(image) for image in by_id.values()}
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in kept]
-        return _with_spellings(by_id)
+        return with_spellings(by_id)
 
     def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
         ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
@@ -361,27 +324,12 @@ def _is_empty(content: msgspec.Raw) -> bool:
     return bytes(content) == b"null" or not bytes(content).strip(b"[] \t\r\n")
 
 
-def _with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return the entries by their ids and, where no other entry has it, by the text "1" of 1 or the number of "1"."""
-    found = dict(table)
-    for key, value in table.items():
-        if not isinstance(key, str):
-            found.setdefault(str(int(key)) if key == int(key) else str(key), value)
-        elif re.fullmatch(r"0|-?[1-9][0-9]{0,17}", key):
-            found.setdefault(int(key), value)
-    return found
-
-
 def _size(image: _Image) -> tuple[int, int] | None:
     try:
         height, width = int(float(image.height)), int(float(image.width))
     except (TypeError, ValueError, OverflowError):
         return None
     return (height, width) if min(height, width) >= 1 and height * width <= MAX_PIXELS else None
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 FORMAT = Format(

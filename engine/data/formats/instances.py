@@ -183,6 +183,52 @@ class ClassedMask:
         return _state((self._numbers, self._classes)) + repr(self._code).encode()
 
 
+class PanopticImage:
+    """Image of segment ids (R + 256 G + 65536 B), as COCO's panoptic format has it. Ids without a class are background."""
+
+    def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
+        """Keep the path and, for each segment, its id, its class, and whether it is a crowd."""
+        self._path = path
+        self._segments = tuple(segments)
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        from scipy.ndimage import find_objects
+
+        ids, numbers = np.unique(self._ids((height, width)), return_inverse=True)
+        numbers = numbers.reshape(height, width).astype(np.int32) + 1
+        if len(ids) > MOST_NUMBERS:
+            raise Unfit(f"{shown(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
+        places = {number: index for index, number in enumerate(ids.tolist())}
+        objects = find_objects(numbers)
+        found = []
+        painted = 0
+        for segment, label, crowd in self._segments:
+            place = places.get(segment)
+            if place is None:
+                continue
+            y, x = objects[place]
+            found.append(Instance(Window(y.start, x.start, numbers[y, x] == place + 1), label, crowd))
+            painted += found[-1].window.pixels.size
+            _check_painted(painted, (height, width))
+        return found
+
+    def labels(self) -> list[int]:
+        return [label for _, label, crowd in self._segments if not crowd]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return _sizes([self._path])
+
+    def state(self) -> bytes:
+        return _state([self._path]) + repr(self._segments).encode()
+
+    def _ids(self, size: tuple[int, int]) -> Values:
+        values = _values(self._path, size)
+        with open_image(self._path) as image:
+            is_colour = image.mode in ("RGB", "RGBA")
+        # Values of colors are 0xRRGGBB.
+        return (values >> 16) | (values & 0xFF00) | ((values & 0xFF) << 16) if is_colour else values
+
+
 @dataclass(frozen=True, eq=False)
 class InstanceSplit:
     """Images as files, and where the instances in each come from."""

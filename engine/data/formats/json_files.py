@@ -63,6 +63,7 @@ class Fault(NamedTuple):
 
 UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missing or unusable value")
 
+
 def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
     """Return the files with an ending by their folders, the largest first; all names relative to the dataset's folder."""
     found = {}
@@ -182,7 +183,9 @@ def read_json(path: str) -> bytes:
         return content
 
 
-def decode_file(path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str) -> T | None:
+def decode_file(
+    path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str
+) -> T | None:
     """Return the content of a JSON file, or None after adding an error that names the file and the place."""
     try:
         content = read_json(path)

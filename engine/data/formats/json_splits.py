@@ -98,5 +98,13 @@ class ImageSplits:
         return [warn(message, "The annotations of the first file are used; merge the files to use all.")]
 
 
+def missing_images(names: Sequence[str]) -> list[Problem]:
+    """Return a warning about images that annotations name and that aren't found."""
+    if not names:
+        return []
+    message = f"{counted(names, 'image')} named in the annotations but not in the folder: {first(names)}."
+    return [warn(message, "They are left out; put them next to the annotations, or into a folder named images.")]
+
+
 def _is(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"

@@ -1,0 +1,191 @@
+"""Panoptic segmentation in COCO's format: JSON with segments_info, and PNG images of segment ids. Torch-free.
+
+The id of a segment is R + 256 G + 65536 B of its pixels (https://cocodataset.org/#format-data). Segments of things
+become instances; those of stuff, and pixels of no segment, are background.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from engine.contract.problems import Problem
+from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.instances import InstanceSplit, PanopticImage, Source
+from engine.data.formats.json_files import MOST_FILES, EntryFaults, decode_file, json_files, sample_lists
+from engine.data.formats.json_splits import AnnotationFiles, missing_images
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn, wrong
+
+REMEDY = "Export the file again in COCO's panoptic format."
+
+Segments = list[tuple[int, str, bool]]
+
+
+class _File(msgspec.Struct):
+    annotations: list[msgspec.Raw]
+    categories: list[msgspec.Raw]
+    images: list[msgspec.Raw] = []
+
+
+class _Image(msgspec.Struct):
+    id: Key
+    file_name: str
+
+
+class _Segment(msgspec.Struct):
+    id: int
+    category_id: Key
+    iscrowd: Any = None
+
+
+class _Annotation(msgspec.Struct):
+    file_name: str
+    segments_info: list[_Segment]
+    image_id: Key | None = None
+
+
+_FILE = msgspec.json.Decoder(_File)
+_IMAGE = msgspec.json.Decoder(_Image)
+_ANNOTATION = msgspec.json.Decoder(_Annotation)
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a detection if JSON files have annotations with segments_info."""
+    files = [
+        name
+        for names in json_files(tree).values()
+        for name in names[:MOST_FILES]
+        if any(
+            isinstance(entry, dict) and "segments_info" in entry
+            for entry in sample_lists(tree.path(name), ("annotations",), until="annotations").get("annotations", ())
+        )
+    ]
+    if not files:
+        return []
+    evidence = (f"panoptic annotations in COCO's format: {first(files)}",)
+    return [Detection(("instances",), Confidence.CERTAIN, evidence, source=files)]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the segments of things as instances."""
+    files = AnnotationFiles.of(detection.source)
+    problems = files.problems()
+    lookup = ImageLookup(tree)
+    readers: list[tuple[str, _Reader]] = []
+    for split, names in files.splits.items():
+        for name in names:
+            content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
+            if content is not None:
+                reader = _Reader(tree, name, split, lookup)
+                reader.read(content)
+                problems += reader.problems()
+                readers.append((split if len(files.splits) > 1 else "", reader))
+    things = [str(each.name) for _, reader in readers for each in reader.categories if _is_thing(each)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(things))}
+    if readers and not numbers:
+        message = f"{first(files.splits[next(iter(files.splits))])} has no categories of things, only of stuff."
+        problems.append(
+            wrong(message, "Choose a folder with outlined objects, or set isthing to 1 for countable classes.")
+        )
+    splits: dict[str, InstanceSplit] = {}
+    for split, reader in readers:
+        paths = [path for path, _, _ in reader.images]
+        sources: list[Source] = [
+            PanopticImage(mask, [(key, numbers[name], crowd) for key, name, crowd in segments])
+            for _, mask, segments in reader.images
+        ]
+        before = splits.get(split, InstanceSplit([], []))
+        splits[split] = InstanceSplit([*before.files, *paths], [*before.sources, *sources])
+    return Content(tuple(map(shown, numbers)), splits, problems)
+
+
+@dataclass
+class _Reader:
+    """Reads one file.
+
+    Attributes:
+        images: Paths of an image and of the PNG of its segments, with id, class and crowd of each thing.
+        categories: All that the file lists, in the order of their ids.
+    """
+
+    tree: Tree
+    name: str
+    split: str
+    lookup: ImageLookup
+    images: list[tuple[str, str, Segments]] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._faults = EntryFaults(self.name)
+        self._missing: list[str] = []
+        self._maskless: list[str] = []
+
+    def read(self, content: _File) -> None:
+        """Fill the attributes."""
+        categories = Categories(content.categories, self._faults)
+        decoded = self._faults.decode_each(_IMAGE, content.images, "images")
+        images = with_spellings({image.id: image.file_name for _, image in decoded})
+        folders = self._mask_folders()
+        near = os.path.dirname(self.name)
+        for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
+            name = images.get(each.image_id) if each.image_id is not None else None
+            path = self.lookup.find(
+                name or os.path.splitext(each.file_name)[0], near, split=self.split, ending=name is not None
+            )
+            base = os.path.basename(each.file_name)
+            mask = next(filter(os.path.isfile, (self.tree.path(one, base) for one in folders)), None)
+            if path is None:
+                self._missing.append(name or each.file_name)
+            elif mask is None:
+                self._maskless.append(each.file_name)
+            else:
+                segments = [
+                    (segment.id, str(category.name), segment.iscrowd not in (None, False, 0))
+                    for number, segment in enumerate(each.segments_info)
+                    if (
+                        category := categories.find(segment.category_id, f"{place}.segments_info[{number}].category_id")
+                    )
+                    and _is_thing(category)
+                ]
+                self.images.append((path, mask, segments))
+        self.images.sort(key=lambda image: image[0])
+        self.categories = categories.in_order()
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with the file."""
+        found = [*self._faults.problems(), *missing_images(self._missing)]
+        if self._maskless:
+            stem = os.path.splitext(os.path.basename(self.name))[0]
+            message = f"{counted(self._maskless, 'image')} without the PNG of its segments: {first(self._maskless)}."
+            found.append(warn(message, f"They are left out; put the PNGs into a folder named {shown(stem)}."))
+        return found
+
+    def _mask_folders(self) -> list[str]:
+        """Return the folders in which the PNGs may be, the likeliest first."""
+        near, base = os.path.split(self.name)
+        stem = os.path.splitext(base)[0]
+        parents = dict.fromkeys((near, os.path.dirname(near), ""))
+        exact = [os.path.join(parent, stem) for parent in parents]
+        others = [folder for folder in self.tree.walk(depth=2) if "panoptic" in os.path.basename(folder).lower()]
+        fitting = [folder for folder in others if not self.split or self.split in folder.lower()]
+        return [folder for folder in (*exact, *fitting, near) if self.tree.exists(folder)]
+
+
+def _is_thing(category: Category) -> bool:
+    return category.isthing not in (0, False, "0")
+
+
+FORMAT = Format(
+    "coco_panoptic",
+    "COCO panoptic",
+    ("instances",),
+    "panoptic_train.json and panoptic_val.json, folders of the same names with PNGs of segment ids, and the images.",
+    detect,
+    read,
+)

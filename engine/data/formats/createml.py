@@ -1,0 +1,124 @@
+"""Boxes in Create ML's JSON: a list of images, each with labels and boxes around centers. Torch-free.
+
+See https://developer.apple.com/documentation/createml/building-an-object-detector-data-source.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from engine.data.formats.box_units import check_units
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, items_from, json_files
+from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.tree import Tree
+from engine.data.splits import first
+
+REMEDY = "Export the file again in Create ML's format."
+_NAMES = ("image", "imagefilename", "imageFilename", "imageFileName", "filename", "file_name", "imageURL", "path")
+_LISTS = ("annotations", "annotation", "objects", "labels")
+_LABELS = ("label", "class", "name", "identifier")
+_COORDINATES = ("coordinates", "boundingBox", "bounding_box")
+_SIDES = ("x", "y", "width", "height")
+
+_NAMELESS = Fault("entry without the name of an image", "entries without the name of an image")
+_NO_BOX = Fault(
+    "object without a label, or without the four numbers of a box",
+    "objects without a label, or without the four numbers of a box",
+    "They are left out; each needs a label and coordinates with x, y, width and height.",
+)
+
+_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+_ENTRY = msgspec.json.Decoder(dict[str, Any])
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a detection if JSON files list images with labels and coordinates."""
+    files = [
+        name for names in json_files(tree).values() for name in names[:MOST_FILES] if _is_createml(tree.path(name))
+    ]
+    if not files:
+        return []
+    return [Detection(("boxes",), Confidence.CERTAIN, (f"boxes in Create ML's format: {first(files)}",), source=files)]
+
+
+def _is_createml(path: str) -> bool:
+    text = head(path).lstrip()
+    if not text.startswith("["):
+        return False
+    entries = items_from(text, 1, 50)
+    named = [entry for entry in entries if isinstance(entry, dict) and isinstance(_first(entry, _NAMES), str)]
+    lists = [found for entry in named if isinstance(found := _first(entry, _LISTS), list)]
+    objects = [each for found in lists for each in found if isinstance(each, dict)]
+    return any(isinstance(_first(each, _COORDINATES), dict) and _first(each, _LABELS) is not None for each in objects)
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes of all files."""
+    files = AnnotationFiles.of(detection.source)
+    problems = files.problems()
+    images = ImageSplits(files.splits)
+    lookup = ImageLookup(tree)
+    missing: list[str] = []
+    for split, names in files.splits.items():
+        for name in names:
+            entries = decode_file(tree.path(name), name, _DECODER, problems, REMEDY)
+            faults = EntryFaults(name)
+            found: dict[str, ShapedImage] = {}
+            for place, entry in faults.decode_each(_ENTRY, entries or (), ""):
+                file = _first(entry, _NAMES)
+                if not isinstance(file, str):
+                    faults.add(_NAMELESS, place)
+                    continue
+                path = lookup.find(file, os.path.dirname(name), split=split)
+                if path is None:
+                    missing.append(file)
+                    continue
+                image = found.setdefault(path, ShapedImage(path))
+                image.shapes += _shapes(_first(entry, _LISTS), place, faults)
+            images.add(split, [found[path] for path in sorted(found)])
+            problems += faults.problems()
+    problems += [*missing_images(missing), *images.problems()]
+    check_units(images.images, problems, anchor="center")
+    return convert(kind, images.images, problems)
+
+
+def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
+    shapes = []
+    for number, each in enumerate(annotations if isinstance(annotations, list) else ()):
+        box = _first(each, _COORDINATES) if isinstance(each, dict) else None
+        label = _first(each, _LABELS) if isinstance(each, dict) else None
+        sides = [_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
+        if label in (None, "") or not isinstance(label, str | int | float) or len(sides) < 4 or None in sides:
+            faults.add(_NO_BOX, f"{place}.annotations[{number}]")
+            continue
+        x, y, width, height = (side for side in sides if side is not None)
+        shapes.append(box_shape(str(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+    return shapes
+
+
+def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    """Return the value of the first of the keys that the entry has."""
+    return next((entry[key] for key in keys if key in entry), None)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+FORMAT = Format(
+    "createml",
+    "Create ML JSON",
+    ("boxes",),
+    "JSON files that list images with annotations, each a label and coordinates around a center, next to the images.",
+    detect,
+    read,
+)

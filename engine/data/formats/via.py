@@ -1,0 +1,233 @@
+"""Regions of the VGG Image Annotator (VIA 1 and 2) in its JSON, its projects and its CSV. Torch-free.
+
+See https://www.robots.ox.ac.uk/~vgg/software/via/. Each region has a shape and attributes, one of which is its class.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import describe_failure, judged
+from engine.data.formats.box_units import check_units
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, json_files, read_json
+from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
+from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.tree import Tree, suffix
+from engine.data.formats.via_shapes import AREAS, shape_of
+from engine.data.splits import first, shown, warn, wrong
+from engine.system.regular_files import UnusableFile
+
+REMEDY = "Export the annotations again from VIA as JSON or CSV."
+ONLY_CLASS = "object"
+"""Class of regions if none has attributes."""
+_USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
+"""Attributes that are likely to be the class, in lower case, the likeliest first."""
+_IMAGES = "_via_img_metadata"
+_COLUMNS = ("filename", "region_shape_attributes", "region_attributes")
+_NO_CLASS = Fault("region without a class", "regions without a class", "They are left out; fill in the attribute.")
+_SEVERAL = Fault("region of several classes", "regions of several classes", "They are left out; choose one class each.")
+_NO_SHAPE = Fault(
+    "region whose shape can't be used",
+    "regions whose shapes can't be used",
+    "They are left out; points and shapes without numbers mark no area.",
+)
+_NOT_JSON = Fault("line with attributes that are not JSON", "lines with attributes that are not JSON")
+_NO_FILE = Fault("entry without filename", "entries without filename")
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+class _Region(NamedTuple):
+    place: str
+    shape: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+
+
+class _Entry(NamedTuple):
+    file: str
+    regions: list[_Region]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Files of annotations, and the attribute that is the class; "" if regions have no attributes."""
+
+    files: tuple[str, ...]
+    attribute: str
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a detection for each attribute that may be the class, the likeliest first."""
+    names = [
+        name
+        for ending in (".json", ".csv")
+        for group in json_files(tree, ending).values()
+        for name in group[:MOST_FILES]
+    ]
+    files = [name for name in names if _is_via(head(tree.path(name)), suffix(name))]
+    if not files:
+        return []
+    regions = [
+        region
+        for name in files[:MOST_FILES]
+        for entry in _entries(tree, name, EntryFaults(name), [])
+        for region in entry.regions
+    ]
+    outlined = any(region.shape.get("name") in AREAS for region in regions)
+    kinds = ("instances", "boxes") if outlined else ("boxes",)
+    evidence = f"regions of the VGG Image Annotator: {first(files)}"
+    attributes = _candidates(regions)
+    return [
+        Detection(
+            kinds,
+            Confidence.CERTAIN if number == 0 else Confidence.WEAK,
+            (evidence, *([f"classes by the attribute {shown(attribute)}"] if attribute else [])),
+            variant=attribute if len(attributes) > 1 else "",
+            source=_Source(tuple(files), attribute),
+        )
+        for number, attribute in enumerate(attributes or [""])
+    ]
+
+
+def _is_via(text: str, ending: str) -> bool:
+    if ending == ".csv":
+        line = text.partition("\n")[0].lower()
+        return all(column in line for column in _COLUMNS)
+    return f'"{_IMAGES}"' in text or ('"regions"' in text and '"shape_attributes"' in text and '"filename"' in text)
+
+
+def _candidates(regions: Sequence[_Region]) -> list[str]:
+    """Return the attributes that may be the class: usual names first, then those that most regions have."""
+    counts = Counter(
+        name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
+    )
+    ranks = {name: rank for rank, name in enumerate(_USUAL)}
+    return sorted(counts, key=lambda name: (ranks.get(name.lower(), len(_USUAL)), -counts[name], name))
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the regions of all files with the values of one attribute as classes."""
+    source: _Source = detection.source
+    files = AnnotationFiles.of(source.files)
+    problems = files.problems()
+    images = ImageSplits(files.splits)
+    lookup = ImageLookup(tree)
+    missing: list[str] = []
+    if not source.attribute:
+        problems.append(warn(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
+    for split, names in files.splits.items():
+        for name in names:
+            faults = EntryFaults(name)
+            found: dict[str, ShapedImage] = {}
+            for entry in _entries(tree, name, faults, problems):
+                path = lookup.find(entry.file, os.path.dirname(name), split=split)
+                if path is None:
+                    missing.append(entry.file)
+                    continue
+                image = found.setdefault(path, ShapedImage(path))
+                _add_shapes(image, entry.regions, source.attribute, faults)
+            images.add(split, [found[path] for path in sorted(found)])
+            problems += faults.problems()
+    problems += [*missing_images(missing), *images.problems()]
+    check_units(images.images, problems, anchor="center")
+    return convert(kind, images.images, problems)
+
+
+def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, faults: EntryFaults) -> None:
+    for region in regions:
+        names = _names(region.attributes.get(attribute)) if attribute else [ONLY_CLASS]
+        if len(names) != 1:
+            faults.add(_SEVERAL if names else _NO_CLASS, region.place)
+            continue
+        shape = shape_of(names[0], region.shape)
+        if shape is None:
+            faults.add(_NO_SHAPE, region.place)
+        else:
+            image.shapes.append(shape)
+
+
+def _names(value: Any) -> list[str]:
+    """Return the classes that an attribute names: a text, or checked options as {"cat": true}."""
+    if isinstance(value, dict):
+        return [str(name) for name, checked in value.items() if checked]
+    return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []
+
+
+def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
+    """Yield the images of a file."""
+    if suffix(name) == ".csv":
+        yield from _of_csv(tree.path(name), name, faults, problems)
+        return
+    content = decode_file(tree.path(name), name, _DECODER, problems, REMEDY) or {}
+    images = content.get(_IMAGES, content)
+    for key, entry in images.items() if isinstance(images, dict) else ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("filename"), str):
+            if not key.startswith("_via"):
+                faults.add(_NO_FILE, key)
+            continue
+        regions = entry.get("regions") or []
+        # VIA 1 numbers regions in an object.
+        numbered = regions.items() if isinstance(regions, dict) else enumerate(regions)
+        yield _Entry(
+            entry["filename"],
+            [
+                _Region(
+                    f"{entry['filename']} regions[{number}]",
+                    _object(region.get("shape_attributes")),
+                    _object(region.get("region_attributes")),
+                )
+                for number, region in numbered
+                if isinstance(region, dict)
+            ],
+        )
+
+
+def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
+    try:
+        with judged(path):
+            text = read_json(path).decode("utf-8", "surrogateescape")
+            for row in csv.DictReader(io.StringIO(text), skipinitialspace=True):
+                entry = _of_row({(key or "").strip("# ").lower(): value for key, value in row.items()})
+                if entry is None:
+                    faults.add(_NOT_JSON, f"{row.get('filename')}")
+                else:
+                    yield entry
+    except (OSError, UnusableFile) as error:
+        problems.append(wrong(f"{shown(name)} can't be read: {describe_failure(error)}.", REMEDY))
+
+
+def _of_row(row: Mapping[str, Any]) -> _Entry | None:
+    """Return the image and the region of a row; None if these can't be read."""
+    file, number = row.get("filename"), row.get("region_id")
+    try:
+        shape, attributes = (json.loads(row[column] or "{}") for column in _COLUMNS[1:])
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if not file or not isinstance(shape, dict) or not isinstance(attributes, dict):
+        return None
+    return _Entry(file, [_Region(f"{file} region {number}", shape, attributes)] if shape else [])
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+FORMAT = Format(
+    "via",
+    "VGG Image Annotator",
+    ("instances", "boxes"),
+    "Annotations exported from VIA as JSON or CSV, or a saved project, next to the images, for each split or for all.",
+    detect,
+    read,
+)
