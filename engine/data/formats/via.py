@@ -34,6 +34,10 @@ ONLY_CLASS = "object"
 """Class of regions if none has attributes."""
 _USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
 """Attributes that are likely to be the class, in lower case, the likeliest first."""
+_SAMPLED = 3
+"""Files by which attributes and shapes are told."""
+_VERSION_3 = ("vid_list", "data_format_version", "metadata")
+_REMEDY_3 = "VIA 3 projects are not read; annotate with VIA 2, or export COCO JSON from VIA 3."
 _IMAGES = "_via_img_metadata"
 _COLUMNS = ("filename", "region_shape_attributes", "region_attributes")
 _NO_CLASS = Fault("region without a class", "regions without a class", "They are left out; fill in the attribute.")
@@ -75,12 +79,15 @@ def detect(tree: Tree) -> list[Detection]:
         for group in json_files(tree, ending).values()
         for name in group[:MOST_FILES]
     ]
-    files = [name for name in names if _is_via(head(tree.path(name)), suffix(name))]
+    heads = {name: head(tree.path(name)) for name in names}
+    files = [name for name, text in heads.items() if _is_via(text, suffix(name))]
     if not files:
-        return []
+        later = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
+        evidence = f"project of VIA 3: {first(later)}"
+        return [Detection((), Confidence.CERTAIN, (evidence,), remedy=_REMEDY_3)] if later else []
     regions = [
         region
-        for name in files[:MOST_FILES]
+        for name in files[:_SAMPLED]
         for entry in _entries(tree, name, EntryFaults(name), [])
         for region in entry.regions
     ]
@@ -88,10 +95,12 @@ def detect(tree: Tree) -> list[Detection]:
     kinds = ("instances", "boxes") if outlined else ("boxes",)
     evidence = f"regions of the VGG Image Annotator: {first(files)}"
     attributes = _candidates(regions)
+    is_usual = bool(attributes) and attributes[0].lower() in _USUAL
+    best = Confidence.CERTAIN if is_usual or len(attributes) <= 1 else Confidence.LIKELY
     return [
         Detection(
             kinds,
-            Confidence.CERTAIN if number == 0 else Confidence.WEAK,
+            best if number == 0 or not is_usual else Confidence.WEAK,
             (evidence, *([f"classes by the attribute {shown(attribute)}"] if attribute else [])),
             variant=attribute if len(attributes) > 1 else "",
             source=_Source(tuple(files), attribute),

@@ -25,19 +25,21 @@ def shape_of(name: str, shape: Mapping[str, Any]) -> Shape | None:
                 xs, ys = ([float(value) for value in shape[key]] for key in ("all_points_x", "all_points_y"))
                 return polygon_shape(name, zip(xs, ys, strict=True))
             case "circle":
-                radius = float(shape["r"])
-                return _ellipse(name, float(shape["cx"]), float(shape["cy"]), radius, radius, 0.0)
+                x, y, radius = (float(shape[key]) for key in ("cx", "cy", "r"))
+                return _ellipse(name, (x, y), (radius, radius), 0.0)
             case "ellipse":
-                cx, cy, rx, ry = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
-                return _ellipse(name, cx, cy, rx, ry, float(shape.get("theta", 0)))
+                x, y, across, down = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
+                return _ellipse(name, (x, y), (across, down), float(shape.get("theta", 0)))
     except (KeyError, TypeError, ValueError):
         return None
     return None
 
 
-def _ellipse(name: str, x: float, y: float, across: float, down: float, theta: float) -> Shape | None:
+def _ellipse(name: str, center: tuple[float, float], radii: tuple[float, float], theta: float) -> Shape | None:
     """Return an ellipse with its half axes, turned by `theta` in radians."""
     sine, cosine = math.sin(theta), math.cos(theta)
     angles = [2 * math.pi * corner / _CORNERS for corner in range(_CORNERS)]
-    points = [(across * math.cos(angle), down * math.sin(angle)) for angle in angles]
-    return polygon_shape(name, [(x + u * cosine - v * sine, y + u * sine + v * cosine) for u, v in points])
+    points = [(radii[0] * math.cos(angle), radii[1] * math.sin(angle)) for angle in angles]
+    return polygon_shape(
+        name, [(center[0] + u * cosine - v * sine, center[1] + u * sine + v * cosine) for u, v in points]
+    )

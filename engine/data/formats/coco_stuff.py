@@ -1,0 +1,136 @@
+"""Pixel maps of COCO-Stuff: PNGs whose values are the numbers of its classes. Torch-free.
+
+Two layouts are published (https://github.com/nightrome/cocostuff): stuffthingmaps, in which a value is the class number
+minus 1 and 255 is unlabeled; and stuff_train2017_pixelmaps, in which it is the number itself and 0 is unlabeled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.data.decoding.reading import read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.json_splits import missing_images, split_of
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode, MaskSplit, first, shown
+
+_THINGS = (
+    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
+    "", "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra",
+    "giraffe", "", "backpack", "umbrella", "", "", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard",
+    "sports ball", "kite", "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle", "",
+    "wine glass", "cup", "fork", "knife", "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli", "carrot",
+    "hot dog", "pizza", "donut", "cake", "chair", "couch", "potted plant", "bed", "", "dining table", "", "", "toilet", "",
+    "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "",
+    "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush", "",
+)  # fmt: skip
+"""Classes 1 to 91; those without a name are not annotated."""
+_STUFF = (
+    "banner", "blanket", "branch", "bridge", "building-other", "bush", "cabinet", "cage", "cardboard", "carpet",
+    "ceiling-other", "ceiling-tile", "cloth", "clothes", "clouds", "counter", "cupboard", "curtain", "desk-stuff", "dirt",
+    "door-stuff", "fence", "floor-marble", "floor-other", "floor-stone", "floor-tile", "floor-wood", "flower", "fog",
+    "food-other", "fruit", "furniture-other", "grass", "gravel", "ground-other", "hill", "house", "leaves", "light", "mat",
+    "metal", "mirror-stuff", "moss", "mountain", "mud", "napkin", "net", "paper", "pavement", "pillow", "plant-other",
+    "plastic", "platform", "playingfield", "railing", "railroad", "river", "road", "rock", "roof", "rug", "salad", "sand",
+    "sea", "shelf", "sky-other", "skyscraper", "snow", "solid-other", "stairs", "stone", "straw", "structural-other",
+    "table", "tent", "textile-other", "towel", "tree", "vegetable", "wall-brick", "wall-concrete", "wall-other",
+    "wall-panel", "wall-stone", "wall-tile", "wall-wood", "water-other", "waterdrops", "window-blind", "window-other",
+    "wood",
+)  # fmt: skip
+"""Classes 92 to 182."""
+_OTHER = 183
+"""Number of all things in stuff_*_pixelmaps."""
+_UNLABELED = 255
+_LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
+
+
+class _Layout(NamedTuple):
+    folders: tuple[str, ...]
+    """Folders of masks, relative to the dataset's."""
+    offset: int
+    """Number of a class minus its value in masks."""
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a detection if there are PNGs in folders that are named like those of COCO-Stuff."""
+    maps: list[str] = []
+    pixels: list[str] = []
+    for folder in tree.walk(depth=3):
+        words = folder.lower().split(os.sep)
+        if tree.has(".png", folder):
+            if any(word.startswith("stuffthingmaps") for word in words):
+                maps.append(folder)
+            elif re.fullmatch(r"stuff_\w+_pixelmaps", words[-1]):
+                pixels.append(folder)
+    return [
+        Detection(
+            ("masks",),
+            Confidence.LIKELY,
+            (f"pixel maps of COCO-Stuff: {first(folders)}",),
+            variant=variant,
+            source=_Layout(tuple(folders), offset),
+        )
+        for folders, offset, variant in ((maps, 1, ""), (pixels, 0, "stuff only" if maps else ""))
+        if folders
+    ]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return images and masks with the classes of labels.txt or else of COCO-Stuff."""
+    layout: _Layout = detection.source
+    lookup = ImageLookup(tree)
+    splits: dict[str, MaskSplit] = {}
+    missing: list[str] = []
+    for folder in layout.folders:
+        split = split_of(folder)
+        pairs = []
+        for name in tree.files(folder, ".png"):
+            stem = os.path.splitext(name)[0]
+            path = lookup.find(f"{stem}.jpg", split=split) or lookup.find(stem, split=split, ending=False)
+            if path is None or path == tree.path(folder, name):
+                missing.append(name)
+            else:
+                pairs.append((path, tree.path(folder, name)))
+        before = splits.get(split, MaskSplit([], []))
+        splits[split] = MaskSplit(
+            [*before.files, *(path for path, _ in pairs)], [*before.masks, *(mask for _, mask in pairs)]
+        )
+    names = _names(tree, layout)
+    ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
+    code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
+    return Content(tuple(map(shown, names.values())), splits, missing_images(missing), code)
+
+
+def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
+    """Return the names of classes by their numbers."""
+    parents = [os.path.dirname(folder) for folder in layout.folders]
+    for folder in dict.fromkeys((*layout.folders, *parents, "")):
+        if "labels.txt" in tree.files(folder, ".txt"):
+            found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))
+            found.pop(0, None)
+            if found:
+                return dict(sorted(found.items()))
+    numbered = {number: name for number, name in enumerate((*_THINGS, *_STUFF), 1) if name}
+    if layout.offset:
+        return numbered
+    return {number: name for number, name in numbered.items() if number > len(_THINGS)} | {_OTHER: "other"}
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for line in text.splitlines():
+        if found := _LINE.match(line):
+            yield int(found[1]), found[2]
+
+
+FORMAT = Format(
+    "coco_stuff",
+    "COCO-Stuff",
+    ("masks",),
+    "A folder stuffthingmaps with PNGs in folders train2017 and val2017, and images in folders of the same names.",
+    detect,
+    read,
+)
