@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.data.formats.boxes import Annotations, BoxFaults, gather
-from engine.data.formats.coco import find_coco
 from engine.data.formats.kitti import read_kitti
 from engine.data.formats.splitting import divide
 from engine.data.formats.voc import read_voc
@@ -13,14 +12,9 @@ from engine.data.formats.yolo import find_yolo
 from engine.data.splits import Recognised, shown, wrong
 
 LAYOUT = (
-    "Choose a folder with images and their boxes: PASCAL VOC's XML, COCO's JSON, or the text files of YOLO or "
+    "Choose a folder with images and their boxes: PASCAL VOC's XML or the text files of YOLO or "
     "KITTI, including exports of ArcGIS and Roboflow."
 )
-
-
-def _read_coco(folder: str, folders: Sequence[str]) -> Annotations | None:
-    files = find_coco(folder, folders)
-    return None if files is None else files.boxes()
 
 
 def _read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
@@ -28,7 +22,7 @@ def _read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
     return None if files is None else files.boxes()
 
 
-READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (_read_coco, read_voc, read_kitti, _read_yolo)
+READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (read_voc, read_kitti, _read_yolo)
 """In the order in which they are tried; each gives None where a folder is not of its kind."""
 
 

@@ -12,17 +12,8 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values
 from engine.data.decoding.outlines import Points
 from engine.data.decoding.reading import read_image
-from engine.data.formats.coco import CocoFiles, find_coco
 from engine.data.formats.folders import subfolders
-from engine.data.formats.instances import (
-    MOST_INSTANCES,
-    ClassedMask,
-    InstanceSplit,
-    NumberedMasks,
-    Outlines,
-    Polygons,
-    object_numbers,
-)
+from engine.data.formats.instances import ClassedMask, InstanceSplit, NumberedMasks, Polygons, object_numbers
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named
 from engine.data.formats.splitting import divide
@@ -30,7 +21,7 @@ from engine.data.formats.yolo import BOX, Row, find_yolo
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
 LAYOUT = (
-    "Choose a folder with images and outlines in COCO's JSON or YOLO's text files; or with images and masks in "
+    "Choose a folder with images and outlines in YOLO's text files; or with images and masks in "
     "which each object has its own number; or with ArcGIS's RCNN masks."
 )
 LOOKED_AT = 20
@@ -41,9 +32,8 @@ Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
 
 def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The images and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    coco = find_coco(folder, folders)
     found = _classed(folder, folders) or (
-        _numbered(folder, folders, coco) or _outlined(coco) or _by_class(folder, folders) or _polygons(folder, folders)
+        _numbered(folder, folders) or _by_class(folder, folders) or _polygons(folder, folders)
     )
     if found is None:
         return None
@@ -78,18 +68,15 @@ def _classed(folder: str, folders: Sequence[str]) -> Found | None:
     return meaning.classes[1:], splits, problems
 
 
-def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Found | None:
-    """images and masks, in which things are numbered. Such masks tell every pixel, which polygons traced from them do
-    not; but only where there is one class are they preferred to COCO's files, which name it."""
+def _numbered(folder: str, folders: Sequence[str]) -> Found | None:
+    """Return images and masks in which objects are numbered."""
     pairs = find_masks(folder, folders)
-    if not pairs or (coco is not None and len(coco.classes) > 1):
+    if not pairs:
         return None
     problems: list[Problem] = []
     joined = {name: join_masks(pair, problems) for name, pair in pairs.items()}
     masks = [mask for split in joined.values() for mask in split.masks]
     most = _most_in_one([masks[index] for index in spread_evenly(len(masks), LOOKED_AT)])
-    if most < 2 and coco is not None:
-        return None
     if most < 2:
         problems.append(
             warn(
@@ -97,12 +84,11 @@ def _numbered(folder: str, folders: Sequence[str], coco: CocoFiles | None) -> Fo
                 "If they mark regions rather than single objects, choose the task Semantic segmentation.",
             )
         )
-    classes = coco.classes if coco is not None and coco.classes else ("object",)
     splits = {
         name: InstanceSplit(split.files, [NumberedMasks([(mask, 0)]) for mask in split.masks])
         for name, split in joined.items()
     }
-    return classes, splits, problems
+    return ("object",), splits, problems
 
 
 def _most_in_one(masks: Sequence[str]) -> int:
@@ -115,30 +101,6 @@ def _most_in_one(masks: Sequence[str]) -> int:
             continue  # a decoder may raise nearly anything; whoever loads the image names it
         most = max(most, len(numbers))
     return most
-
-
-def _outlined(coco: CocoFiles | None) -> Found | None:
-    """COCO's files, where they hold outlines."""
-    if coco is None:
-        return None
-    outlined, problems = coco.outlines()
-    if not outlined:
-        return None
-    crowded = [each.path for split in outlined.values() for each in split if len(each.outlines) > MOST_INSTANCES]
-    problems += too_many(crowded)
-    splits = {
-        name: InstanceSplit([each.path for each in split], [Outlines(each.outlines, each.size) for each in split])
-        for name, split in outlined.items()
-    }
-    return coco.classes, splits, problems
-
-
-def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """The problem of images with more instances than are used."""
-    if not crowded:
-        return []
-    message = f"{counted(crowded, 'image')} with more than {MOST_INSTANCES} instances: {first(crowded)}."
-    return [warn(message, "The largest are used; cut such images into tiles to learn from all.")]
 
 
 def _by_class(folder: str, folders: Sequence[str]) -> Found | None:

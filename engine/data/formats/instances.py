@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
-from engine.data.splits import MaskCode, shown
+from engine.data.splits import MaskCode, counted, first, shown, warn
 
 MOST_INSTANCES = 255
 """Instances of one image that are used, as many as a byte can number; of more the largest."""
@@ -222,11 +223,11 @@ class PanopticImage:
         return _state([self._path]) + repr(self._segments).encode()
 
     def _ids(self, size: tuple[int, int]) -> Values:
-        values = _values(self._path, size)
-        with open_image(self._path) as image:
-            is_colour = image.mode in ("RGB", "RGBA")
-        # Values of colors are 0xRRGGBB.
-        return (values >> 16) | (values & 0xFF00) | ((values & 0xFF) << 16) if is_colour else values
+        mask = _values(self._path, size)
+        if mask.mode != "color":
+            return mask.values
+        # Colors are 0xRRGGBB.
+        return (mask.values >> 16) | (mask.values & 0xFF00) | ((mask.values & 0xFF) << 16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +249,14 @@ class InstanceSplit:
         for source in self.sources:
             digest.update(source.state())
         return digest.hexdigest()
+
+
+def too_many(crowded: Sequence[str]) -> list[Problem]:
+    """Return a warning about images with more instances than are used."""
+    if not crowded:
+        return []
+    message = f"{counted(crowded, 'image')} with more than {MOST_INSTANCES} instances: {first(crowded)}."
+    return [warn(message, "The largest are used; cut such images into tiles to learn from all.")]
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:

@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Choice, Problem
-from engine.data.formats import any_files, idx, imagefolder, legacy, points
+from engine.data.formats import (
+    any_files,
+    coco,
+    coco_panoptic,
+    coco_stuff,
+    createml,
+    idx,
+    imagefolder,
+    legacy,
+    points,
+    via,
+)
 from engine.data.formats.finish import finish
 from engine.data.formats.folders import circles, subfolders
 from engine.data.formats.format import Confidence, Detection, Format
@@ -59,7 +70,18 @@ def _accept(name: str, loaded: object) -> Format:
     return replace(loaded, id=name)
 
 
-_MODULES: tuple[Format, ...] = (*legacy.FORMATS, points.FORMAT, any_files.FORMAT, idx.FORMAT, imagefolder.FORMAT)
+_MODULES: tuple[Format, ...] = (
+    coco.FORMAT,
+    coco_panoptic.FORMAT,
+    coco_stuff.FORMAT,
+    createml.FORMAT,
+    via.FORMAT,
+    *legacy.FORMATS,
+    points.FORMAT,
+    any_files.FORMAT,
+    idx.FORMAT,
+    imagefolder.FORMAT,
+)
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)
 """By their ids, in the order in which equal evidence counts."""
 

@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from engine.data.files import Files, Listing
 from engine.data.formats.boxes import Box, Marked
 from engine.data.formats.format import Content
-from engine.data.formats.instances import InstanceSplit, Outlines
+from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outlines, too_many
 from engine.data.formats.labels_table import LabelSplit
 from engine.data.splits import FileSplit, counted, first, shown, warn
 
@@ -132,6 +132,8 @@ def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], proble
     if boxed:
         message = f"{counted(boxed, 'object')} without an outline, in {first(boxed)}."
         problems.append(warn(message, "They are left out; draw outlines, or choose the task Object detection."))
+    crowded = [image.path for image in images if len(image.shapes) > MOST_INSTANCES]
+    problems += too_many(crowded)
     sources = [
         Outlines(
             [(numbers[each.name], each.outline, each.ignored) for each in image.shapes if each.outline is not None],

@@ -14,8 +14,7 @@ from engine.contract.dataset import Example
 from engine.data.decoding.reading import folder_channels
 from engine.data.drawing import lay_mask, png
 from engine.data.formats.boxes import upright_size
-from engine.data.formats.instancefolder import too_many
-from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outlines, paint
+from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outlines, paint, too_many
 from engine.data.inspection.base import EXAMPLE_SIDE, LeaveOut, Looked, Progress, Tally, splits_of
 from engine.data.inspection.objects import (
     Objects,
