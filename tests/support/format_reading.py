@@ -29,9 +29,7 @@ def read(format: Format, folder: Path, kind: str = "", number: int = 0) -> Conte
 def boxes(content: Content, split: str = "") -> Boxes:
     """Return class and edges of boxes in pixels by the image's name."""
     images: list[Marked] = content.splits[split]
-    return {
-        Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images
-    }
+    return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
 def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:

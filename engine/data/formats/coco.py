@@ -94,10 +94,10 @@ class _File(msgspec.Struct):
 class _Image(msgspec.Struct):
     id: Key
     file_name: Key | None = None
-    coco_url: str | None = None
+    coco_url: Any = None
     width: Any = None
     height: Any = None
-    neg_category_ids: msgspec.Raw | None = None
+    neg_category_ids: Any = None
 
 
 class _Annotation(msgspec.Struct):
@@ -230,7 +230,7 @@ class _Reader:
         for place, each in self._faults.decode_each(_IMAGE, entries, "images"):
             name = each.coco_url if each.file_name in (None, "") else str(each.file_name)
             self._unexhaustive |= each.neg_category_ids is not None
-            if not name:
+            if not isinstance(name, str) or not name:
                 self._faults.add(UNUSABLE, f"{place}.file_name")
                 by_id[each.id] = None
                 continue

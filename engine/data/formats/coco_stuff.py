@@ -107,8 +107,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the names of classes by their numbers."""
-    parents = [os.path.dirname(folder) for folder in layout.folders]
-    for folder in dict.fromkeys((*layout.folders, *parents, "")):
+    for folder in dict.fromkeys(above for folder in layout.folders for above in _and_above(folder)):
         if "labels.txt" in tree.files(folder, ".txt"):
             found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))
             found.pop(0, None)
@@ -118,6 +117,14 @@ def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     if layout.offset:
         return numbered
     return {number: name for number, name in numbered.items() if number > len(_THINGS)} | {_OTHER: "other"}
+
+
+def _and_above(folder: str) -> Iterator[str]:
+    """Yield a folder and those that it is in, up to the dataset's."""
+    yield folder
+    while folder:
+        folder = os.path.dirname(folder)
+        yield folder
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

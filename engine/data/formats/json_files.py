@@ -109,6 +109,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     found = Sample()
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
     buffer = ""
+    unfinished = None
     try:
         for number, piece in enumerate(pieces(path)):
             if number == 0 and not piece.lstrip().startswith("{"):
@@ -126,7 +127,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
             if found.get(until) or (not found and number >= _PATIENCE) or len(buffer) > _MOST_BUFFERED:
                 break
             buffer = buffer[unfinished.start() if unfinished else -_LONGEST_KEY :]
-        if unfinished and number:
+        if unfinished:
             found.setdefault(unfinished[1], [buffer[:_SHOWN]])
     except OSError:
         pass

@@ -37,7 +37,9 @@ def _write_split(truth: Truth, images: tuple[TrueImage, ...], folder: Path, path
     annotations, entries = [], []
     for number, image in enumerate(images, 1):
         image.save(folder / f"{image.name}.{ending}")
-        entries.append({"id": number, "file_name": f"{image.name}.{ending}", "width": image.width, "height": image.height})
+        entries.append(
+            {"id": number, "file_name": f"{image.name}.{ending}", "width": image.width, "height": image.height}
+        )
         ids = np.full((image.height, image.width), _STUFF, np.int64)
         segments: list[dict[str, Any]] = [{"id": _STUFF, "category_id": _STUFF_ID, "iscrowd": 0}]
         for place, each in enumerate(image.objects):

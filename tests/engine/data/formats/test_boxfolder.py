@@ -154,49 +154,6 @@ def test_that_numbers_beyond_the_image_are_not_taken_for_yolos_fractions(tmp_pat
     assert found(root).train is None
 
 
-def test_that_outlines_of_coco_become_boxes_where_there_are_none(tmp_path: Path) -> None:
-    content = boxed.coco_json(SPLITS["train"])
-    for each in content["annotations"]:
-        del each["bbox"]
-    content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [60 * 8 + 4, 24, 36, 24, 60 * 70 + 32]}
-    root = boxed.coco(tmp_path, SPLITS)
-    text(root / "annotations/instances_train2017.json", json.dumps(content))
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["a"] == [
-        ("dog", (8.0, 4.0, 10.0, 28.0), False),
-        ("cat", (50.0, 30.0, 74.0, 56.0), False),
-    ]
-
-
-def test_that_cocos_classes_are_in_the_order_of_their_ids(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    for path in root.glob("annotations/*.json"):
-        content = json.loads(path.read_text())
-        for each in content["categories"]:
-            each["id"] = 100 - each["id"]
-        for each in content["annotations"]:
-            each["category_id"] = 100 - each["category_id"]
-        text(path, json.dumps(content))
-    recognised = found(root)
-    assert recognised.classes == ("dog", "cat")
-    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
-
-
-@pytest.mark.parametrize("name", ["a_train.json", "all.json"])
-def test_that_of_cocos_files_for_a_split_its_own_instances_are_used_and_others_are_told(
-    tmp_path: Path, name: str
-) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    content = boxed.coco_json(SPLITS["train"])
-    del content["annotations"][0]
-    text(root / "annotations" / name, json.dumps(content))
-    recognised = found(root)
-    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
-    assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
-    (problem,) = recognised.problems
-    assert f"there is {name}, which is not used" in problem.message.replace("annotations/", "")
-
-
 def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     for label in (2, 7):
@@ -223,26 +180,6 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     recognised = found(root)
     assert list(rows(recognised, recognised.train)) == ["a"]
     assert "b.txt: line 1 contains 200, which is not a fraction of the image" in told(recognised)
-
-
-def test_that_a_broken_coco_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    path = root / "annotations/instances_train2017.json"
-    path.write_text(path.read_text()[:-20])
-    problem = errors(found(root).problems)[0]
-    assert "annotations/instances_train2017.json can't be read" in problem.message
-    content = boxed.coco_json(SPLITS["train"])
-    content["images"][0]["id"] = None
-    text(path, json.dumps(content))
-    assert "$.images[0].id" in errors(found(root).problems)[0].message
-
-
-def test_that_images_that_coco_names_and_that_are_not_there_are_told(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    (root / "train2017/b.png").unlink()
-    recognised = found(root)
-    assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "1 image named in the annotations but not in the folder: b.png" in told(recognised)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from engine.data.formats.instances import Instance, InstanceSplit, paint
 from engine.data.formats.registry import recognise
 from engine.data.splits import Recognised
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, numbered, text
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, numbered, text
 
 
 def found(folder: Path, *formats: str) -> Recognised:
@@ -112,21 +112,6 @@ def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_
     assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
 
 
-def test_that_masks_tell_the_pixels_where_coco_names_the_only_class(tmp_path: Path) -> None:
-    root = masked(tmp_path)
-    content = boxed.coco_json(SPLITS["train"])
-    content["categories"] = [{"id": 3, "name": "animal"}]
-    content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]
-    content["annotations"][0]["segmentation"] = [[8, 4, 40, 4, 40, 28]]
-    text(root / "annotations/train.json", json.dumps(content))
-    text(root / "annotations/val.json", json.dumps(content | {"images": [], "annotations": []}))
-    recognised = found(root)
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "animal")
-    assert isinstance(recognised.train, InstanceSplit)
-    (thing, _) = recognised.train.sources[0].instances(60, 80)
-    assert thing.area == 32 * 24, "the mask's, not the polygon's"
-
-
 def test_that_colours_and_numbers_beyond_a_byte_tell_things_apart_too(tmp_path: Path) -> None:
     root = masked(tmp_path)
     colours = np.zeros((60, 80, 3), np.uint8)
@@ -152,22 +137,12 @@ def test_that_masks_that_seem_to_tell_classes_are_asked_about(tmp_path: Path) ->
 
 def test_that_a_folder_for_several_tasks_names_them_all(tmp_path: Path) -> None:
     (problem,) = found(boxed.coco(tmp_path, SPLITS), "masks").problems
-    assert "holds images with boxes" in problem.message
-    assert "Object detection or Instance segmentation" in problem.remedy
+    assert "holds images with outlined objects" in problem.message
+    assert "Object detection" in problem.remedy
+    assert "Instance segmentation" in problem.remedy
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes).problems
     assert "not images with outlined objects" in problem.message
-
-
-def test_that_objects_without_an_outline_are_told_and_left_out(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    content = boxed.coco_json(SPLITS["train"])
-    del content["annotations"][0]["segmentation"]
-    text(root / "annotations/instances_train2017.json", json.dumps(content))
-    recognised = found(root)
-    assert things(recognised, recognised.train)["a"] == {("cat", 50, 30, 74, 56)}
-    (problem,) = recognised.problems
-    assert "1 object without an outline, in a.png" in problem.message
 
 
 def test_that_small_things_are_painted_over_larger_ones() -> None:
@@ -191,20 +166,6 @@ def test_that_a_crowd_has_a_number_and_no_class(tmp_path: Path) -> None:
         (1, NO_CLASS),
         (2, 0),
     }
-
-
-def test_that_of_more_things_than_a_byte_can_number_the_largest_are_taken_and_it_is_told(tmp_path: Path) -> None:
-    rectangles = [
-        Rectangle(4 * column, 4 * row, 4 * column + 2, 4 * row + 2, "cat") for row in range(15) for column in range(20)
-    ]
-    rectangles[7] = rectangles[7]._replace(right=rectangles[7].left + 3)
-    crowded = Drawn(60, 80, tuple(rectangles))
-    recognised = found(boxed.coco(tmp_path, {"train": {"a": crowded, "b": ONE}, "val": {"c": ONE}}))
-    assert isinstance(recognised.train, InstanceSplit)
-    numbers, _ = paint(recognised.train.sources[0].instances(60, 80), 60, 80)
-    assert (int(numbers.max()), int((numbers == 1).sum())) == (255, 6)
-    (problem,) = recognised.problems
-    assert "1 image with more than 255 instances: a.png" in problem.message
 
 
 def test_that_a_mask_or_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:

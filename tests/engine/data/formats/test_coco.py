@@ -1,0 +1,544 @@
+"""Boxes and outlines in COCO's JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pycocotools.coco import COCO
+
+from engine.contract.problems import errors
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.coco import FORMAT
+from engine.data.formats.format import Confidence
+from engine.data.formats.json_files import sample_lists
+from tests.support import boxed
+from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
+from tests.support.dataset_formats import coco
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.format_reading import boxes, detect, ignored, instances, merged, read, true_boxes, true_sizes
+
+Edit = Callable[[dict[str, Any]], None]
+SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
+
+
+def drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, float, float, float]]]:
+    return {name: [(each.name, *map(float, each[:4])) for each in drawn.rectangles] for name, drawn in images.items()}
+
+
+def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
+    """Write images and one file, changed by `edit`."""
+    for stem, drawn in SPLITS["train"].items():
+        draw(root / f"images/{stem}.png", drawn)
+    content = boxed.coco_json(SPLITS["train"], outlines=outlines)
+    edit(content)
+    text(root / "annotations.json", json.dumps(content))
+    return root
+
+
+@pytest.mark.parametrize("variant", coco.VARIANTS)
+@pytest.mark.parametrize("kind", ["boxes", "instances"])
+def test_read_returns_the_truth(tmp_path: Path, variant: str, kind: str) -> None:
+    coco.write(TRUTH, tmp_path, variant)
+    (detection,) = detect(FORMAT, tmp_path)
+    assert (detection.kinds, detection.confidence) == (("instances", "boxes"), Confidence.CERTAIN)
+    content = read(FORMAT, tmp_path, kind)
+    assert content.classes == TRUTH.classes
+    held = {
+        split: boxes(content, split) if kind == "boxes" else instances(content, true_sizes(TRUTH), split)
+        for split in content.splits
+    }
+    if variant in ("plain", "one_file_per_image"):
+        assert held == {"": true_boxes(TRUTH.images)}
+    else:
+        assert held == {split: true_boxes(TRUTH.of(split)) for split in ("train", "val")}
+    warnings = [problem.message for problem in content.problems]
+    assert len(warnings) == (2 if variant == "lvis" else 0)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_read_agrees_with_pycocotools(tmp_path: Path) -> None:
+    coco.write(TRUTH, tmp_path, "packed_runs")
+    with contextlib.redirect_stdout(io.StringIO()):
+        reference = COCO(str(tmp_path / "annotations/instances_train2017.json"))
+    content = read(FORMAT, tmp_path, "instances")
+    found = dict(zip(content.splits["train"].files, content.splits["train"].sources, strict=True))
+    for entry in reference.dataset["images"]:
+        source = found[str(tmp_path / "train2017" / entry["file_name"])]
+        masks = [reference.annToMask(each) for each in reference.imgToAnns[entry["id"]]]
+        windows = [each.window for each in source.instances(entry["height"], entry["width"])]
+        assert [int(mask.sum()) for mask in masks] == [int(window.pixels.sum()) for window in windows]
+        assert all((mask[window.part] == window.pixels).all() for mask, window in zip(masks, windows, strict=True))
+
+
+# Categories
+
+
+def test_categories_are_matched_by_name_in_each_file(tmp_path: Path) -> None:
+    for split, order in (("train", ("cat", "dog")), ("valid", ("dog", "cat")), ("test", ("bird", "dog", "cat"))):
+        draw(tmp_path / split / "a.png", TWO)
+        content = boxed.coco_json({"a": TWO})
+        content["categories"] = [{"id": number, "name": name} for number, name in enumerate(order)]
+        for each, rectangle in zip(content["annotations"], TWO.rectangles, strict=True):
+            each["category_id"] = order.index(rectangle.name)
+        text(tmp_path / split / "_annotations.coco.json", json.dumps(content))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert content.classes == ("cat", "dog", "bird")
+    expected = drawn_boxes({"a": TWO})
+    assert {split: boxes(content, split) for split in content.splits} == dict.fromkeys(
+        ("train", "val", "test"), expected
+    )
+
+
+def test_classes_are_in_the_order_of_ids(tmp_path: Path) -> None:
+    def reverse(content: dict[str, Any]) -> None:
+        for each in content["categories"]:
+            each["id"] = 100 - each["id"]
+        for each in content["annotations"]:
+            each["category_id"] = 100 - each["category_id"]
+
+    content = read(FORMAT, edited(tmp_path, reverse), "boxes")
+    assert content.classes == ("dog", "cat")
+    assert boxes(content) == drawn_boxes(SPLITS["train"])
+
+
+@pytest.mark.parametrize(("name", "expected"), [(7, "7"), (2.5, "2.5"), ("été", "été")])
+def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, expected: str) -> None:
+    content = read(FORMAT, edited(tmp_path, lambda made: made["categories"][0].update(name=name)), "boxes")
+    assert content.classes == (expected, "dog")
+    assert content.problems == []
+
+
+def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, lambda made: made["categories"][1].update(name="cat")), "boxes")
+    assert content.classes == ("cat",)
+    (problem,) = content.problems
+    assert "categories[1].name" in problem.message
+
+
+@pytest.mark.parametrize("edit", [lambda made: made.pop("categories"), lambda made: made["categories"].clear()])
+def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> None:
+    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    assert content.classes == ("class 3", "class 7")
+    assert "without a name" in content.problems[0].message
+
+
+# Odd values
+
+
+def _set(key: str, value: object, field: str = "annotations", index: int = 0) -> Edit:
+    return lambda made: made[field][index].update({key: value})
+
+
+@pytest.mark.parametrize(
+    ("edit", "place"),
+    [
+        (_set("bbox", [1, 2, 3]), "annotations[0].bbox"),
+        (_set("bbox", [1, 2, None, 4]), "annotations[0].bbox"),
+        (_set("bbox", [1, float("nan"), 3, 4]), "annotations[0].bbox"),
+        (_set("bbox", [1, 2, "wide", 4]), "annotations[0].bbox"),
+        (_set("bbox", {"x": 1}), "annotations[0].bbox"),
+        (_set("bbox", None), "annotations[0]"),
+        (_set("bbox", []), "annotations[0]"),
+        (_set("image_id", None), "annotations[0].image_id"),
+        (_set("image_id", 99), "annotations[0].image_id"),
+        (_set("category_id", [3]), "annotations[0].category_id"),
+        (_set("category_id", 99), "annotations[0].category_id"),
+        (lambda made: made["annotations"][0].pop("category_id"), "annotations[0].category_id"),
+        (lambda made: made["annotations"].insert(0, "nonsense"), "annotations[0]"),
+    ],
+)
+def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
+    content = read(FORMAT, edited(tmp_path, edit, outlines=False), "boxes")
+    expected = drawn_boxes(SPLITS["train"])
+    if boxes(content) != expected:  # an inserted entry costs none of the others
+        del expected["a"][0]
+    assert boxes(content) == expected
+    (problem,) = content.problems
+    assert problem.severity == "warning"
+    assert f"annotations.json: {place}." in problem.message
+    assert "msgspec" not in problem.message
+    assert "Expected" not in problem.message
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        _set("area", float("nan")),
+        _set("score", float("-inf")),
+        _set("iscrowd", None),
+        _set("iscrowd", "0"),
+        _set("attributes", {"occluded": False, "NaN": "Infinity, NaN"}),
+        _set("segmentation", "none", index=1),
+        _set("width", None, "images"),
+        _set("width", "80", "images"),
+        _set("height", float("nan"), "images"),
+        _set("supercategory", 5, "categories"),
+        lambda made: made.update(info=None, licenses="NaN"),
+    ],
+)
+def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> None:
+    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    assert content.problems == []
+
+
+def test_not_a_number_within_texts_stays(tmp_path: Path) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        made["categories"][0]["name"] = 'NaN "Infinity"\\'
+        made["annotations"][0]["area"] = float("inf")
+
+    assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
+
+
+def test_ids_of_both_spellings_name_their_own_entries(tmp_path: Path) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        made["categories"] = [{"id": 1, "name": "cat"}, {"id": "1", "name": "dog"}, {"id": "01", "name": "cow"}]
+        for each, key in zip(made["annotations"], ("1", 1, "01"), strict=True):
+            each["category_id"] = key
+
+    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    assert [name for held in boxes(content).values() for name, *_ in held] == ["dog", "cat", "cow"]
+
+
+def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, _set("bbox", [30, 20, 20, 10, 90]), outlines=False), "boxes")
+    assert boxes(content)["a"][0][1:] == pytest.approx((25, 10, 35, 30))
+    (problem,) = content.problems
+    assert "1 rotated box" in problem.message
+    content = read(FORMAT, edited(tmp_path, _set("bbox", [30, 20, 20, 10, 45]), outlines=False), "boxes")
+    assert boxes(content)["a"][0][1:] == pytest.approx((19.393, 9.393, 40.607, 30.607), abs=1e-3)
+
+
+def test_crowds_are_ignored(tmp_path: Path) -> None:
+    for value, expected in ((1, True), (True, True), ("1", True), (0, False), (0.0, False)):
+        content = read(FORMAT, edited(tmp_path, _set("iscrowd", value, index=2)), "boxes")
+        assert ignored(content) == {"a": [False, False], "b": [expected]}
+
+
+# Outlines
+
+
+@pytest.mark.parametrize("empty", ["[ ]", "[]", "null", "[[]]", "[ [ ] ]", "[\n\n]", "[[], []]"])
+def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
+    root = edited(tmp_path, lambda made: None, outlines=False)
+    path = root / "annotations.json"
+    path.write_text(path.read_text().replace('"iscrowd"', f'"segmentation": {empty}, "iscrowd"'))
+    (detection,) = detect(FORMAT, root)
+    assert detection.kinds == ("boxes",)
+    content = read(FORMAT, root)
+    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    assert content.problems == []
+
+
+@pytest.mark.parametrize(
+    ("outline", "phrase"),
+    [
+        ([[10, 10, 30, 30]], "1 outline of fewer than three points"),
+        ([[10, 10, 30]], "1 outline of fewer than three points"),
+        ([], "1 object without an outline"),
+        (None, "1 object without an outline"),
+        ("polygon", "1 outline that is neither"),
+        ([[10, 10, None, 10, 30, 30]], "1 outline that is neither"),
+        ({"size": [60, 80], "counts": [5, 5]}, "1 outline that is neither"),
+        ({"size": [10, 10], "counts": [50, 50]}, "1 outline that is neither"),
+        ({"counts": "abc"}, "1 outline that is neither"),
+    ],
+)
+def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase: str) -> None:
+    root = edited(tmp_path, _set("segmentation", outline))
+    content = read(FORMAT, root, "instances")
+    held = instances(content, SIZES)
+    assert held == {"a": [("cat", 50, 30, 74, 56)], "b": [("cat", 10, 20, 30, 70)]}
+    (problem,) = content.problems
+    assert phrase in problem.message
+    assert "annotations[0]" in problem.message
+    content = read(FORMAT, root, "boxes")
+    assert (boxes(content), content.problems) == (drawn_boxes(SPLITS["train"]), [])
+
+
+def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, _set("segmentation", [8, 4, 40, 4, 40, 28, 8, 28])), "instances")
+    assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
+    assert content.problems == []
+
+
+def test_boxes_come_from_outlines_where_there_are_none(tmp_path: Path) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        for each in made["annotations"]:
+            del each["bbox"]
+        made["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
+
+    held = boxes(read(FORMAT, edited(tmp_path, edit), "boxes"))
+    assert held["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
+
+
+def test_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, lambda made: None), "instances")
+    with pytest.raises(Unfit, match="different size"):
+        content.splits[""].sources[0].instances(80, 60)
+
+
+def test_too_many_instances_are_reported(tmp_path: Path) -> None:
+    rectangles = tuple(
+        Rectangle(4 * column, 4 * row, 4 * column + 2, 4 * row + 2, "cat") for row in range(15) for column in range(20)
+    )
+    root = boxed.coco(tmp_path, {"train": {"a": Drawn(60, 80, rectangles), "b": ONE}, "val": {"c": ONE}})
+    (problem,) = read(FORMAT, root, "instances").problems
+    assert "1 image with more than 255 instances: a.png" in problem.message
+
+
+# Units
+
+
+def _fractions(made: dict[str, Any], boxes_: list[list[float]]) -> None:
+    for each, box in zip(made["annotations"], boxes_, strict=True):
+        each["bbox"] = box
+
+
+def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
+    given = [[0.1, 0.1, 0.4, 0.5], [0.5, 0.5, 0.5, 0.5], [0, 0, 1, 1]]
+    content = read(FORMAT, edited(tmp_path, lambda made: _fractions(made, given), outlines=False), "boxes")
+    assert all(image.fractions for image in content.splits[""])
+    assert boxes(content)["a"][0] == ("dog", 0.1, 0.1, 0.5, 0.6)
+    (problem,) = content.problems
+    assert problem.severity == "warning"
+    assert "seem to be fractions" in problem.message
+
+
+def test_fractions_that_may_be_centers_are_refused(tmp_path: Path) -> None:
+    given = [[0.5, 0.5, 0.4, 0.5], [0.3, 0.4, 0.2, 0.2], [0.5, 0.5, 0.5, 0.5]]
+    content = read(FORMAT, edited(tmp_path, lambda made: _fractions(made, given), outlines=False), "boxes")
+    (problem,) = errors(content.problems)
+    assert "seem to be fractions" in problem.message
+
+
+def test_small_boxes_next_to_large_ones_stay_in_pixels(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, _set("bbox", [0.1, 0.1, 0.4, 0.5]), outlines=False), "boxes")
+    assert not any(image.fractions for image in content.splits[""])
+
+
+def test_outlines_in_fractions_are_refused(tmp_path: Path) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        for each in made["annotations"]:
+            each["segmentation"] = [[0.1, 0.1, 0.5, 0.1, 0.5, 0.6]]
+
+    (problem,) = errors(read(FORMAT, edited(tmp_path, edit), "instances").problems)
+    assert "seem to be fractions" in problem.message
+
+
+def test_corners_instead_of_sides_are_refused(tmp_path: Path) -> None:
+    rectangles = tuple(Rectangle(10 + step, 20 + step, 50 + 2 * step, 55, "cat") for step in range(5))
+    draw(tmp_path / "a.png", Drawn(60, 80, rectangles))
+    content = boxed.coco_json({"a": Drawn(60, 80, rectangles)}, outlines=False)
+    for each, rectangle in zip(content["annotations"], rectangles, strict=True):
+        each["bbox"] = list(rectangle[:4])
+    text(tmp_path / "annotations.json", json.dumps(content))
+    (problem,) = errors(read(FORMAT, tmp_path, "boxes").problems)
+    assert "left, top, right and bottom" in problem.message
+
+
+# Images
+
+
+def test_images_that_share_an_id_are_left_out(tmp_path: Path) -> None:
+    for shared, expected in ((10, set()), ("10", {"a"})):
+        content = read(FORMAT, edited(tmp_path, _set("id", shared, "images", 1)), "boxes")
+        assert expected <= boxes(content).keys()
+    content = read(FORMAT, edited(tmp_path, _set("id", 10, "images", 1)), "boxes")
+    assert boxes(content) == {}
+    message = content.problems[0].message
+    assert "images[0].id" in message
+    assert "images[1].id" in message
+
+
+def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        made["images"].append(made["images"][0] | {"id": 5})
+        made["annotations"][0]["image_id"] = 5
+
+    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    assert {name: len(held) for name, held in boxes(content).items()} == {"a": 2, "b": 1}
+    (problem,) = content.problems
+    assert "images[2]" in problem.message
+
+
+def test_missing_images_are_reported(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    (root / "train2017/b.png").unlink()
+    content = read(FORMAT, root, "boxes")
+    assert boxes(content, "train") == drawn_boxes({"a": TWO})
+    (problem,) = content.problems
+    assert "1 image named in the annotations but not in the folder: b.png" in problem.message
+
+
+def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        draw(tmp_path / f"{split}2017/a.png", TWO)
+        content = boxed.coco_json({"a": TWO, "b": ONE})
+        text(tmp_path / f"annotations/instances_{split}2017.json", json.dumps(content))
+    draw(tmp_path / "val2017/b.png", ONE)
+    content = read(FORMAT, tmp_path, "boxes")
+    assert boxes(content, "train") == drawn_boxes({"a": TWO})
+    assert boxes(content, "val") == drawn_boxes({"a": TWO, "b": ONE})
+
+
+@pytest.mark.parametrize(
+    ("json_at", "image", "file_name"),
+    [
+        ("labels.json", "data/{}.png", "{}.png"),
+        ("result.json", "images/{}.png", "images\\{}.png"),
+        ("boxes.json", "{}.png", "{}.png"),
+        ("annotations/instances_default.json", "images/{}.png", "{}.png"),
+        ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
+        ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
+        ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
+    ],
+)
+def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, image: str, file_name: str) -> None:
+    images = {f"{number}": TWO for number in range(3)}
+    for stem, drawn in images.items():
+        draw(tmp_path / image.format(stem), drawn)
+    text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert boxes(content) == drawn_boxes(images)
+    assert content.problems == []
+
+
+# Files and splits
+
+
+def _files(root: Path, names: dict[str, str]) -> Path:
+    """Write a file for each name with an image that has the given name."""
+    for name, stem in names.items():
+        draw(root / f"images/{stem}.png", ONE)
+        text(root / name, json.dumps(boxed.coco_json({stem: ONE})))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"site_a_latest.json": "a", "site_b_valley.json": "b", "retrained.json": "c"}, {"": "abc"}),
+        ({"a/train.json": "a", "a/latest.json": "b"}, {"": "a"}),
+        ({"instances_train2017.json": "a", "instances_val2017.json": "b"}, {"train": "a", "val": "b"}),
+        ({"train_part1.json": "a", "train_part2.json": "b", "dev.json": "c"}, {"train": "ab", "val": "c"}),
+        ({"x/Validation/coco.json": "a", "x/Training/coco.json": "b"}, {"train": "b", "val": "a"}),
+        ({"all.json": "a", "test.json": "b"}, {"": "a", "test": "b"}),
+    ],
+)
+def test_splits_are_whole_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
+    content = read(FORMAT, _files(tmp_path, names), "boxes")
+    assert {split: "".join(sorted(boxes(content, split))) for split in content.splits} == expected
+
+
+def test_files_for_all_images_are_not_used_next_to_splits(tmp_path: Path) -> None:
+    root = _files(tmp_path, {"train.json": "a", "val.json": "b", "all.json": "c"})
+    (problem,) = read(FORMAT, root, "boxes").problems
+    assert "1 annotation file that is not used: all.json" in problem.message
+
+
+def test_an_image_that_a_second_file_annotates_is_reported(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    changed = boxed.coco_json(SPLITS["train"])
+    del changed["annotations"][0]
+    text(root / "train.json", json.dumps(changed))
+    content = read(FORMAT, root, "boxes")
+    assert boxes(content, "train") == drawn_boxes(SPLITS["train"])
+    (problem,) = content.problems
+    assert "2 images annotated in several files" in problem.message
+
+
+def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path: Path) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    changed = boxed.coco_json(SPLITS["train"])
+    del changed["annotations"][0]
+    text(root / "annotations/person_keypoints_train2017.json", json.dumps(changed))
+    captions = {"images": changed["images"], "annotations": [{"image_id": 10, "id": 1, "caption": "A cat."}]}
+    text(root / "annotations/captions_train2017.json", json.dumps(captions))
+    content = read(FORMAT, root, "boxes")
+    assert boxes(content, "train") == drawn_boxes(SPLITS["train"])
+    (problem,) = content.problems
+    assert "person_keypoints_train2017.json" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("damage", "phrase"),
+    [
+        (lambda made: made[:-20], "it ends in the middle"),
+        (lambda made: made.replace('"images"', '"pictures"', 1), "images is missing"),
+        (lambda made: made.replace('"categories"', "\n\ncategories", 1), "line 3 is not valid JSON"),
+        (lambda made: made[:-1] + ",]", "line 1 is not valid JSON"),
+    ],
+)
+def test_a_broken_file_is_an_error_that_names_file_and_line(
+    tmp_path: Path, damage: Callable[[str], str], phrase: str
+) -> None:
+    root = boxed.coco(tmp_path, SPLITS)
+    path = root / "annotations/instances_train2017.json"
+    path.write_text(damage(path.read_text()))
+    (problem,) = errors(read(FORMAT, root, "boxes").problems)
+    assert "annotations/instances_train2017.json can't be read" in problem.message
+    assert phrase in problem.message
+    assert "categories" not in problem.message
+
+
+# Detection
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"shapes": [], "imagePath": "a.png"},
+        {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "caption": "A cat."}]},
+        {"images": [{"id": 1, "file_name": "a.png"}], "categories": []},
+        {
+            "annotations": [{"image_id": 1, "segments_info": [{"id": 3, "category_id": 1}]}],
+            "images": [],
+            "categories": [],
+        },
+        {"categories": {}, "items": [{"id": "a", "annotations": [{"type": "bbox", "label_id": 1}]}]},
+        [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}],
+        [],
+    ],
+)
+def test_other_files_are_not_detected(tmp_path: Path, content: object) -> None:
+    draw(tmp_path / "a.png", ONE)
+    text(tmp_path / "file.json", json.dumps(content))
+    assert detect(FORMAT, tmp_path) == []
+
+
+def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
+    content = read(FORMAT, edited(tmp_path, lambda made: made["annotations"].clear()))
+    assert boxes(content) == {"a": [], "b": []}
+    assert content.classes == ("cat", "dog")
+
+
+def test_detection_stops_once_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.data.formats.json_files.PIECE_BYTES", 64)
+    content = boxed.coco_json({f"{number}": ONE for number in range(50)}, outlines=False)
+    start = json.dumps(content)[:-500]
+    path = text(tmp_path / "long.json", start)
+    assert len(sample_lists(str(path), ("images", "annotations"), until="annotations")["annotations"]) >= 1
+    other = text(tmp_path / "other.json", '{"features": [' + "1, " * 10_000 + start)
+    assert sample_lists(str(other), ("images", "annotations"), until="annotations") == {}
+
+
+def test_outlines_late_in_a_long_file_are_detected(tmp_path: Path) -> None:
+    images = {f"{number}": ONE for number in range(9000)}
+    content = boxed.coco_json(images, outlines=False)
+    draw(tmp_path / "0.png", ONE)
+    for each in content["annotations"][6000:]:
+        each["segmentation"] = [[1, 2, 3, 4, 5, 6]]
+    text(tmp_path / "annotations.json", json.dumps(content))
+    assert detect(FORMAT, tmp_path)[0].kinds == ("instances", "boxes")
+
+
+def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
+    coco.write(TRUTH, tmp_path, "splits")
+    assert merged(read(FORMAT, tmp_path, "boxes"), boxes) == true_boxes(TRUTH.images)

@@ -1,0 +1,97 @@
+"""Panoptic segmentation in COCO's format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.problems import errors
+from engine.data.decoding.reading import Unfit
+from engine.data.formats import coco
+from engine.data.formats.coco_panoptic import FORMAT
+from tests.support.dataset_formats import coco_panoptic
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.format_reading import detect, instances, merged, read, true_boxes, true_sizes
+
+SIZES = true_sizes(TRUTH)
+
+
+def held(root: Path) -> dict[str, Any]:
+    return merged(read(FORMAT, root), lambda found, split: instances(found, SIZES, split))
+
+
+def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = root / "annotations/panoptic.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("variant", coco_panoptic.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    coco_panoptic.write(TRUTH, tmp_path, variant)
+    content = read(FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
+    assert held(tmp_path) == true_boxes(TRUTH.images)
+    assert detect(coco.FORMAT, tmp_path) == []
+
+
+def test_crowds_have_no_label(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(iscrowd=1))
+    source = read(FORMAT, tmp_path).splits[""].sources[0]
+    assert source.labels() == []
+    assert [each.ignored for each in source.instances(64, 96)] == [True]
+
+
+def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    edit(tmp_path, lambda made: made["annotations"][2]["segments_info"][1].update(category_id=77))
+    expected = true_boxes(TRUTH.images)
+    del expected["img_3"][0]
+    assert held(tmp_path) == expected
+    (problem,) = read(FORMAT, tmp_path).problems
+    assert "annotations[2].segments_info[1].category_id" in problem.message
+
+
+def test_missing_files_are_reported(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    (tmp_path / "images/img_1.jpg").unlink()
+    (tmp_path / "annotations/panoptic/img_2.png").unlink()
+    content = read(FORMAT, tmp_path)
+    assert [Path(path).stem for path in content.splits[""].files] == ["img_3", "img_4", "img_5", "img_6"]
+    assert "img_1.jpg" in content.problems[0].message
+    assert "img_2.png" in content.problems[1].message
+
+
+def test_categories_of_stuff_alone_are_refused(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    edit(tmp_path, lambda made: [each.update(isthing=0) for each in made["categories"]])
+    (problem,) = errors(read(FORMAT, tmp_path).problems)
+    assert "no categories of things" in problem.message
+
+
+def test_images_of_ids_of_another_size_are_refused(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    source = read(FORMAT, tmp_path).splits[""].sources[0]
+    with pytest.raises(Unfit, match="different size"):
+        source.instances(10, 10)
+
+
+def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    values = np.zeros((64, 96), np.uint8)
+    values[8:32, 8:40] = 5
+    Image.fromarray(values).save(tmp_path / "annotations/panoptic/img_1.png")
+    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(id=5))
+    before = read(FORMAT, tmp_path).splits[""].state()
+    assert held(tmp_path) == true_boxes(TRUTH.images)
+    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(category_id=2))
+    assert read(FORMAT, tmp_path).splits[""].state() != before

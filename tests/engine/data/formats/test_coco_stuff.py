@@ -1,0 +1,71 @@
+"""Pixel maps of COCO-Stuff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.formats.coco_stuff import FORMAT
+from engine.data.formats.format import Content
+from tests.support.dataset_formats import coco_stuff
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.format_reading import detect, read
+
+
+def classes_of_pixels(content: Content, split: str) -> dict[str, np.ndarray]:
+    """Return the number of the class of each pixel by the image's name."""
+    found = content.splits[split]
+    assert content.code is not None
+    return {
+        Path(file).stem: np.vectorize(content.code.values.index)(np.asarray(Image.open(mask)))
+        for file, mask in zip(found.files, found.masks, strict=True)
+    }
+
+
+@pytest.mark.parametrize("variant", coco_stuff.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    coco_stuff.write(TRUTH, tmp_path, variant)
+    content = read(FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (("background", *TRUTH.classes), [])
+    for split in ("train", "val"):
+        held = classes_of_pixels(content, split)
+        assert held.keys() == {image.name for image in TRUTH.of(split)}
+        assert all((held[image.name] == image.mask()).all() for image in TRUTH.of(split))
+
+
+def test_names_are_those_of_the_dataset_without_a_table(tmp_path: Path) -> None:
+    coco_stuff.write(TRUTH, tmp_path)
+    (tmp_path / "labels.txt").unlink()
+    content = read(FORMAT, tmp_path)
+    assert content.code is not None
+    names = dict(zip(content.code.values, content.classes, strict=True))
+    assert (len(names), names[0], names[15], names[91], names[181]) == (171, "person", "bird", "banner", "wood")
+    assert content.code.ignored == (255,)
+
+
+def test_pixel_maps_of_stuff_have_an_own_class_for_things(tmp_path: Path) -> None:
+    coco_stuff.write(TRUTH, tmp_path, "numbers")
+    (tmp_path / "labels.txt").unlink()
+    content = read(FORMAT, tmp_path)
+    assert content.code is not None
+    names = dict(zip(content.code.values, content.classes, strict=True))
+    assert (len(names), names[92], names[183]) == (92, "banner", "other")
+    assert content.code.ignored == (0, 255)
+
+
+def test_masks_without_an_image_are_reported(tmp_path: Path) -> None:
+    coco_stuff.write(TRUTH, tmp_path)
+    (tmp_path / "images/train2017/img_2.jpg").unlink()
+    content = read(FORMAT, tmp_path)
+    assert [Path(path).name for path in content.splits["train"].files] == ["img_1.jpg", "img_3.jpg", "img_4.jpg"]
+    (problem,) = content.problems
+    assert "img_2.png" in problem.message
+
+
+@pytest.mark.parametrize("folder", ["masks/train2017", "stuff", "pixelmaps/train"])
+def test_other_folders_are_not_detected(tmp_path: Path, folder: str) -> None:
+    TRUTH.images[0].save(tmp_path / folder / "a.png")
+    assert detect(FORMAT, tmp_path) == []

@@ -1,0 +1,93 @@
+"""Boxes in Create ML's JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.createml import FORMAT
+from engine.data.formats.format import Confidence
+from tests.support.boxed import ONE, TWO, draw, text
+from tests.support.dataset_formats import createml
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.format_reading import boxes, detect, merged, read, true_boxes
+
+BOX = {"x": 20, "y": 30, "width": 10, "height": 20}
+
+
+def written(root: Path, entries: list[object]) -> Path:
+    draw(root / "a.png", TWO)
+    draw(root / "b.png", ONE)
+    text(root / "boxes.json", json.dumps(entries))
+    return root
+
+
+@pytest.mark.parametrize("variant", createml.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    createml.write(TRUTH, tmp_path, variant)
+    (detection,) = detect(FORMAT, tmp_path)
+    assert (detection.kinds, detection.confidence) == (("boxes",), Confidence.CERTAIN)
+    content = read(FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
+    assert merged(content, boxes) == true_boxes(TRUTH.images)
+
+
+@pytest.mark.parametrize(
+    ("bad", "place"),
+    [
+        ({"label": "cat", "coordinates": {"x": 1, "y": 2, "width": 3}}, "[0].annotations[1]"),
+        ({"label": "cat", "coordinates": BOX | {"x": None}}, "[0].annotations[1]"),
+        ({"label": "cat"}, "[0].annotations[1]"),
+        ({"coordinates": BOX}, "[0].annotations[1]"),
+        ({"label": "", "coordinates": BOX}, "[0].annotations[1]"),
+        ("cat", "[0].annotations[1]"),
+    ],
+)
+def test_a_bad_object_costs_itself_alone(tmp_path: Path, bad: object, place: str) -> None:
+    good = {"label": "cat", "coordinates": BOX}
+    content = read(FORMAT, written(tmp_path, [{"image": "a.png", "annotations": [good, bad, good]}]))
+    assert boxes(content) == {"a": [("cat", 15, 20, 25, 40)] * 2}
+    (problem,) = content.problems
+    assert f"boxes.json: {place}." in problem.message
+
+
+def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
+    entries = [
+        {"image": "a.png", "annotations": [{"label": 3, "coordinates": BOX}]},
+        {"annotations": []},
+        {"image": "gone.png", "annotations": []},
+        "nonsense",
+    ]
+    content = read(FORMAT, written(tmp_path, entries))
+    assert boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
+    messages = " ".join(problem.message for problem in content.problems)
+    assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
+
+
+def test_fractions_around_centers_are_read_as_such(tmp_path: Path) -> None:
+    box = {"x": 0.5, "y": 0.5, "width": 0.2, "height": 0.4}
+    content = read(
+        FORMAT, written(tmp_path, [{"image": "a.png", "annotations": [{"label": "cat", "coordinates": box}]}])
+    )
+    (image,) = content.splits[""]
+    assert image.fractions
+    assert image.boxes[0][:4] == pytest.approx((0.4, 0.3, 0.6, 0.7))
+    assert "fractions" in content.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [{"image": "a.png", "annotations": []}],
+        [{"image": "a.png", "label": "cat"}],
+        [{"file": "a.png", "annotations": [{"label": "cat", "coordinates": BOX}]}],
+        [{"image": "a.png", "annotations": [{"label": "cat", "points": [1, 2]}]}],
+        {"image": "a.png", "annotations": [{"label": "cat", "coordinates": BOX}]},
+    ],
+)
+def test_other_files_are_not_detected(tmp_path: Path, entries: list[object]) -> None:
+    assert detect(FORMAT, written(tmp_path, entries)) == []

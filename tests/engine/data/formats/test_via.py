@@ -1,0 +1,141 @@
+"""Regions of the VGG Image Annotator."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.data.formats.format import Confidence
+from engine.data.formats.via import FORMAT, ONLY_CLASS
+from engine.data.formats.via_shapes import shape_of
+from tests.support.boxed import ONE, TWO, draw, text
+from tests.support.dataset_formats import via
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.format_reading import boxes, detect, instances, merged, read, true_boxes, true_sizes
+
+RECT = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 5}
+EDGES = (10, 20, 40, 25)
+
+
+def written(root: Path, *regions: tuple[Any, Any]) -> Path:
+    draw(root / "a.png", TWO)
+    made = [{"shape_attributes": shape, "region_attributes": attributes} for shape, attributes in regions]
+    text(root / "via.json", json.dumps({"a.png9": {"filename": "a.png", "size": 9, "regions": made}}))
+    return root
+
+
+@pytest.mark.parametrize("variant", via.VARIANTS)
+@pytest.mark.parametrize("kind", ["boxes", "instances"])
+def test_read_returns_the_truth(tmp_path: Path, variant: str, kind: str) -> None:
+    via.write(TRUTH, tmp_path, variant)
+    detection = detect(FORMAT, tmp_path)[0]
+    assert (detection.kinds, detection.variant) == (("instances", "boxes"), "class")
+    content = read(FORMAT, tmp_path, kind)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    assert set(content.splits) == ({"train", "val"} if variant in ("splits", "nested") else {""})
+    sizes = true_sizes(TRUTH)
+    held = merged(content, boxes if kind == "boxes" else lambda found, split: instances(found, sizes, split))
+    assert held == true_boxes(TRUTH.images)
+
+
+@pytest.mark.parametrize(
+    ("shape", "edges"),
+    [
+        (RECT, EDGES),
+        ({"name": "circle", "cx": 20, "cy": 30, "r": 8}, (12, 22, 28, 38)),
+        ({"name": "ellipse", "cx": 20, "cy": 30, "rx": 8, "ry": 4}, (12, 26, 28, 34)),
+        ({"name": "ellipse", "cx": 20, "cy": 30, "rx": 8, "ry": 4, "theta": math.pi / 2}, (16, 22, 24, 38)),
+        ({"name": "polyline", "all_points_x": [1, 9, 5], "all_points_y": [2, 2, 8]}, (1, 2, 9, 8)),
+        ({"name": "polygon", "all_points_x": ["1", 9, 5], "all_points_y": [2, 2, 8]}, (1, 2, 9, 8)),
+    ],
+)
+def test_shapes_have_their_edges(shape: dict[str, Any], edges: tuple[float, ...]) -> None:
+    found = shape_of("cat", shape)
+    assert found is not None
+    assert found.box == pytest.approx(edges)
+    assert (found.outline is None) == (shape["name"] == "rect")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"name": "point", "cx": 1, "cy": 2},
+        {"name": "rect", "x": 1},
+        {"name": "rect", "x": None, "y": 1, "width": 1, "height": 1},
+        {"name": "polygon", "all_points_x": [1, 2, 3], "all_points_y": [1, 2]},
+        {"name": "polyline", "all_points_x": [1, 2], "all_points_y": [1, 2]},
+        {"name": "circle", "cx": 1, "cy": 1, "r": "large"},
+    ],
+)
+def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> None:
+    content = read(FORMAT, written(tmp_path, (RECT, {"class": "cat"}), (shape, {"class": "cat"})), "boxes")
+    assert boxes(content) == {"a": [("cat", *EDGES)]}
+    (problem,) = content.problems
+    assert "a.png regions[1]" in problem.message
+
+
+def test_regions_without_or_with_several_classes_are_reported(tmp_path: Path) -> None:
+    values = [{"class": "cat"}, {"class": ""}, {}, {"class": {"cat": True, "dog": True}}, {"class": {"dog": True}}]
+    content = read(FORMAT, written(tmp_path, *((RECT, each) for each in values)), "boxes")
+    assert boxes(content) == {"a": [("cat", *EDGES), ("dog", *EDGES)]}
+    none, several = (problem.message for problem in content.problems)
+    assert "2 regions without a class" in none
+    assert "1 region of several classes" in several
+
+
+def test_regions_without_attributes_are_of_one_class(tmp_path: Path) -> None:
+    content = read(FORMAT, written(tmp_path, (RECT, {}), (RECT, {})))
+    assert content.classes == (ONLY_CLASS,)
+    assert "no attributes" in content.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"breed": "pug"}, [("", Confidence.CERTAIN)]),
+        ({"breed": "pug", "Label": "dog"}, [("Label", Confidence.CERTAIN), ("breed", Confidence.WEAK)]),
+        ({"breed": "pug", "age": "3"}, [("age", Confidence.LIKELY), ("breed", Confidence.LIKELY)]),
+    ],
+)
+def test_attributes_that_may_be_the_class_are_told_apart(
+    tmp_path: Path, attributes: dict[str, str], expected: list[tuple[str, Confidence]]
+) -> None:
+    found = detect(FORMAT, written(tmp_path, (RECT, attributes)))
+    assert [(each.variant, each.confidence) for each in found] == expected
+    assert found[0].kinds == ("boxes",)
+
+
+def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path) -> None:
+    via.write(TRUTH, tmp_path, "csv")
+    path = tmp_path / "via_region_data.csv"
+    path.write_text(path.read_text().replace('""name""', "name", 1))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert sum(map(len, boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
+    assert "img_1.png" in content.problems[0].message
+
+
+def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", ONE)
+    made = {"project": {"data_format_version": "3.1.1", "vid_list": ["1"]}, "file": {}, "metadata": {}}
+    text(tmp_path / "project.json", json.dumps(made))
+    (detection,) = detect(FORMAT, tmp_path)
+    assert detection.kinds == ()
+    assert "COCO" in detection.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '{"shapes": [], "imagePath": "a.png"}'),
+        ("a.json", '{"a.png": ["cat"]}'),
+        ("a.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,1,1,cat,1,2,3,4"),
+    ],
+)
+def test_other_files_are_not_detected(tmp_path: Path, name: str, content: str) -> None:
+    text(tmp_path / name, content)
+    assert detect(FORMAT, tmp_path) == []
