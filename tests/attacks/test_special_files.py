@@ -212,18 +212,22 @@ def test_that_entries_of_a_list_that_lead_elsewhere_are_told(tmp_path: Path, ent
     assert f"named in a list but not in the folder: {Path(entry).stem}." in look_through(tmp_path, "boxes")
 
 
-@pytest.mark.parametrize("entry", ["pipe.png", "../../../../../../../../../../dev/zero"])
+@pytest.mark.parametrize(
+    ("entry", "phrase"),
+    [
+        ("pipe.png", "pipe.png: it is a FIFO, not a regular file"),
+        ("../../../../../../../../../../dev/zero", "not in the folder: zero"),
+    ],
+)
 @pytest.mark.parametrize("task", ["boxes", "instances"])
-def test_that_what_a_json_file_leads_to_is_named(tmp_path: Path, entry: str, task: str) -> None:
+def test_json_names_of_special_files_are_reported(tmp_path: Path, entry: str, phrase: str, task: str) -> None:
     honest.with_coco(tmp_path)
     os.mkfifo(tmp_path / "images" / "pipe.png")
     content = honest.coco_content()
     content["images"][0]["file_name"] = entry
     (tmp_path / "annotations.json").write_text(json.dumps(content))
 
-    told = look_through(tmp_path, task)
-
-    assert re.search(f"{Path(entry).name}: it is a (FIFO|device), not a regular file", told)
+    assert phrase in look_through(tmp_path, task)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux' own")
