@@ -107,7 +107,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the names of classes by their numbers."""
-    for folder in dict.fromkeys(above for folder in layout.folders for above in _and_above(folder)):
+    for folder in dict.fromkeys(above for each in layout.folders for above in _and_above(each)):
         if "labels.txt" in tree.files(folder, ".txt"):
             found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))
             found.pop(0, None)
