@@ -6,8 +6,8 @@ The format is defined at https://cocodataset.org/#format-data. Entries that can'
 from __future__ import annotations
 
 import math
-import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +17,10 @@ import msgspec
 from engine.contract.problems import Problem
 from engine.data.decoding.outlines import OutlineError, read_outline
 from engine.data.decoding.reading import MAX_PIXELS
+from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
 from engine.data.formats.box_units import check_units
 from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.json_files import (
     MOST_FILES,
     UNUSABLE,
@@ -31,7 +31,6 @@ from engine.data.formats.json_files import (
     sample_lists,
     text_windows,
 )
-from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
 from engine.data.formats.shapes import Edges, Shape, ShapedImage, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import first, shown, warn
@@ -71,7 +70,7 @@ _BAD_BOX = Fault(
 _ROTATED_BOX = Fault(
     "rotated box",
     "rotated boxes",
-    "bbox has five numbers, read as center, width, height and angle in degrees; the upright boxes around them are used.",
+    "The upright boxes around them are used. Five numbers are read as center, width, height and angle in degrees.",
 )
 _SHARED_ID = Fault(
     "image with the id of another image",
@@ -106,6 +105,7 @@ class _Annotation(msgspec.Struct):
     bbox: msgspec.Raw = msgspec.Raw(b"null")
     segmentation: msgspec.Raw = msgspec.Raw(b"null")
     iscrowd: Any = None
+    attributes: Any = None
 
 
 _FILE = msgspec.json.Decoder(_File)
@@ -119,39 +119,52 @@ _RING = msgspec.json.Decoder(list[float])
 def detect(tree: Tree) -> list[Detection]:
     """Return a detection if JSON files have annotations with image and category ids; reads no more than it needs."""
     files: list[str] = []
+    entries: list[tuple[str, Any]] = []
     for names in json_files(tree).values():
-        sample = names[:MOST_FILES]
-        fitting = [name for name in sample if _is_coco(tree.path(name))]
-        files += names if len(fitting) == len(sample) else fitting
+        samples = {name: _sample(tree.path(name)) for name in names[:MOST_FILES]}
+        fitting = [name for name, sample in samples.items() if sample is not None]
+        files += names if len(fitting) == len(samples) else fitting
+        entries += [(name, entry) for name in fitting for entry in samples[name] or ()]
     if not files:
         return []
-    outlined = any(
-        map(_OUTLINE.search, (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name))))
-    )
-    kinds = ("instances", "boxes") if outlined else ("boxes",)
+    if entries and not any(_has_place(entry) for _, entry in entries):
+        images = Counter((name, str(entry["image_id"])) for name, entry in entries)
+        kinds: tuple[str, ...] = ("labels",) if max(images.values()) > 1 else ("classes", "labels")
+    else:
+        windows = (text for name in files[:MOST_FILES] for text in text_windows(tree.path(name)))
+        kinds = ("instances", "boxes") if any(map(_OUTLINE.search, windows)) else ("boxes",)
     return [Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first(files)}",), source=files)]
 
 
-def _is_coco(path: str) -> bool:
+def _sample(path: str) -> list[Any] | None:
+    """Return the first annotations of a file; None if it isn't of this format.
+
+    An annotation whose end isn't found, as in a broken file, is the beginning of its text.
+    """
     found = sample_lists(path, _LISTS, until="annotations")
-    annotations = found.get("annotations")
-    if annotations == []:
-        return "categories" in found and "images" in found
-    return any(map(_is_annotation, annotations or ()))
+    entries = found.get("annotations")
+    if entries == []:
+        return [] if "categories" in found and "images" in found else None
+    return [entry for entry in entries or () if _is_annotation(entry)] or None
 
 
 def _is_annotation(entry: Any) -> bool:
-    if isinstance(entry, str):  # the beginning of an entry that can't be decoded
+    if isinstance(entry, str):
         return '"image_id"' in entry and '"category_id"' in entry and '"segments_info"' not in entry
     return isinstance(entry, dict) and {"image_id", "category_id"} <= entry.keys() and "segments_info" not in entry
 
 
+def _has_place(entry: Any) -> bool:
+    """Return True unless an annotation is of its image as a whole."""
+    return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
+
+
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes or the outlines of all files, their categories matched by name."""
+    """Return the annotations of all files, their categories matched by name."""
     files = AnnotationFiles.of(detection.source, preferred="instances")
     problems = files.problems()
     images = ImageSplits(files.splits)
-    lookup = ImageLookup(tree)
+    named = NamedImages(tree)
     categories: list[Category] = []
     used: set[str] = set()
     for split, names in files.splits.items():
@@ -159,13 +172,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
             if content is None:
                 continue
-            reader = _Reader(name, split, lookup, outlines=kind == "instances")
+            reader = _Reader(name, split, named, kind)
             reader.read(content)
             images.add(split, reader.images)
             categories += reader.categories
             used |= reader.used
             problems += reader.problems()
-    problems += images.problems()
+    problems += [*named.problems(), *images.problems()]
     # Roboflow lists what its categories belong to as one of them.
     above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
     order = [name for each in categories if (name := str(each.name)) in used or name not in above]
@@ -185,12 +198,11 @@ class _Reader:
 
     name: str
     split: str
-    lookup: ImageLookup
-    outlines: bool
+    named: NamedImages
+    kind: str
     images: list[ShapedImage] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    _missing: list[str] = field(default_factory=list)
     _unexhaustive: bool = False
 
     def __post_init__(self) -> None:
@@ -209,14 +221,17 @@ class _Reader:
                 continue
             self.used.add(name)
             image = images[each.image_id]
-            if image is not None and (shape := self._shape(place, each, name, image)) is not None:
+            if image is None:
+                continue
+            if self.kind in ("classes", "labels"):
+                image.tags = tuple(dict.fromkeys((*image.tags, name)))
+            elif (shape := self._shape(place, each, name, image)) is not None:
                 image.shapes.append(shape)
         self.categories = names.in_order()
 
     def problems(self) -> Iterable[Problem]:
         """Yield what is wrong with the file."""
         yield from self._faults.problems()
-        yield from missing_images(self._missing)
         if self._unexhaustive:
             message = f"{shown(self.name)} annotates only some of the classes in each image, as LVIS does."
             yield warn(message, "Objects of other classes are learned as background.")
@@ -241,9 +256,8 @@ class _Reader:
                 shared.add(each.id)
                 by_id[each.id] = None
                 continue
-            path = self.lookup.find(name, os.path.dirname(self.name), split=self.split)
+            path = self.named.find(name, self.name, self.split)
             if path is None:
-                self._missing.append(name)
                 by_id[each.id] = None
                 continue
             if path in by_path:
@@ -255,33 +269,46 @@ class _Reader:
 
     def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
         ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
-        box = self._box(place, each.bbox)
-        if box is not None and not self.outlines:
+        is_outlined = self.kind == "instances"
+        box, is_rotated = _read_box(each.bbox, each.attributes)
+        outline = None
+        if is_outlined or is_rotated or box is None:
+            outline = _read_outline(each.segmentation, image.size)
+        if outline is not None and not isinstance(outline, Fault):
+            content, edges = outline
+            return Shape(name, edges or box or _runs_edges(content), content if is_outlined else None, ignored)
+        if box is not None and not is_outlined:
+            if is_rotated:
+                self._faults.add(_ROTATED_BOX, f"{place}.bbox")
             return Shape(name, box, None, ignored)
-        outline = _read_outline(each.segmentation, image.size)
-        if isinstance(outline, Fault):
+        if outline is not None:
             self._faults.add(outline, f"{place}.segmentation")
-            return None
-        if outline is None:
-            fault = _NO_OUTLINE if self.outlines else _NOTHING if _is_empty(each.bbox) else _BAD_BOX
-            self._faults.add(fault, f"{place}.bbox" if fault is _BAD_BOX else place)
-            return None
-        content, edges = outline
-        return Shape(name, edges or box or _runs_edges(content), content if self.outlines else None, ignored)
+        elif is_outlined or _is_empty(each.bbox):
+            self._faults.add(_NO_OUTLINE if is_outlined else _NOTHING, place)
+        else:
+            self._faults.add(_BAD_BOX, f"{place}.bbox")
+        return None
 
-    def _box(self, place: str, content: msgspec.Raw) -> Edges | None:
-        """Return the edges of a box; None if there is none or if it can't be used."""
-        try:
-            numbers = _NUMBERS.decode(content)
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        if numbers is None or len(numbers) not in (4, _ROTATED):
-            return None
-        if len(numbers) == _ROTATED:
-            self._faults.add(_ROTATED_BOX, f"{place}.bbox")
-            return _upright(*numbers)
-        left, top, width, height = numbers
-        return left, top, left + width, top + height
+
+def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool]:
+    """Return the edges of a box, None if there is none or if it can't be used, and whether it is a rotated one.
+
+    Detectron2 writes five numbers: center, width, height and angle; CVAT writes the box before its rotation and the
+    angle as an attribute.
+    """
+    try:
+        numbers = _NUMBERS.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return None, False
+    if numbers is None or len(numbers) not in (4, _ROTATED):
+        return None, False
+    if len(numbers) == _ROTATED:
+        return _upright(*numbers), True
+    left, top, width, height = numbers
+    angle = attributes.get("rotation") if isinstance(attributes, dict) else None
+    if isinstance(angle, int | float) and angle:
+        return _upright(left + width / 2, top + height / 2, width, height, angle), True
+    return (left, top, left + width, top + height), False
 
 
 def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
@@ -335,7 +362,7 @@ def _size(image: _Image) -> tuple[int, int] | None:
 FORMAT = Format(
     "coco",
     "COCO JSON",
-    ("instances", "boxes"),
+    ("instances", "boxes", "classes", "labels"),
     "JSON files with images, annotations and categories, one for each split or one for all, next to the images or in a "
     "folder named annotations.",
     detect,

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from engine.contract.problems import Problem
+from engine.data.formats.annotation_files import AnnotationFiles, NamedImages
 from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.instances import InstanceSplit, PanopticImage, Source
 from engine.data.formats.json_files import MOST_FILES, EntryFaults, decode_file, json_files, sample_lists
-from engine.data.formats.json_splits import AnnotationFiles, missing_images
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, shown, warn, wrong
 
@@ -76,16 +75,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the segments of things as instances."""
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
-    lookup = ImageLookup(tree)
+    named = NamedImages(tree)
     readers: list[tuple[str, _Reader]] = []
     for split, names in files.splits.items():
         for name in names:
             content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
             if content is not None:
-                reader = _Reader(tree, name, split, lookup)
+                reader = _Reader(tree, name, split, named)
                 reader.read(content)
                 problems += reader.problems()
                 readers.append((split if len(files.splits) > 1 else "", reader))
+    problems += named.problems()
     things = [str(each.name) for _, reader in readers for each in reader.categories if _is_thing(each)]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(things))}
     if readers and not numbers:
@@ -117,13 +117,12 @@ class _Reader:
     tree: Tree
     name: str
     split: str
-    lookup: ImageLookup
+    named: NamedImages
     images: list[tuple[str, str, Segments]] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._faults = EntryFaults(self.name)
-        self._missing: list[str] = []
         self._maskless: list[str] = []
 
     def read(self, content: _File) -> None:
@@ -132,19 +131,14 @@ class _Reader:
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = with_spellings({image.id: image.file_name for _, image in decoded})
         folders = self._mask_folders()
-        near = os.path.dirname(self.name)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             name = images.get(each.image_id) if each.image_id is not None else None
-            path = self.lookup.find(
-                name or os.path.splitext(each.file_name)[0], near, split=self.split, ending=name is not None
-            )
+            path = self.named.find(name or os.path.splitext(each.file_name)[0], self.name, self.split)
             base = os.path.basename(each.file_name)
             mask = next(filter(os.path.isfile, (self.tree.path(one, base) for one in folders)), None)
-            if path is None:
-                self._missing.append(name or each.file_name)
-            elif mask is None:
+            if path is not None and mask is None:
                 self._maskless.append(each.file_name)
-            else:
+            elif path is not None and mask is not None:
                 segments = [
                     (segment.id, str(category.name), segment.iscrowd not in (None, False, 0))
                     for number, segment in enumerate(each.segments_info)
@@ -159,7 +153,7 @@ class _Reader:
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with the file."""
-        found = [*self._faults.problems(), *missing_images(self._missing)]
+        found = list(self._faults.problems())
         if self._maskless:
             stem = os.path.splitext(os.path.basename(self.name))[0]
             message = f"{counted(self._maskless, 'image')} without the PNG of its segments: {first(self._maskless)}."

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.data.decoding.reading import read_text
+from engine.data.formats.annotation_files import split_of
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.json_splits import missing_images, split_of
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, first, shown
+from engine.data.splits import MaskCode, MaskSplit, counted, first, shown, warn
 
 _THINGS = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
@@ -99,10 +99,14 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         splits[split] = MaskSplit(
             [*before.files, *(path for path, _ in pairs)], [*before.masks, *(mask for _, mask in pairs)]
         )
+    problems = []
+    if missing:
+        message = f"{counted(missing, 'mask')} without an image: {first(missing)}."
+        problems.append(warn(message, "They are not used; give image and mask the same name."))
     names = _names(tree, layout)
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
-    return Content(tuple(map(shown, names.values())), splits, missing_images(missing), code)
+    return Content(tuple(map(shown, names.values())), splits, problems, code)
 
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:

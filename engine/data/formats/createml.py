@@ -5,16 +5,14 @@ See https://developer.apple.com/documentation/createml/building-an-object-detect
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
 
+from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
 from engine.data.formats.box_units import check_units
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, items_from, json_files
-from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import first
@@ -63,8 +61,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     images = ImageSplits(files.splits)
-    lookup = ImageLookup(tree)
-    missing: list[str] = []
+    named = NamedImages(tree)
     for split, names in files.splits.items():
         for name in names:
             entries = decode_file(tree.path(name), name, _DECODER, problems, REMEDY)
@@ -75,15 +72,14 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 if not isinstance(file, str):
                     faults.add(_NAMELESS, place)
                     continue
-                path = lookup.find(file, os.path.dirname(name), split=split)
+                path = named.find(file, name, split)
                 if path is None:
-                    missing.append(file)
                     continue
                 image = found.setdefault(path, ShapedImage(path))
                 image.shapes += _shapes(_first(entry, _LISTS), place, faults)
             images.add(split, [found[path] for path in sorted(found)])
             problems += faults.problems()
-    problems += [*missing_images(missing), *images.problems()]
+    problems += [*named.problems(), *images.problems()]
     check_units(images.images, problems, anchor="center")
     return convert(kind, images.images, problems)
 

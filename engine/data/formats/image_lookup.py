@@ -18,7 +18,8 @@ class ImageLookup:
 
     A name is looked for as a path from the annotation file's folder and from the dataset's, there also in folders of
     images; then without its leading folders, one after another; and at last by the file's name anywhere in the
-    dataset, if only one image has it. An image in the folder of another split than the name says is not taken.
+    dataset, if only one image has it. An image in the folder of another split than the name says is not taken. A name
+    in other case is taken if no image has the exact name.
 
     Attributes:
         ambiguous: Names that several images have.
@@ -82,10 +83,11 @@ class ImageLookup:
                 for each in self._tree.files(folder):
                     if is_image(each):
                         there.setdefault(_key(os.path.splitext(each)[0]), each)
+                        there.setdefault(_key(each).lower(), each)
                         there[_key(each)] = each
             self._names[folder] = there
-        found = self._names[folder].get(_key(name))
-        if found is None or (ending and _key(found) != _key(name)):
+        found = self._names[folder].get(_key(name)) or self._names[folder].get(_key(name).lower())
+        if found is None or (ending and _key(found).lower() != _key(name).lower()):
             return None
         return os.path.join(folder, found)
 

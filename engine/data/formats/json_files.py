@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import describe_failure, judged
+from engine.data.decoding.reading import Unfit, describe_failure, judged
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import counted, first, shown, warn, wrong
@@ -170,7 +170,7 @@ def _encoding(start: bytes) -> tuple[str, int]:
 
 
 def read_json(path: str) -> bytes:
-    """Return the content of a JSON file as UTF-8, NaN and infinities replaced by null. Raises OSError and UnusableFile."""
+    """Return the content of a JSON file as UTF-8, NaN and infinities replaced by null. Raises OSError, UnusableFile and Unfit."""
     with judged(path):
         allow_for_text(path)
         content = read_regular(path, MOST_BYTES)
@@ -179,9 +179,22 @@ def read_json(path: str) -> bytes:
             content = content[skipped:].decode(encoding, "replace").encode("utf-8", "replace")
         elif skipped:
             content = content[skipped:]
+        if not content.isascii():
+            _check_utf8(content)
         if b"NaN" in content or b"Infinity" in content:
             content = _NOT_A_NUMBER.sub(lambda found: found[1] or b"null", content)
         return content
+
+
+def _check_utf8(content: bytes) -> None:
+    """Raise Unfit for a text in another encoding; piece by piece, so that no second copy of it is made."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(content), PIECE_BYTES):
+        try:
+            decoder.decode(content[start : start + PIECE_BYTES])
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, start + error.start) + 1
+            raise Unfit(f"line {line:,} is not in UTF-8; save the file in that encoding") from None
 
 
 def decode_file(
@@ -197,7 +210,7 @@ def decode_file(
                 reason = f"{_place(error) or 'its content'} is missing or of another type"
             except msgspec.DecodeError as error:
                 reason = _malformed(error, content)
-    except (OSError, UnusableFile) as error:
+    except (OSError, UnusableFile, Unfit) as error:
         reason = describe_failure(error)
     problems.append(wrong(f"{shown(name)} can't be read: {reason}.", remedy))
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import describe_failure, judged
+from engine.data.decoding.reading import Unfit, describe_failure, judged
+from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
 from engine.data.formats.box_units import check_units
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, json_files, read_json
-from engine.data.formats.json_splits import AnnotationFiles, ImageSplits, missing_images
 from engine.data.formats.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree, suffix
 from engine.data.formats.via_shapes import AREAS, shape_of
@@ -131,8 +129,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = AnnotationFiles.of(source.files)
     problems = files.problems()
     images = ImageSplits(files.splits)
-    lookup = ImageLookup(tree)
-    missing: list[str] = []
+    named = NamedImages(tree)
     if not source.attribute:
         problems.append(warn(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
     for split, names in files.splits.items():
@@ -140,15 +137,14 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             faults = EntryFaults(name)
             found: dict[str, ShapedImage] = {}
             for entry in _entries(tree, name, faults, problems):
-                path = lookup.find(entry.file, os.path.dirname(name), split=split)
+                path = named.find(entry.file, name, split)
                 if path is None:
-                    missing.append(entry.file)
                     continue
                 image = found.setdefault(path, ShapedImage(path))
                 _add_shapes(image, entry.regions, source.attribute, faults)
             images.add(split, [found[path] for path in sorted(found)])
             problems += faults.problems()
-    problems += [*missing_images(missing), *images.problems()]
+    problems += [*named.problems(), *images.problems()]
     check_units(images.images, problems, anchor="center")
     return convert(kind, images.images, problems)
 
@@ -212,7 +208,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
                     faults.add(_NOT_JSON, f"{row.get('filename')}")
                 else:
                     yield entry
-    except (OSError, UnusableFile) as error:
+    except (OSError, UnusableFile, Unfit) as error:
         problems.append(wrong(f"{shown(name)} can't be read: {describe_failure(error)}.", REMEDY))
 
 

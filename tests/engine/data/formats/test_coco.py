@@ -221,6 +221,37 @@ def test_crowds_are_ignored(tmp_path: Path) -> None:
         assert ignored(content) == {"a": [False, False], "b": [expected]}
 
 
+def test_boxes_with_a_rotation_become_upright(tmp_path: Path) -> None:
+    turned = _set("attributes", {"occluded": False, "rotation": 90.0})
+    content = read(FORMAT, edited(tmp_path / "boxes", turned, outlines=False), "boxes")
+    assert boxes(content)["a"][0] == ("dog", *(pytest.approx(edge) for edge in (12, 0, 36, 32)))
+    assert "1 rotated box" in content.problems[0].message
+    content = read(FORMAT, edited(tmp_path / "outlines", turned), "boxes")
+    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    assert content.problems == []
+
+
+@pytest.mark.parametrize(
+    ("images", "kinds"),
+    [((10, 11), ("classes", "labels")), ((10, 10, 11), ("labels",)), ((10, 11, 11), ("labels",))],
+)
+def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int, ...], kinds: tuple[str, ...]) -> None:
+    def edit(made: dict[str, Any]) -> None:
+        made["annotations"] = [
+            {"id": number, "image_id": image, "category_id": 3 + 4 * (number % 2)}
+            for number, image in enumerate(images)
+        ]
+
+    edited(tmp_path, edit)
+    assert detect(FORMAT, tmp_path)[0].kinds == kinds
+    content = read(FORMAT, tmp_path, "labels")
+    assert content.classes == ("cat", "dog")
+    expected = {10: [False, False], 11: [False, False]}
+    for number, image in enumerate(images):
+        expected[image][number % 2] = True
+    assert content.splits[""].labels.tolist() == list(expected.values())
+
+
 # Outlines
 
 
@@ -377,6 +408,35 @@ def test_missing_images_are_reported(tmp_path: Path) -> None:
     assert "1 image named in the annotations but not in the folder: b.png" in problem.message
 
 
+@pytest.mark.parametrize(("named", "there"), [("{}.JPG", "{}.jpg"), ("IMG_{}.png", "img_{}.png"), ("{}", "{}.png")])
+def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named: str, there: str) -> None:
+    for stem, drawn in SPLITS["train"].items():
+        draw(tmp_path / there.format(stem), drawn)
+    text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"], file_name=named)))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert list(boxes(content).values()) == list(drawn_boxes(SPLITS["train"]).values())
+    assert content.problems == []
+
+
+def test_it_is_an_error_if_no_image_is_found(tmp_path: Path) -> None:
+    root = edited(tmp_path, lambda made: None)
+    for path in root.glob("images/*"):
+        path.rename(path.with_stem(f"{path.stem}_renamed"))
+    (problem,) = errors(read(FORMAT, root, "boxes").problems)
+    assert "2 images named in the annotations but not in the folder" in problem.message
+
+
+def test_names_that_several_images_have_are_reported(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        draw(tmp_path / folder / "a.png", TWO)
+    draw(tmp_path / "b.png", ONE)
+    text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"])))
+    content = read(FORMAT, tmp_path, "boxes")
+    assert boxes(content) == drawn_boxes({"b": ONE})
+    (problem,) = content.problems
+    assert "1 name in the annotations that several images have: a.png" in problem.message
+
+
 def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> None:
     for split in ("train", "val"):
         draw(tmp_path / f"{split}2017/a.png", TWO)
@@ -486,6 +546,14 @@ def test_a_broken_file_is_an_error_that_names_file_and_line(
     assert "annotations/instances_train2017.json can't be read" in problem.message
     assert phrase in problem.message
     assert "categories" not in problem.message
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    root = edited(tmp_path, lambda made: made["categories"][0].update(name="caf\u00e9"))
+    path = root / "annotations.json"
+    path.write_bytes(json.dumps(json.loads(path.read_text()), ensure_ascii=False, indent=1).encode("latin-1"))
+    (problem,) = errors(read(FORMAT, root, "boxes").problems)
+    assert "not in UTF-8" in problem.message
 
 
 # Detection

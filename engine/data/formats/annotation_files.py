@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.shapes import ShapedImage
-from engine.data.formats.tree import split_in
-from engine.data.splits import counted, first, warn
+from engine.data.formats.tree import Tree, split_in
+from engine.data.splits import counted, first, warn, wrong
 
 _ORDER = ("train", "val", "test", "")
 
@@ -98,12 +100,36 @@ class ImageSplits:
         return [warn(message, "The annotations of the first file are used; merge the files to use all.")]
 
 
-def missing_images(names: Sequence[str]) -> list[Problem]:
-    """Return a warning about images that annotations name and that aren't found."""
-    if not names:
-        return []
-    message = f"{counted(names, 'image')} named in the annotations but not in the folder: {first(names)}."
-    return [warn(message, "They are left out; put them next to the annotations, or into a folder named images.")]
+class NamedImages:
+    """Images that annotation files name; those that aren't found are reported together."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._lookup = ImageLookup(tree)
+        self._missing: list[str] = []
+        self._ambiguous: list[str] = []
+        self._are_found = False
+
+    def find(self, name: str, file: str, split: str) -> str | None:
+        """Return the full path of the image that `file` calls `name`; None after counting a missing one."""
+        before = len(self._lookup.ambiguous)
+        path = self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name))
+        if path is not None:
+            self._are_found = True
+        else:
+            (self._ambiguous if len(self._lookup.ambiguous) > before else self._missing).append(name)
+        return path
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield what is wrong; an error if not a single image is found."""
+        report = warn if self._are_found else wrong
+        if self._missing:
+            message = f"{counted(self._missing, 'image')} named in the annotations but not in the folder"
+            remedy = "They are left out; put them next to the annotations, or into a folder named images."
+            yield report(f"{message}: {first(self._missing)}.", remedy)
+        if self._ambiguous:
+            message = f"{counted(self._ambiguous, 'name')} in the annotations that several images have"
+            remedy = "They are left out; put the images' folders into the names."
+            yield report(f"{message}: {first(self._ambiguous)}.", remedy)
 
 
 def _is(names: Sequence[str]) -> str:
