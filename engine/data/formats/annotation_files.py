@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
@@ -69,7 +70,18 @@ class AnnotationFiles:
         return [warn(message, remedy)]
 
 
-class ImageSplits:
+class Annotated(Protocol):
+    """An annotated image."""
+
+    @property
+    def path(self) -> str:
+        """Full path."""
+
+
+ImageT = TypeVar("ImageT", bound=Annotated)
+
+
+class ImageSplits(Generic[ImageT]):
     """Collects annotated images by split, each once.
 
     Attributes:
@@ -77,20 +89,35 @@ class ImageSplits:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        names = list(names)
-        self.images: dict[str, list[ShapedImage]] = {}
-        self._single = len(names) == 1
+        """Begin without images. `names` are the splits that the folder has."""
+        self.images: dict[str, list[ImageT]] = {}
+        self._is_single = len(list(names)) == 1
         self._paths: dict[str, set[str]] = {}
         self._again: list[str] = []
 
-    def add(self, split: str, images: Sequence[ShapedImage]) -> None:
-        """Add a file's images to a split. The only split of a folder becomes "", of which validation is drawn."""
+    def add(self, split: str, images: Sequence[ImageT]) -> bool:
+        """Add a file's images to a split, and return True if any of them is new.
+
+        The only split of a folder becomes "", of which validation is drawn.
+        """
         known = set().union(*self._paths.values()) if split == "" else self._paths.get(split, set())
+        added = [image for image in images if image.path not in known]
         self._again += [image.path for image in images if image.path in known]
-        self.images.setdefault("" if self._single else split, []).extend(
-            image for image in images if image.path not in known
-        )
+        self.images.setdefault("" if self._is_single else split, []).extend(added)
         self._paths.setdefault(split, set()).update(image.path for image in images)
+        return bool(added)
+
+    def leave_out_unannotated(self: ImageSplits[ShapedImage], problems: list[Problem]) -> None:
+        """Remove splits without a single annotation if others have some: they are to be annotated by participants."""
+        empty = [
+            split for split, images in self.images.items() if not any(image.shapes or image.tags for image in images)
+        ]
+        if len(empty) == len(self.images):
+            return
+        for split in empty:
+            count = len(self.images.pop(split))
+            message = f"None of the {count:,} images of the split {split or 'without a name'} has an annotation."
+            problems.append(warn(message, "The split is not used; annotate its images to use it."))
 
     def problems(self) -> list[Problem]:
         """Return a warning about images that several files annotate."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from engine.contract.problems import Problem
-from engine.data.formats.shapes import ShapedImage
+from engine.data.formats.shapes import Edges, ShapedImage
 from engine.data.splits import warn, wrong
 
 _ROUNDING = 0.01
@@ -14,6 +15,8 @@ _MOST_BEYOND = 0.25
 """Share of boxes beyond their images above which other units are considered."""
 _FEWEST = 4
 """Boxes by which the order of their numbers can be told."""
+
+_CENTERED = "a center, width and height"
 
 Anchor = Literal["corner", "center"]
 
@@ -46,13 +49,9 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
         problems.append(warn(message, "They are read as fractions; write them in pixels to avoid doubt."))
         for image in images:
             image.fractions = True
-    elif anchor == "corner" and _are_corners(images):
-        problems.append(
-            wrong(
-                "The boxes seem to be left, top, right and bottom, as many extend beyond their images otherwise.",
-                "Write each bbox as left, top, width and height.",
-            )
-        )
+    elif (other := _other_reading(images, anchor)) is not None:
+        message = f"Many boxes extend beyond their images, as their numbers seem to be {other}."
+        problems.append(wrong(message, f"Write the {anchor} of each box and its width and height."))
 
 
 def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
@@ -63,18 +62,29 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
     )
 
 
-def _are_corners(images: Iterable[ShapedImage]) -> bool:
-    """Return True if width and height can only be the right and bottom edges of the boxes."""
+def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
+    """Return what the numbers of the boxes must be, None if what the format says fits or if nothing else does."""
     boxes = beyond = 0
+    fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
     for image in images:
-        if image.size is None:
-            continue
-        height, width = image.size
+        height, width = image.size or (math.inf, math.inf)
         for shape in image.shapes:
             left, top, right, bottom = shape.box
-            # What was read as width and height would be the edges.
-            if not (left < right - left <= width + 1 and top < bottom - top <= height + 1):
-                return False
+            across, down = right - left, bottom - top
             boxes += 1
-            beyond += right > width + 1 or bottom > height + 1
-    return boxes >= _FEWEST and beyond > _MOST_BEYOND * boxes
+            beyond += not _is_within((left, top, right, bottom), width, height)
+            x, y = (left, top) if anchor == "corner" else (left + across / 2, top + down / 2)
+            readings = {
+                "left, top, right and bottom": (x, y, across, down),
+                "a corner, width and height": (x, y, x + across, y + down),
+                _CENTERED: (x - across / 2, y - down / 2, x + across / 2, y + down / 2),
+            }
+            fitting = {name for name in fitting if _is_within(readings[name], width, height)}
+    if boxes < _FEWEST or beyond <= _MOST_BEYOND * boxes:
+        return None
+    return next(iter(sorted(fitting)), None)
+
+
+def _is_within(box: Edges, width: float, height: float) -> bool:
+    left, top, right, bottom = box
+    return -1 <= left < right <= width + 1 and -1 <= top < bottom <= height + 1

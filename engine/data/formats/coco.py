@@ -151,7 +151,9 @@ def _sample(path: str) -> list[Any] | None:
 def _is_annotation(entry: Any) -> bool:
     if isinstance(entry, str):
         return '"image_id"' in entry and '"category_id"' in entry and '"segments_info"' not in entry
-    return isinstance(entry, dict) and {"image_id", "category_id"} <= entry.keys() and "segments_info" not in entry
+    if not isinstance(entry, dict) or "segments_info" in entry or "caption" in entry:
+        return False
+    return {"image_id", "category_id"} <= entry.keys()
 
 
 def _has_place(entry: Any) -> bool:
@@ -163,7 +165,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the annotations of all files, their categories matched by name."""
     files = AnnotationFiles.of(detection.source, preferred="instances")
     problems = files.problems()
-    images = ImageSplits(files.splits)
+    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
     named = NamedImages(tree)
     categories: list[Category] = []
     used: set[str] = set()
@@ -182,6 +184,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     # Roboflow lists what its categories belong to as one of them.
     above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
     order = [name for each in categories if (name := str(each.name)) in used or name not in above]
+    images.leave_out_unannotated(problems)
     check_units(images.images, problems, anchor="corner")
     return convert(kind, images.images, problems, list(dict.fromkeys(order)))
 

@@ -7,13 +7,14 @@ become instances; those of stuff, and pixels of no segment, are background.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.formats.annotation_files import AnnotationFiles, NamedImages
+from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
 from engine.data.formats.coco_categories import Categories, Category, Key, with_spellings
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, PanopticImage, Source
@@ -23,7 +24,13 @@ from engine.data.splits import counted, first, shown, warn, wrong
 
 REMEDY = "Export the file again in COCO's panoptic format."
 
-Segments = list[tuple[int, str, bool]]
+
+class _Pair(NamedTuple):
+    """An image, the PNG of its segments, and id, class and crowd of each segment of a thing."""
+
+    path: str
+    mask: str
+    segments: list[tuple[int, str, bool]]
 
 
 class _File(msgspec.Struct):
@@ -76,7 +83,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     named = NamedImages(tree)
-    readers: list[tuple[str, _Reader]] = []
+    images: ImageSplits[_Pair] = ImageSplits(files.splits)
+    things: list[str] = []
+    are_read = False
     for split, names in files.splits.items():
         for name in names:
             content = decode_file(tree.path(name), name, _FILE, problems, REMEDY)
@@ -84,25 +93,25 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 reader = _Reader(tree, name, split, named)
                 reader.read(content)
                 problems += reader.problems()
-                readers.append((split if len(files.splits) > 1 else "", reader))
-    problems += named.problems()
-    things = [str(each.name) for _, reader in readers for each in reader.categories if _is_thing(each)]
+                if images.add(split, reader.images):
+                    things += [str(each.name) for each in reader.categories if _is_thing(each)]
+                    are_read = True
+    problems += [*named.problems(), *images.problems()]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(things))}
-    if readers and not numbers:
-        message = f"{first(files.splits[next(iter(files.splits))])} has no categories of things, only of stuff."
+    if are_read and not numbers:
+        message = f"{first(detection.source)} have no categories of things, only of stuff."
         problems.append(
             wrong(message, "Choose a folder with outlined objects, or set isthing to 1 for countable classes.")
         )
-    splits: dict[str, InstanceSplit] = {}
-    for split, reader in readers:
-        paths = [path for path, _, _ in reader.images]
-        sources: list[Source] = [
-            PanopticImage(mask, [(key, numbers[name], crowd) for key, name, crowd in segments])
-            for _, mask, segments in reader.images
-        ]
-        before = splits.get(split, InstanceSplit([], []))
-        splits[split] = InstanceSplit([*before.files, *paths], [*before.sources, *sources])
+    splits = {split: _with_numbers(pairs, numbers) for split, pairs in images.images.items()}
     return Content(tuple(map(shown, numbers)), splits, problems)
+
+
+def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
+    sources: list[Source] = [
+        PanopticImage(pair.mask, [(key, numbers[name], crowd) for key, name, crowd in pair.segments]) for pair in pairs
+    ]
+    return InstanceSplit([pair.path for pair in pairs], sources)
 
 
 @dataclass
@@ -110,7 +119,7 @@ class _Reader:
     """Reads one file.
 
     Attributes:
-        images: Paths of an image and of the PNG of its segments, with id, class and crowd of each thing.
+        images: Images with the PNGs of their segments.
         categories: All that the file lists, in the order of their ids.
     """
 
@@ -118,7 +127,7 @@ class _Reader:
     name: str
     split: str
     named: NamedImages
-    images: list[tuple[str, str, Segments]] = field(default_factory=list)
+    images: list[_Pair] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -147,8 +156,8 @@ class _Reader:
                     )
                     and _is_thing(category)
                 ]
-                self.images.append((path, mask, segments))
-        self.images.sort(key=lambda image: image[0])
+                self.images.append(_Pair(path, mask, segments))
+        self.images.sort()
         self.categories = categories.in_order()
 
     def problems(self) -> list[Problem]:

@@ -60,7 +60,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the boxes of all files."""
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
-    images = ImageSplits(files.splits)
+    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
     named = NamedImages(tree)
     for split, names in files.splits.items():
         for name in names:

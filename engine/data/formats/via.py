@@ -128,7 +128,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     source: _Source = detection.source
     files = AnnotationFiles.of(source.files)
     problems = files.problems()
-    images = ImageSplits(files.splits)
+    images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
     named = NamedImages(tree)
     if not source.attribute:
         problems.append(warn(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))

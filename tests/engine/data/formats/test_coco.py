@@ -363,15 +363,27 @@ def test_outlines_in_fractions_are_refused(tmp_path: Path) -> None:
     assert "seem to be fractions" in problem.message
 
 
-def test_corners_instead_of_sides_are_refused(tmp_path: Path) -> None:
-    rectangles = tuple(Rectangle(10 + step, 20 + step, 50 + 2 * step, 55, "cat") for step in range(5))
-    draw(tmp_path / "a.png", Drawn(60, 80, rectangles))
-    content = boxed.coco_json({"a": Drawn(60, 80, rectangles)}, outlines=False)
+@pytest.mark.parametrize(
+    ("write", "phrase"),
+    [
+        (lambda box: list(box[:4]), "left, top, right and bottom"),
+        (lambda box: [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, box[2] - box[0], box[3] - box[1]], "a center"),
+    ],
+)
+def test_numbers_that_mean_something_else_are_refused(
+    tmp_path: Path, write: Callable[[Rectangle], list[float]], phrase: str
+) -> None:
+    rectangles = tuple(Rectangle(10 + step, 20 + step, 60 + 2 * step, 55, "cat") for step in range(5))
+    drawn = Drawn(60, 80, rectangles)
+    draw(tmp_path / "a.png", drawn)
+    content = boxed.coco_json({"a": drawn}, outlines=False)
+    text(tmp_path / "annotations.json", json.dumps(content))
+    assert read(FORMAT, tmp_path, "boxes").problems == []
     for each, rectangle in zip(content["annotations"], rectangles, strict=True):
-        each["bbox"] = list(rectangle[:4])
+        each["bbox"] = write(rectangle)
     text(tmp_path / "annotations.json", json.dumps(content))
     (problem,) = errors(read(FORMAT, tmp_path, "boxes").problems)
-    assert "left, top, right and bottom" in problem.message
+    assert f"seem to be {phrase}" in problem.message
 
 
 # Images
@@ -495,6 +507,15 @@ def _files(root: Path, names: dict[str, str]) -> Path:
 def test_splits_are_whole_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
     content = read(FORMAT, _files(tmp_path, names), "boxes")
     assert {split: "".join(sorted(boxes(content, split))) for split in content.splits} == expected
+
+
+def test_a_split_without_annotations_is_left_out(tmp_path: Path) -> None:
+    root = _files(tmp_path, {"train.json": "a", "val.json": "b", "test.json": "c"})
+    text(root / "test.json", json.dumps(boxed.coco_json({"c": ONE}) | {"annotations": []}))
+    content = read(FORMAT, root, "boxes")
+    assert set(content.splits) == {"train", "val"}
+    (problem,) = content.problems
+    assert "split test" in problem.message
 
 
 def test_files_for_all_images_are_not_used_next_to_splits(tmp_path: Path) -> None:

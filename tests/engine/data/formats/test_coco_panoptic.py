@@ -96,3 +96,16 @@ def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
     assert held(tmp_path) == true_boxes(TRUTH.images)
     edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(category_id=2))
     assert read(FORMAT, tmp_path).splits[""].state() != before
+
+
+def test_images_in_two_files_are_used_once(tmp_path: Path) -> None:
+    coco_panoptic.write(TRUTH, tmp_path)
+    path = tmp_path / "annotations/panoptic.json"
+    other = json.loads(path.read_text())
+    for each in other["categories"]:
+        each["name"] = f"other {each['name']}"
+    (tmp_path / "annotations/panoptic_new.json").write_text(json.dumps(other))
+    content = read(FORMAT, tmp_path)
+    assert content.classes == TRUTH.classes
+    assert held(tmp_path) == true_boxes(TRUTH.images)
+    assert "6 images annotated in several files" in content.problems[0].message

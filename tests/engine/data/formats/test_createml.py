@@ -78,6 +78,14 @@ def test_fractions_around_centers_are_read_as_such(tmp_path: Path) -> None:
     assert "fractions" in content.problems[0].message
 
 
+def test_corners_instead_of_centers_are_refused(tmp_path: Path) -> None:
+    objects = [{"label": "cat", "coordinates": {"x": step, "y": step, "width": 20, "height": 30}} for step in range(6)]
+    content = read(FORMAT, written(tmp_path, [{"image": "a.png", "annotations": objects}]))
+    (problem,) = content.problems
+    assert problem.severity == "error"
+    assert "seem to be a corner" in problem.message
+
+
 @pytest.mark.parametrize(
     "entries",
     [
