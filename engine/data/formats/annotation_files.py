@@ -10,7 +10,6 @@ from typing import Generic, Protocol, TypeVar
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.image_lookup import ImageLookup
-from engine.data.formats.shapes import ShapedImage
 from engine.data.formats.tree import Tree, split_in
 from engine.data.splits import counted, first, warn, wrong
 
@@ -94,29 +93,32 @@ class ImageSplits(Generic[ImageT]):
         self._is_single = len(list(names)) == 1
         self._paths: dict[str, set[str]] = {}
         self._again: list[str] = []
+        self._annotated: set[str] = set()
 
-    def add(self, split: str, images: Sequence[ImageT]) -> bool:
+    def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add a file's images to a split, and return True if any of them is new.
 
         The only split of a folder becomes "", of which validation is drawn.
+
+        Args:
+            split: Split of the file.
+            images: Images that the file lists.
+            is_annotated: False if the file has no annotations at all.
         """
         known = set().union(*self._paths.values()) if split == "" else self._paths.get(split, set())
         added = [image for image in images if image.path not in known]
         self._again += [image.path for image in images if image.path in known]
         self.images.setdefault("" if self._is_single else split, []).extend(added)
         self._paths.setdefault(split, set()).update(image.path for image in images)
+        if is_annotated:
+            self._annotated.add("" if self._is_single else split)
         return bool(added)
 
-    def leave_out_unannotated(self: ImageSplits[ShapedImage], problems: list[Problem]) -> None:
-        """Remove splits without a single annotation if others have some: they are to be annotated by participants."""
-        empty = [
-            split for split, images in self.images.items() if not any(image.shapes or image.tags for image in images)
-        ]
-        if len(empty) == len(self.images):
-            return
-        for split in empty:
-            count = len(self.images.pop(split))
-            message = f"None of the {count:,} images of the split {split or 'without a name'} has an annotation."
+    def remove_unannotated(self, problems: list[Problem]) -> None:
+        """Remove splits without annotations if others have some: challenges publish test images in this way."""
+        for split in set(self.images) - self._annotated if self._annotated else ():
+            images = self.images.pop(split)
+            message = f"No image of the {split} split has annotations ({len(images):,} images)."
             problems.append(warn(message, "The split is not used; annotate its images to use it."))
 
     def problems(self) -> list[Problem]:
@@ -147,7 +149,7 @@ class NamedImages:
         return path
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what is wrong; an error if not a single image is found."""
+        """Yield problems, errors if no image is found."""
         report = warn if self._are_found else wrong
         if self._missing:
             message = f"{counted(self._missing, 'image')} named in the annotations but not in the folder"

@@ -14,7 +14,7 @@ _ROUNDING = 0.01
 _MOST_BEYOND = 0.25
 """Share of boxes beyond their images above which other units are considered."""
 _FEWEST = 4
-"""Boxes by which the order of their numbers can be told."""
+"""Boxes that are needed to tell the meaning of their numbers."""
 
 _CENTERED = "a center, width and height"
 

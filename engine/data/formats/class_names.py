@@ -14,7 +14,7 @@ _BETWEEN_WORDS = re.compile(r"[\s_-]+")
 
 
 def similar_names(classes: Sequence[str]) -> list[Problem]:
-    """Return a warning about classes whose names differ in case, in Unicode forms or in what is between words.
+    """Return a warning about names that differ only in case, in their Unicode form or between their words.
 
     Names of one letter are left alone: letters to recognize differ in their case.
     """

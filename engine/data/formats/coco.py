@@ -176,7 +176,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 continue
             reader = _Reader(name, split, named, kind)
             reader.read(content)
-            images.add(split, reader.images)
+            images.add(split, reader.images, is_annotated=bool(content.annotations))
             categories += reader.categories
             used |= reader.used
             problems += reader.problems()
@@ -184,7 +184,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     # Roboflow lists what its categories belong to as one of them.
     above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
     order = [name for each in categories if (name := str(each.name)) in used or name not in above]
-    images.leave_out_unannotated(problems)
+    images.remove_unannotated(problems)
     check_units(images.images, problems, anchor="corner")
     return convert(kind, images.images, problems, list(dict.fromkeys(order)))
 
@@ -233,7 +233,7 @@ class _Reader:
         self.categories = names.in_order()
 
     def problems(self) -> Iterable[Problem]:
-        """Yield what is wrong with the file."""
+        """Yield the problems of the file."""
         yield from self._faults.problems()
         if self._unexhaustive:
             message = f"{shown(self.name)} annotates only some of the classes in each image, as LVIS does."
@@ -324,7 +324,7 @@ def _upright(x: float, y: float, width: float, height: float, angle: float) -> E
 def _read_outline(
     content: msgspec.Raw, size: tuple[int, int] | None
 ) -> tuple[msgspec.Raw, Edges | None] | Fault | None:
-    """Return an outline and, of polygons, its edges; or what is wrong with it; None if there is none."""
+    """Return an outline and, if it is made of polygons, its edges; a fault if it can't be used; None if it is empty."""
     try:
         if bytes(memoryview(content)[:1]) == b"{":
             runs = read_outline(content)

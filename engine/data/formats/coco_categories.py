@@ -1,4 +1,4 @@
-"""Categories in COCO's JSON and the ids by which annotations name them. Torch-free."""
+"""Categories of COCO's JSON and their ids. Torch-free."""
 
 from __future__ import annotations
 

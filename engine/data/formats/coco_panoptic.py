@@ -161,7 +161,7 @@ class _Reader:
         self.categories = categories.in_order()
 
     def problems(self) -> list[Problem]:
-        """Return what is wrong with the file."""
+        """Return the problems of the file."""
         found = list(self._faults.problems())
         if self._maskless:
             stem = os.path.splitext(os.path.basename(self.name))[0]
@@ -170,7 +170,7 @@ class _Reader:
         return found
 
     def _mask_folders(self) -> list[str]:
-        """Return the folders in which the PNGs may be, the likeliest first."""
+        """Return folders that may hold the PNGs, the likeliest first."""
         near, base = os.path.split(self.name)
         stem = os.path.splitext(base)[0]
         parents = dict.fromkeys((near, os.path.dirname(near), ""))

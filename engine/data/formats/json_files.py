@@ -19,13 +19,13 @@ from engine.data.splits import counted, first, shown, warn, wrong
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MOST_BYTES = 4 << 30
-"""Of a file with all annotations; that of LVIS, one of the largest, has 1.1 GB."""
+"""Largest file that is read; LVIS, one of the largest datasets, has a file of 1.1 GB."""
 MOST_FILES = 20
-"""Files of a folder that are opened to detect a format, the largest: some formats have one for each image."""
+"""Files that are opened in each folder to detect a format, the largest first: some formats have one per image."""
 DEPTH = 3
 PIECE_BYTES = 1 << 20
 _PATIENCE = 4
-"""Pieces without any of the keys that are searched for, after which the search ends."""
+"""Pieces without any of the keys, after which the search for them ends."""
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -41,7 +41,7 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MOST_BUFFERED = 64 << 20
-"""Characters of one entry, at most, of which the end is searched for."""
+"""Characters of an entry beyond which its end is no longer searched for."""
 _LONGEST_KEY = 64
 _SHOWN = 1 << 16
 """Characters of an entry that can't be decoded."""
@@ -54,7 +54,7 @@ Sample = dict[str, list[Any]]
 
 
 class Fault(NamedTuple):
-    """Kind of a fault that entries of a JSON file have: as a noun with what is wrong, for one and for several."""
+    """Fault that entries of a JSON file may have, named for one entry and for several."""
 
     one: str
     many: str

@@ -33,7 +33,7 @@ ONLY_CLASS = "object"
 _USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
 """Attributes that are likely to be the class, in lower case, the likeliest first."""
 _SAMPLED = 3
-"""Files by which attributes and shapes are told."""
+"""Files that are read to find attributes and shapes."""
 _VERSION_3 = ("vid_list", "data_format_version", "metadata")
 _REMEDY_3 = "VIA 3 projects are not read; annotate with VIA 2, or export COCO JSON from VIA 3."
 _IMAGES = "_via_img_metadata"

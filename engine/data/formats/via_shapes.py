@@ -11,7 +11,7 @@ from engine.data.formats.shapes import Shape, box_shape, polygon_shape
 AREAS = ("polygon", "polyline", "circle", "ellipse")
 """Shapes with an outline; of a polyline the ends are joined."""
 _CORNERS = 64
-"""Of the polygon that a circle becomes."""
+"""Corners of the polygon that a circle becomes."""
 
 
 def shape_of(name: str, shape: Mapping[str, Any]) -> Shape | None:

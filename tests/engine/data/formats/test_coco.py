@@ -515,7 +515,11 @@ def test_a_split_without_annotations_is_left_out(tmp_path: Path) -> None:
     content = read(FORMAT, root, "boxes")
     assert set(content.splits) == {"train", "val"}
     (problem,) = content.problems
-    assert "split test" in problem.message
+    assert "test split" in problem.message
+    root = _files(tmp_path / "outlines", {"train.json": "a", "val.json": "b"})
+    changed = boxed.coco_json({"a": ONE}, outlines=False)
+    text(root / "train.json", json.dumps(changed))
+    assert set(read(FORMAT, root, "instances").splits) == {"train", "val"}
 
 
 def test_files_for_all_images_are_not_used_next_to_splits(tmp_path: Path) -> None:
