@@ -195,8 +195,8 @@ class PanopticImage:
     def instances(self, height: int, width: int) -> list[Instance]:
         from scipy.ndimage import find_objects
 
-        ids, numbers = np.unique(self._ids((height, width)), return_inverse=True)
-        numbers = numbers.reshape(height, width).astype(np.int32) + 1
+        ids, inverse = np.unique(self._ids((height, width)), return_inverse=True)
+        numbers = inverse.reshape(height, width).astype(np.int32) + 1
         if len(ids) > MOST_NUMBERS:
             raise Unfit(f"{shown(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
         places = {number: index for index, number in enumerate(ids.tolist())}
