@@ -10,7 +10,6 @@ import numpy as np
 from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
 from engine.data.formats.boxes import BoxFaults, gather
-from engine.data.formats.class_names import similar_names
 from engine.data.formats.format import Content, Format
 from engine.data.formats.splitting import Divided, count, divide, select
 from engine.data.splits import FileSplit, IdxSplit, Recognised, first, shown, warn, wrong
@@ -50,7 +49,6 @@ def finish(content: Content, kind: str, folder: str, format: Format, *, val_frac
         classes, code = meaning.classes, meaning.code
     if kind == "labels":
         problems += _missing_labels(divided, classes)
-    problems += similar_names(classes)
     train, val, test = divided
     return Recognised(
         format.id, classes, train, val, tuple(problems), code, test=test, kind=kind, title=format.title
