@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import Unfit, describe_failure, judged
+from engine.data.decoding.reading import MOST_TABLE_BYTES, describe_failure, judged, read_text
 from engine.data.formats.annotation_files import AnnotationFiles, ImageSplits, NamedImages
 from engine.data.formats.box_units import check_units
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, json_files, read_json
+from engine.data.formats.json_files import MOST_FILES, EntryFaults, Fault, decode_file, head, json_files
 from engine.data.formats.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree, suffix
 from engine.data.formats.via_shapes import AREAS, shape_of
@@ -201,14 +201,16 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
 def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
     try:
         with judged(path):
-            text = read_json(path).decode("utf-8", "surrogateescape")
-            for row in csv.DictReader(io.StringIO(text), skipinitialspace=True):
+            text = read_text(path, MOST_TABLE_BYTES)
+            header = text.partition("\n")[0]
+            delimiter = max(",;\t", key=header.count)
+            for row in csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True):
                 entry = _of_row({(key or "").strip("# ").lower(): value for key, value in row.items()})
                 if entry is None:
                     faults.add(_NOT_JSON, f"{row.get('filename')}")
                 else:
                     yield entry
-    except (OSError, UnusableFile, Unfit) as error:
+    except (OSError, UnusableFile) as error:
         problems.append(wrong(f"{shown(name)} can't be read: {describe_failure(error)}.", REMEDY))
 
 

@@ -509,6 +509,13 @@ def test_splits_are_whole_words(tmp_path: Path, names: dict[str, str], expected:
     assert {split: "".join(sorted(boxes(content, split))) for split in content.splits} == expected
 
 
+def test_files_of_single_images_are_all_read(tmp_path: Path) -> None:
+    names = {f"labels/{number}.json": f"{number}" for number in range(25)}
+    content = read(FORMAT, _files(tmp_path, names), "boxes")
+    assert boxes(content) == drawn_boxes(dict.fromkeys(names.values(), ONE))
+    assert content.problems == []
+
+
 def test_a_split_without_annotations_is_left_out(tmp_path: Path) -> None:
     root = _files(tmp_path, {"train.json": "a", "val.json": "b", "test.json": "c"})
     text(root / "test.json", json.dumps(boxed.coco_json({"c": ONE}) | {"annotations": []}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -117,6 +118,25 @@ def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path) -> None:
     content = read(FORMAT, tmp_path, "boxes")
     assert sum(map(len, boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
     assert "img_1.png" in content.problems[0].message
+
+
+@pytest.mark.parametrize(("delimiter", "encoding"), [(";", "utf-8"), ("\t", "utf-16"), (",", "utf-8-sig")])
+def test_tables_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: str, encoding: str) -> None:
+    via.write(TRUTH, tmp_path, "csv")
+    path = tmp_path / "via_region_data.csv"
+    rows = list(csv.reader(path.read_text().splitlines()))
+    with path.open("w", encoding=encoding, newline="") as stream:
+        csv.writer(stream, delimiter=delimiter).writerows(rows)
+    assert boxes(read(FORMAT, tmp_path, "boxes")) == true_boxes(TRUTH.images)
+
+
+def test_an_export_next_to_its_project_is_used_once(tmp_path: Path) -> None:
+    via.write(TRUTH, tmp_path, "project")
+    (tmp_path / "via_region_data.json").rename(tmp_path / "via_project.json")
+    via.write(TRUTH, tmp_path, "csv")
+    content = read(FORMAT, tmp_path, "boxes")
+    assert boxes(content) == true_boxes(TRUTH.images)
+    assert "6 images annotated in several files" in content.problems[0].message
 
 
 def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> None:
