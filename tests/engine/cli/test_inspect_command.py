@@ -1,0 +1,85 @@
+"""``footplate inspect`` from the outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.cli.terminal import footplate
+from tests.support.dataset_formats import coco
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.images import noise
+
+
+def inspected(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code and the JSON object of the command."""
+    answer = footplate("inspect", str(folder), "--json", *options)
+    return answer.code, json.loads(answer.out)
+
+
+def class_folders(folder: Path, *names: str) -> Path:
+    for seed, name in enumerate(names):
+        for number in range(3 + seed):
+            noise(folder / name / f"{name}{number}.png", seed=10 * seed + number)
+    return folder
+
+
+def test_inspect_prints_classes_splits_and_samples_as_json(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        class_folders(tmp_path / split, "cat", "dog")
+    code, found = inspected(tmp_path, "--samples", "100")
+    assert code == 0
+    assert (found["task"], found["format"], found["classes"]) == ("classification", "imagefolder", ["cat", "dog"])
+    assert found["splits"]["train"] == {"images": 7, "counts": {"cat": 3, "dog": 4}, "held_out": False}
+    assert set(found["splits"]) == {"train", "val"}
+    assert found["certain"]
+    labels = {sample["file"]: sample["label"] for sample in found["samples"]}
+    assert len(labels) == 14
+    assert labels["val/dog/dog3.png"] == "dog"
+
+
+def test_inspect_prints_boxes_in_pixels(tmp_path: Path) -> None:
+    coco.write(TRUTH, tmp_path, "splits")
+    code, found = inspected(tmp_path, "--task", "detection", "--samples", "6")
+    assert code == 0
+    assert found["format"] == "coco"
+    boxes = {Path(sample["file"]).stem: sample["boxes"] for sample in found["samples"]}
+    assert boxes["img_1"] == [{"label": "apple", "x1": 8.0, "y1": 8.0, "x2": 40.0, "y2": 32.0}]
+    assert boxes["img_4"] == []
+
+
+def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) -> None:
+    class_folders(tmp_path, "images", "masks")
+    code, found = inspected(tmp_path)
+    assert code == 2
+    assert (found["task"], found["format"], found["samples"]) == (None, None, [])
+    reading = next(each for each in found["readings"] if each["format"] == "imagefolder")
+    assert reading["task"] == "classification"
+    assert "named by their role (images, masks)" in reading["against"][0]
+    assert found["problems"][0]["severity"] == "error"
+    code, found = inspected(tmp_path, "--format", "imagefolder")
+    assert (code, found["classes"]) == (0, ["images", "masks"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [(("--task", "sorting"), "no task “sorting”"), (("--format", "gopher"), "no format “gopher”")],
+)
+def test_inspect_names_unknown_tasks_and_formats(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
+    class_folders(tmp_path, "cat", "dog")
+    answer = footplate("inspect", str(tmp_path), *options)
+    assert answer.code == 2
+    assert text in answer.out + answer.err
+
+
+def test_inspect_describes_a_folder_in_lines(tmp_path: Path) -> None:
+    class_folders(tmp_path, "cat", "dog")
+    answer = footplate("inspect", str(tmp_path))
+    assert answer.code == 0
+    assert "class folders, for Image classification" in answer.out
+    assert "Recognized by: 2 folders of images (cat, dog)" in answer.out
+    assert "train: 5 images (cat 2, dog 3)" in answer.out
+    assert "val: 2 images, held out from train (cat 1, dog 1)" in answer.out
