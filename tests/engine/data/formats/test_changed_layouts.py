@@ -1,0 +1,88 @@
+"""Folders of every format after somebody moved, renamed or lost files: they are read right, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.dataset_formats import WRITERS, Writer
+from tests.support.dataset_formats.as_read import by_image, of_truth, recognized
+from tests.support.dataset_formats.truth import TRUTH
+
+Change = Callable[[Path, int], None]
+
+
+def move_down(folder: Path, draw: int) -> None:
+    """Move everything into a folder of a name that says nothing, or something wrong."""
+    inner = folder / ("export", "dataset", "train", "images")[draw % 4]
+    parts = list(folder.iterdir())
+    if inner in parts:
+        return
+    inner.mkdir()
+    for part in parts:
+        shutil.move(part, inner / part.name)
+
+
+def rename_splits(folder: Path, draw: int) -> None:
+    """Give folders of splits other names."""
+    names = {"train": ("training", "Train", "part1")[draw % 3], "val": ("valid", "validation", "part2")[draw % 3]}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and path.name in names:
+            path.rename(path.with_name(names[path.name]))
+
+
+def drop_a_file(folder: Path, draw: int) -> None:
+    """Lose one file."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files[draw % len(files)].unlink()
+
+
+def drop_a_folder(folder: Path, draw: int) -> None:
+    """Lose one folder."""
+    folders = sorted(path for path in folder.rglob("*") if path.is_dir())
+    if folders:
+        shutil.rmtree(folders[draw % len(folders)])
+
+
+def cut_a_file_short(folder: Path, draw: int) -> None:
+    """Keep the first half of an annotation file."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml"))
+    if files:
+        chosen = files[draw % len(files)]
+        chosen.write_bytes(chosen.read_bytes()[: chosen.stat().st_size // 2])
+
+
+def add_clutter(folder: Path, draw: int) -> None:
+    """Add files that every folder collects."""
+    (folder / "README.md").write_text("# Data\n")
+    (folder / ("notes.txt", "thumbs.db", "log.csv")[draw % 3]).write_text("a,b\n1,2\n")
+    (folder / ".cache").mkdir(exist_ok=True)
+
+
+CHANGES: tuple[Change, ...] = (move_down, rename_splits, drop_a_file, drop_a_folder, cut_a_file_short, add_clutter)
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_changed_folder_is_read_as_the_truth_or_refused(writer: Writer, data: st.DataObject) -> None:
+    variant = data.draw(st.sampled_from(writer.variants))
+    changes = data.draw(st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 1000)), min_size=1, max_size=3))
+    with TemporaryDirectory() as name:
+        folder = Path(name, "data")
+        folder.mkdir()
+        writer.write(TRUTH, folder, variant)
+        for change, draw in changes:
+            change(folder, draw)
+        found = recognized(folder)
+        if found is None:
+            return
+        truth = of_truth(TRUTH, found.kind)
+        for image, annotation in by_image(found, folder).items():
+            assert annotation == truth[image], (found.format, changes)

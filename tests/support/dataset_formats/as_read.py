@@ -1,0 +1,53 @@
+"""What a folder is read as, image by image, to be compared with the truth that was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.contract.dataset import Sample
+from engine.contract.problems import errors
+from engine.data.formats.registry import kind_of, recognise
+from engine.data.inspection.samples import list_samples
+from engine.data.splits import Recognised
+from tests.support.dataset_formats.truth import TrueImage, Truth
+
+Annotation = Any
+
+
+def recognized(folder: Path, kind: str | None = None) -> Recognised | None:
+    """Return the dataset as Footplate reads it by itself; None if it refuses the folder or asks."""
+    kind = kind or kind_of(str(folder))
+    if kind is None:
+        return None
+    found = recognise(str(folder), val_fraction=0.3, seed=0, kinds=(kind,))
+    return None if errors(found.problems) else found
+
+
+def by_image(found: Recognised, folder: Path) -> dict[str, Annotation]:
+    """Return the annotations of each image by its name without folders and ending."""
+    return {Path(sample.file).stem: _annotation(sample) for sample in list_samples(found, str(folder), 1000)}
+
+
+def _annotation(sample: Sample) -> Annotation:
+    assert not sample.problem, sample
+    if sample.label is not None:
+        return sample.label
+    if sample.labels is not None:
+        return frozenset(sample.labels)
+    if sample.boxes is not None:
+        return sorted((box.label, box.x1, box.y1, box.x2, box.y2) for box in sample.boxes)
+    return sample.pixels
+
+
+def of_truth(truth: Truth, kind: str) -> dict[str, Annotation]:
+    """Return what each image of the truth is to be read as, by its name."""
+    return {image.name: _true_annotation(image, kind) for image in truth.images}
+
+
+def _true_annotation(image: TrueImage, kind: str) -> Annotation:
+    if kind == "classes":
+        return image.tags[0]
+    if kind == "labels":
+        return frozenset(image.tags)
+    return sorted((each.name, *map(float, each.box)) for each in image.objects)
