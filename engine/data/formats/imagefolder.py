@@ -52,7 +52,7 @@ class _Class(NamedTuple):
     strays: list[Listing]
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return sum(listing.length for listing in self.images)
 
 
@@ -88,7 +88,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         problems += [
             warn(f"Folder {shown(name)} in {shown(root)} has no images, so it is not a class there.")
             for name, each in listed.items()
-            if not each.count and split == "train"
+            if not each.total and split == "train"
         ]
         splits[split] = _split_of(listed, numbers)
     return Content(tuple(map(shown, names)), splits, problems)
@@ -96,7 +96,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
     listed = {name: _list_class(tree, name) for name in tree.folders()}
-    there = {name: each for name, each in listed.items() if each.count}
+    there = {name: each for name, each in listed.items() if each.total}
     problems += [
         warn(f"Folder {shown(name)} has no images and is not used as a class.") for name in listed if name not in there
     ]
@@ -150,7 +150,7 @@ def _list_class(tree: Tree, folder: str) -> _Class:
 def _split_of(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
     classes = sorted((name for name in listed), key=numbers.__getitem__)
     labels = np.repeat(
-        np.array([numbers[name] for name in classes], np.int64), [listed[name].count for name in classes]
+        np.array([numbers[name] for name in classes], np.int64), [listed[name].total for name in classes]
     )
     files = Files.of(listing for name in classes for listing in listed[name].images)
     return FileSplit(files, labels, Files.of(listing for name in classes for listing in listed[name].strays))

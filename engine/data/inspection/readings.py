@@ -23,7 +23,7 @@ def candidate_readings(
 ) -> tuple[Reading, ...]:
     """Return the readings with evidence, the strongest first; `draw` returns the examples of a small dataset."""
     catalogue = load_catalogue()
-    made = []
+    made: list[Reading] = []
     for each in registry.readings(folder):
         task = catalogue.task_of(each.kind) if each.kind not in ("", "files") else None
         if task is None or len(made) == MOST:

@@ -52,16 +52,16 @@ def test_inspect_prints_boxes_in_pixels(tmp_path: Path) -> None:
 
 
 def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) -> None:
-    class_folders(tmp_path, "images", "masks")
+    class_folders(tmp_path, "images", "depth")
     code, found = inspected(tmp_path)
     assert code == 2
     assert (found["task"], found["format"], found["samples"]) == (None, None, [])
     reading = next(each for each in found["readings"] if each["format"] == "imagefolder")
     assert reading["task"] == "classification"
-    assert "named by their role (images, masks)" in reading["against"][0]
+    assert "named by their role (depth, images)" in reading["against"][0]
     assert found["problems"][0]["severity"] == "error"
     code, found = inspected(tmp_path, "--format", "imagefolder")
-    assert (code, found["classes"]) == (0, ["images", "masks"])
+    assert (code, found["classes"]) == (0, ["depth", "images"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from engine.contract.dataset import Sample
 from engine.contract.problems import errors
 from engine.data.formats.registry import kind_of, recognise
@@ -25,19 +27,19 @@ def recognized(folder: Path, kind: str | None = None) -> Recognised | None:
 
 
 def by_image(found: Recognised, folder: Path) -> dict[str, Annotation]:
-    """Return the annotations of each image by its name without folders and ending."""
-    return {Path(sample.file).stem: _annotation(sample) for sample in list_samples(found, str(folder), 1000)}
+    """Return the annotations of each image that can be used, by its name without folders and ending."""
+    samples = list_samples(found, str(folder), 1000)
+    return {Path(sample.file).stem: _annotation(sample) for sample in samples if not sample.problem}
 
 
 def _annotation(sample: Sample) -> Annotation:
-    assert not sample.problem, sample
     if sample.label is not None:
         return sample.label
     if sample.labels is not None:
         return frozenset(sample.labels)
     if sample.boxes is not None:
         return sorted((box.label, box.x1, box.y1, box.x2, box.y2) for box in sample.boxes)
-    return sample.pixels
+    return sorted(filter(None, (sample.pixels or {}).values()))
 
 
 def of_truth(truth: Truth, kind: str) -> dict[str, Annotation]:
@@ -50,4 +52,6 @@ def _true_annotation(image: TrueImage, kind: str) -> Annotation:
         return image.tags[0]
     if kind == "labels":
         return frozenset(image.tags)
+    if kind == "masks":
+        return sorted(np.unique(image.mask(), return_counts=True)[1].tolist())
     return sorted((each.name, *map(float, each.box)) for each in image.objects)
