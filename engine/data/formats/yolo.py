@@ -1,314 +1,288 @@
-"""Boxes in text files as YOLO keeps them (docs.ultralytics.com, "Detection datasets"): a line for each box with the
-number of its class, its middle and its sides in fractions of the image; or, for outlines, their points.
-Torch-free."""
+"""YOLO's text files, one for each image: boxes, outlines, rotated boxes and poses. Torch-free.
+
+Reads the layouts of Ultralytics (data.yaml, images and labels), darknet (obj.data with lists of images) and CVAT
+(obj_train_data), with or without folders of splits, in folders of any depth.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
-from engine.data.formats.boxes import Annotations, Box, Marked
-from engine.data.formats.pairing import (
-    TEXTS,
-    Joined,
-    Pair,
-    endings,
-    find_pairs,
-    join,
-    parse_all,
-    probe,
-    read_list,
-    without_counterpart,
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.boxes import Box, Marked
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, Polygons
+from engine.data.formats.mirrored import (
+    Parsed,
+    check_pairs,
+    check_spare,
+    describe_folders,
+    good_share,
+    read_texts,
+    sample,
+    text_folders,
+    without_unannotated,
 )
-from engine.data.splits import shown, wrong
-from engine.system.regular_files import UnusableFile
+from engine.data.formats.tree import Tree
+from engine.data.formats.yolo_definition import (
+    NAME_FILES,
+    Definition,
+    class_names,
+    find_definition,
+)
+from engine.data.formats.yolo_images import ImageSearch
+from engine.data.formats.yolo_labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
+from engine.data.splits import counted, first, shown, warn, wrong
 
-NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
-BESIDE = 0.01
-"""How far out of the image a fraction may lie before the file is taken for one of another kind."""
 NOT_ANNOTATIONS = frozenset(
-    {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "test.txt", "readme.txt"}
+    {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
 )
-
-MOST_CLASSES = 100_000
-"""Larger numbers are of no class."""
-MOST_YAML_BYTES = 1 << 20
-"""Thirty thousand names take less; PyYAML takes seconds for it."""
-MOST_DEEP = 50
-_BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
-BOX, LEAST_OUTLINE = 4, 6
-"""Fractions in a line that tells of a box, and in one that tells of the smallest outline."""
-
-Lines = list[list[str]]
+"""Names of text files that are lists or notes."""
+ROUNDING = 0.01
+"""Fraction of the image by which outlines may reach out of it unreported."""
 
 
-class Row(NamedTuple):
-    """A line: a class, and 4 fractions of a box's middle and sides or as many as an outline's points have."""
+class Source(NamedTuple):
+    """Findings of the detection: the description of the dataset, and the meaning of the columns."""
 
-    label: int
-    values: list[float]
-
-    @property
-    def box(self) -> Box:
-        if len(self.values) == BOX:
-            across, down, width, height = self.values
-            return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, self.label)
-        x, y = self.values[::2], self.values[1::2]
-        return Box(min(x), min(y), max(x), max(y), self.label)
+    definition: Definition
+    columns: Columns
 
 
-@dataclass(frozen=True)
-class YoloFiles:
-    """The contents of a folder's files: classes, the rows of each image by split, and problems."""
+def detect(tree: Tree) -> list[Detection]:
+    """Return how the text files can be read; a refusal that names a bad line if most of their lines are not YOLO's."""
+    folders = text_folders(tree, NOT_ANNOTATIONS)
+    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+        return _refusal_without_images(tree)
+    if not folders:
+        return []
+    definition = find_definition(tree)
+    paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
+    found = sample(paths, _read_fractions)
+    evidence = _evidence(definition, folders)
+    if not found:
+        against = ("no annotated objects in the text files that were opened",)
+        source = Source(definition, Columns())
+        empty = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
+        return [empty] if definition.file else []
+    share = good_share(found)
+    if share < 0.5:
+        return [_refusal(evidence, found)] if definition.file or _has_boxes(paths) else []
+    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
+    rows = [row for _, lines in found for row in lines.rows]
+    return _readings(definition, rows, evidence, confidence)
 
-    classes: tuple[str, ...]
-    splits: dict[str, list[tuple[str, list[Row]]]]
-    problems: list[Problem]
 
-    def boxes(self) -> Annotations:
-        """The boxes, and those around outlines."""
-        splits = {
-            split: [Marked(path, [row.box for row in rows], fractions=True) for path, rows in images]
-            for split, images in self.splits.items()
-        }
-        return Annotations(self.classes, splits, list(self.problems))
-
-    @property
-    def outlined(self) -> bool:
-        """Whether there are outlines among the rows."""
-        return any(len(row.values) > BOX for images in self.splits.values() for _, rows in images for row in rows)
-
-
-def find_yolo(folder: str, folders: Sequence[str]) -> YoloFiles | None:
-    """The images and their rows in `folder`, whose folders are `folders`; None where it is not of that kind. Images
-    without a file hold nothing."""
-    about = _definition(folder)
-    pairs = _by_definition(folder, about) or find_pairs(folder, folders, TEXTS) or _darknet(folder, folders)
-    if not any(probe(pair.annotations, _texts(pair.annotations), _is_yolo) for pair in pairs.values()):
-        return None
-    joined = {split: _without_others(join(pair, TEXTS)) for split, pair in pairs.items()}
-    problems = without_counterpart(joined.values(), alone_left_out=False)
-    splits, unparsed = parse_all(joined, _read)
-    problems += unparsed
-    most = max((row.label for images in splits.values() for _, rows in images for row in rows), default=-1)
-    for split, each in joined.items():
-        splits[split] += [(path, []) for path in each.alone]
-        splits[split].sort(key=lambda pair: pair[0])
-    names = _names(folder, pairs, about)
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes or the instances of a dataset."""
+    definition, columns = detection.source
+    search = ImageSearch(tree, definition)
+    splits = search.splits()
+    used = search.texts_of_images | {pair.text for pairs in splits.values() for pair in pairs if pair.text}
+    problems = [*definition.problems, *search.problems, *check_pairs(tree, splits)]
+    splits, unannotated = without_unannotated(splits)
+    folders = text_folders(tree, NOT_ANNOTATIONS)
+    by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
+    names, of_names = class_names(tree, definition, folders)
+    problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
+    most = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
     if names is None:
         names = [f"class {number}" for number in range(most + 1)]
     elif most >= len(names):
         message = f"The annotations contain class {most}, but only {len(names)} classes are named."
         problems.append(wrong(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
-    return YoloFiles(tuple(names), splits, problems)
+    make = _boxes if kind == "boxes" else _instances
+    return Content(tuple(map(shown, names)), make(by_image, problems), problems)
 
 
-def parse(lines: Lines) -> list[Row]:
-    """The rows of a file. Raises Unfit for lines that are of no such kind."""
-    rows = []
-    for number, words in enumerate(lines, 1):
-        label, values = _number(words[0], number), [_fraction(word, number) for word in words[1:]]
-        if len(values) == BOX + 1:
-            values.pop()  # how sure a detector was
-        elif len(values) != BOX and (len(values) < LEAST_OUTLINE or len(values) % 2):
-            raise Unfit(f"line {number} has {len(words)} numbers; a box needs 5")
-        rows.append(Row(label, values))
-    return rows
+# Detection
 
 
-def _number(word: str, line: int) -> int:
-    number = read_number(word, line)
-    if not 0 <= number < MOST_CLASSES or number != int(number):
-        raise Unfit(f"line {line} begins with {word[:40]}, not with a class number")
-    return int(number)
+def _read_fractions(path: str) -> Parsed[Row]:
+    """Return the lines of a file, with those that are not of fractions of the image among the faults."""
+    lines = read_lines(path)
+    found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
+    for row in lines.rows:
+        if _fits(row):
+            found.rows.append(row)
+        else:
+            beyond = next(value for value in row.values if not _is_fraction(value))
+            found.faults.append(f"line {row.number} contains {beyond:g}, which is not a fraction of the image")
+    return found
 
 
-def _fraction(word: str, line: int) -> float:
-    value = read_number(word, line)
-    if not -1 <= value <= 2:
-        raise Unfit(f"line {line} contains {word[:40]}, which is not a fraction of the image")
-    return value
+def _has_boxes(paths: Sequence[str]) -> bool:
+    """Return True if most lines have a class number and as many numbers as a box, though perhaps in pixels."""
+    lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
+    return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
 
 
-def _lines(path: str) -> Lines:
-    text = read_text(path)
-    return [words for line in text.splitlines() if (words := line.split())]
+def _fits(row: Row) -> bool:
+    """Return True if the numbers of a box, or most numbers of a longer line, are fractions of the image."""
+    fractions = [_is_fraction(value) for value in row.values]
+    return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))
 
 
-def _read(path: str) -> list[Row]:
-    with judged(path):
-        return parse(_lines(path))
+def _is_fraction(value: float) -> bool:
+    return -MARGIN <= value <= 1 + MARGIN
 
 
-def _texts(folder: str) -> list[str]:
-    return [name for name in endings(folder, ".txt") if name.lower() not in NOT_ANNOTATIONS]
+def _readings(
+    definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
+) -> list[Detection]:
+    """Return a detection for each meaning that the columns may have."""
+    columns = meanings(rows, definition.keypoint_shape)
+    against: list[str] = []
+    if definition.keypoint_shape is not None and not columns[0].keypoint_values:
+        against.append(f"lines without the key points of kpt_shape in {shown(definition.file)}")
+    if any(len(row.values) == BOX + 1 and not 0 <= row.values[BOX] <= 1 for row in rows):
+        against.append("lines whose sixth number is not a confidence; boxes with an angle are not read")
+    if len(columns) > 1:
+        confidence = Confidence.LIKELY
+        against.append("lines that may be outlines or boxes with key points; kpt_shape in data.yaml tells which")
+    detections = []
+    for each in columns:
+        kinds, words = _kinds(rows, each)
+        variant = "" if len(columns) == 1 else "key points" if each.keypoint_values else "outlines"
+        source = Source(definition, each)
+        detections.append(Detection(kinds, confidence, (*evidence, words), tuple(against), variant, source=source))
+    return detections
 
 
-def _is_yolo(path: str) -> bool | None:
-    """Whether a file is of this format; None where it has no lines."""
-    try:
-        lines = _lines(path)
-        if not lines:
-            return None
-        values = [float(word) for words in lines for word in words[1:]]
-        return bool(parse(lines)) and max(values) <= 1 + BESIDE
-    except UnusableFile:
-        raise
-    except ValueError:
-        return False
+def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    texts = describe_folders(folders)
+    if not definition.file:
+        return (texts,)
+    count = len(definition.names or ())
+    classes = f" with {count} class{'es' if count > 1 else ''}" if count else ""
+    return f"{shown(definition.file)}{classes}", texts
 
 
-def _without_others(joined: Joined) -> Joined:
-    """Lists and names that lie among the annotations are none of them."""
-    joined.spare = [path for path in joined.spare if os.path.basename(path).lower() not in NOT_ANNOTATIONS]
-    return joined
+def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
+    path, lines = next((path, lines) for path, lines in found if lines.faults)
+    return Detection(
+        (),
+        Confidence.LIKELY,
+        (*evidence, f"{shown(os.path.basename(path))}: {lines.faults[0]}"),
+        remedy="Write each line as a class number, then the box's center, width and height divided by the width and "
+        "height of the image; or as a class number and the points of an outline.",
+    )
 
 
-# What data.yaml says
+def _refusal_without_images(tree: Tree) -> list[Detection]:
+    """Return the refusal of a dataset that was exported without its images; nothing if it is another dataset."""
+    if not any(tree.has(".txt", folder) for folder in tree.walk()):
+        return []
+    definition = find_definition(tree)
+    if not definition.file or not definition.splits:
+        return []
+    remedy = "Export it with its images (in CVAT, turn on Save images), or copy them next to their text files."
+    return [Detection((), Confidence.LIKELY, (shown(definition.file), "no images"), remedy=remedy)]
 
 
-def _definition(folder: str) -> dict[str, Any]:
-    """data.yaml, or another YAML file that names classes; empty where there is none."""
-    for name in sorted(
-        endings(folder, ".yaml") + endings(folder, ".yml"), key=lambda name: not name.startswith("data.")
-    ):
-        path = os.path.join(folder, name)
+def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
+    """Return the kinds that can be read, and what the lines hold."""
+    lengths = Counter(len(row.values) for row in rows)
+    long = sum(count for length, count in lengths.items() if length > 5)
+    if columns.keypoint_values:
+        return ("boxes",), "boxes followed by key points, which are not read"
+    if not long:
+        return ("boxes",), "lines of 5 numbers"
+    if lengths[QUAD] == long:
+        return ("boxes", "instances"), "lines of four corners"
+    # A stray outline doesn't turn a dataset of boxes into one of instances.
+    return (("instances", "boxes") if 2 * long > len(rows) else ("boxes", "instances")), "outlines"
+
+
+# Lines
+
+
+Shape = tuple[int, tuple[float, float, float, float] | Points]
+"""Class, and center, width and height of a box or the points of an outline."""
+
+
+def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
+    """Return the objects in a file. Raises UnusableFile and OSError."""
+    lines = read_lines(path)
+    found: Parsed[Shape] = Parsed([], lines.faults, lines.repeated)
+    for row in lines.rows:
         try:
-            content = _read_yaml(path)
-        except OSError:
-            continue
-        if isinstance(content, dict) and "names" in content:
-            return {**content, "names": _judged_names(content["names"], path)}
-    return {}
+            box = columns.box(row)
+            found.rows.append((row.label, columns.outline(row) if box is None else box))
+        except Unfit as error:
+            found.faults.append(str(error))
+    return found
 
 
-def _read_yaml(path: str) -> Any:
-    """The contents of a YAML file, None if it is not one. Raises UnusableFile for one in which aliases stand for more
-    than single words: by a few lines of such a billion words can be meant."""
-    import yaml
-
-    text = read_text(path, MOST_YAML_BYTES)
-    with judged(path):
-        if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MOST_DEEP:
-            raise RecursionError  # which PyYAML would come to in the square of the time
-        try:
-            loader = yaml.SafeLoader(text)
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _no_node_twice(node, path, set())
-            return loader.construct_document(node)
-        except UnusableFile:
-            raise
-        except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError):
-            return None
+ByImage = dict[str, list[tuple[str, list[Shape]]]]
 
 
-def _no_node_twice(node: Any, path: str, seen: set[int]) -> None:
-    if isinstance(node.value, str):
-        return
-    if id(node) in seen:
-        raise UnusableFile(path, "contains aliases of lists or mappings", "Write them out in full.")
-    seen.add(id(node))
-    for part in node.value:
-        for each in part if isinstance(part, tuple) else (part,):
-            _no_node_twice(each, path, seen)
+def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[Marked]]:
+    shapes = [(path, shape) for images in splits.values() for path, shapes in images for _, shape in shapes]
+    outlined = [path for path, shape in shapes if isinstance(shape, np.ndarray)]
+    if outlined and 2 * len(outlined) < len(shapes):
+        message = f"{counted(outlined, 'object')} with an outline instead of a box, in {first(outlined)}."
+        problems.append(warn(message, "The boxes around the outlines are used; check these lines."))
+    return {
+        split: [Marked(path, [_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
+        for split, images in splits.items()
+    }
 
 
-def _judged_names(names: Any, path: str) -> Any:
-    """`names` as they are. Raises UnusableFile where one is none, or has a number beyond all classes."""
-    listed = names.values() if isinstance(names, dict) else names if isinstance(names, list) else ()
-    if any(isinstance(each, dict | list | set) for each in listed):
-        raise UnusableFile(path, "has a list as the name of a class", "Give each class a single name.")
-    beyond = [key for key in names if isinstance(key, int) and key >= MOST_CLASSES] if isinstance(names, dict) else []
-    if beyond:
-        words = f"names the class {max(beyond):,}; class numbers go up to {MOST_CLASSES - 1:,}"
-        raise UnusableFile(path, words, "Number the classes from 0.")
-    return names
+def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
+    if isinstance(shape, np.ndarray):
+        (left, top), (right, bottom) = shape.min(0).tolist(), shape.max(0).tolist()
+        return Box(left, top, right, bottom, label)
+    across, down, width, height = shape
+    return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, label)
 
 
-def _by_definition(folder: str, about: dict[str, Any]) -> dict[str, Pair]:
-    """Where data.yaml says that the images are; their labels lie where `images` in the path is `labels`."""
-    found = {}
-    for split, key in (("train", "train"), ("val", "val"), ("test", "test")):
-        value = about.get(key)
-        if not isinstance(value, str):
-            continue
-        base = str(about.get("path") or "")
-        # Paths are often of another machine, or begin with a step too many upwards, as Roboflow's do.
-        candidates = [
-            os.path.join(folder, base, value),
-            os.path.join(folder, value),
-            os.path.join(folder, value.lstrip("./")),
-        ]
-        where = next((os.path.normpath(where) for where in candidates if os.path.exists(where)), None)
-        if where is None:
-            continue
-        names = None if os.path.isdir(where) else read_list(where)
-        images = _folder_of_list(where, folder) if names is not None else where
-        if images is None:
-            continue
-        inner = os.path.join(images, "images")
-        images = inner if os.path.isdir(inner) else images
-        labels = _labels_of(images)
-        if labels is not None:
-            found[split] = Pair(images, labels, names)
-    return found if "train" in found else {}
+def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
+    boxed: list[str] = []
+    outside: list[str] = []
+    made: dict[str, InstanceSplit] = {}
+    for split, images in splits.items():
+        sources: list[Polygons] = []
+        for path, shapes in images:
+            polygons = []
+            for label, shape in shapes:
+                points = shape if isinstance(shape, np.ndarray) else _corners(_box(label, shape))
+                polygons.append((label, points))
+                boxed += [path] * (points is not shape)
+                outside += [path] * bool(points.min() < -ROUNDING or points.max() > 1 + ROUNDING)
+            sources.append(Polygons(polygons))
+        made[split] = InstanceSplit([path for path, _ in images], sources)
+    if boxed:
+        message = f"{counted(boxed, 'object')} with a box instead of an outline, in {first(boxed)}."
+        problems.append(
+            warn(message, "Their outlines are rectangles; draw outlines, or choose the task Object detection.")
+        )
+    if outside:
+        message = f"{counted(outside, 'outline')} extending beyond the image, in {first(outside)}."
+        problems.append(
+            warn(message, "They are clipped at its edges; check that the annotations belong to these images.")
+        )
+    return made
 
 
-def _labels_of(images: str) -> str | None:
-    """The folder of labels: that of the same path with the last `images` in it replaced, else the same folder."""
-    head, found, tail = images.rpartition(f"{os.sep}images")
-    if found and os.path.isdir(f"{head}{os.sep}labels{tail}"):
-        return f"{head}{os.sep}labels{tail}"
-    return images if os.path.isdir(images) else None
+def _corners(box: Box) -> Points:
+    left, top, right, bottom = box[:4]
+    return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 
 
-def _folder_of_list(path: str, folder: str) -> str | None:
-    """The folder of the images that a list names, where they all lie in one."""
-    for words in map(str.split, read_text(path, MOST_TABLE_BYTES).splitlines()):
-        if not words:
-            continue
-        for base in (os.path.dirname(path), folder):
-            where = os.path.normpath(os.path.join(base, os.path.dirname(words[0])))
-            if os.path.isdir(where) and is_image(words[0]):
-                return where
-    return None
-
-
-def _darknet(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """Darknet's and CVAT's: obj_train_data, with lists of its images beside it."""
-    where = next((name for name in folders if name.lower() in ("obj_train_data", "data", "obj")), None)
-    if where is None:
-        return {}
-    inside = os.path.join(folder, where)
-    lists = {split: read_list(os.path.join(folder, f"{split}.txt")) for split in ("train", "val", "test")}
-    lists["val"] = lists["val"] or read_list(os.path.join(folder, "valid.txt"))
-    found = {split: Pair(inside, inside, names) for split, names in lists.items() if names is not None}
-    return found if "val" in found else {"": Pair(inside, inside)}
-
-
-def _names(folder: str, pairs: dict[str, Pair], about: dict[str, Any]) -> list[str] | None:
-    """The classes' names, from data.yaml or from a list with one in each line."""
-    names = about.get("names")
-    if isinstance(names, dict) and all(isinstance(key, int) and key >= 0 for key in names):
-        return [shown(str(names.get(number, f"class {number}"))) for number in range(max(names, default=-1) + 1)]
-    if isinstance(names, list):
-        return [shown(str(name)) for name in names]
-    candidates = [folder, *(os.path.dirname(pair.annotations) for pair in pairs.values())]
-    for where in dict.fromkeys([*candidates, *(pair.annotations for pair in pairs.values())]):
-        for name in NAME_FILES:
-            try:
-                text = read_text(os.path.join(where, name))
-            except OSError:
-                continue
-            lines = [shown(line.strip()) for line in text.splitlines() if line.strip()]
-            if lines:
-                return lines
-    return None
+FORMAT = Format(
+    "yolo",
+    "YOLO text files",
+    ("instances", "boxes"),
+    "A folder images and a folder labels with a text file for each image, and data.yaml or classes.txt with the names "
+    "of the classes.",
+    detect,
+    read,
+)
