@@ -1,95 +1,150 @@
-"""Boxes in text files as KITTI keeps them (the readme of its object development kit), and ArcGIS's KITTI_rectangles
-after it: a line for each box with its class, its left, top, right and bottom in the fifth to the eighth field.
-Torch-free."""
+"""KITTI's text files, one for each image, and those of ArcGIS's KITTI_rectangles. Torch-free.
+
+A line has the class, and left, top, right and bottom of a box in its fifth to eighth field (readme of KITTI's object
+development kit).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from engine.data.decoding.reading import Unfit, read_number, read_text
-from engine.data.formats.boxes import ANY_CLASS, Annotations, Box, Marked
-from engine.data.formats.folders import subfolders
-from engine.data.formats.pairing import (
-    TEXTS,
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import Unfit, judged, read_number, read_text
+from engine.data.formats.boxes import ANY_CLASS, Box, Marked
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mirrored import (
     Pair,
-    by_lists,
-    classes_of,
-    endings,
-    find_pairs,
-    join,
-    named,
-    parse_all,
-    probe,
-    without_counterpart,
+    Parsed,
+    TextFiles,
+    annotated_only,
+    check_pairs,
+    check_spare,
+    describe_folders,
+    good_share,
+    pairs_by_folder,
+    pairs_by_lists,
+    read_texts,
+    sample,
+    text_folders,
 )
-from engine.system.regular_files import UnusableFile
+from engine.data.formats.pairing import classes_of, read_list
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, warn
 
 FIELDS = (15, 16)
-"""Words in a line; the last is how sure a detector was."""
+"""Words in a line; the last of 16 is a detector's confidence."""
 DO_NOT_CARE = "DontCare"
-"""The class of regions in which nothing was marked, and so nothing is to be judged."""
+"""Class of regions without annotations."""
+NOT_ANNOTATIONS = frozenset(
+    {"classes.txt", "readme.txt", "train.txt", "val.txt", "test.txt", "trainval.txt", "map.txt"}
+)
 
-Row = tuple[str, tuple[float, float, float, float]]
+
+class Row(NamedTuple):
+    """A class and the edges of its box in pixels."""
+
+    name: str
+    edges: tuple[float, float, float, float]
 
 
-def read_kitti(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _as_published(folder, folders) or find_pairs(folder, folders, TEXTS)
-    about = [pair.annotations for pair in pairs.values()]
-    if not any(probe(each, endings(each, ".txt"), _is_kitti) for each in about):
-        return None
-    joined = {split: join(pair, TEXTS) for split, pair in pairs.items()}
-    problems = without_counterpart(joined.values(), alone_left_out=True)
-    parsed, unparsed = parse_all(joined, _parse)
-    problems += unparsed
-    names = {name for images in parsed.values() for _, rows in images for name, _ in rows} - {DO_NOT_CARE}
-    classes, indices = classes_of(folder, names)
-    indices[DO_NOT_CARE] = ANY_CLASS
-    splits = {
+def detect(tree: Tree) -> list[Detection]:
+    """Return how the text files can be read if most of their lines are KITTI's."""
+    if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
+        return []
+    folders = text_folders(tree, NOT_ANNOTATIONS)
+    found = sample([tree.path(folder, name) for folder, names in folders.items() for name in names], _parse_pixels)
+    share = good_share(found)
+    if share < 0.5:
+        return []
+    confidence = Confidence.CERTAIN if share >= 0.9 else Confidence.LIKELY
+    return [Detection(("boxes",), confidence, (describe_folders(folders), "lines of 15 fields"))]
+
+
+def _parse_pixels(path: str) -> Parsed[Row]:
+    """Return the boxes in a file but those in fractions: YOLO's outlines may have as many numbers."""
+    parsed = parse(path)
+    in_pixels = [row for row in parsed.rows if max(row.edges) > 1]
+    fractions = [f"{row.name} is in fractions of the image" for row in parsed.rows if max(row.edges) <= 1]
+    return Parsed(in_pixels, [*parsed.faults, *fractions])
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes of a dataset."""
+    by_folder = pairs_by_folder(tree, TextFiles(tree))
+    problems: list[Problem] = []
+    splits = _listed(tree, by_folder, problems)
+    problems += check_pairs(tree, splits)
+    used = {pair.text for pairs in by_folder.values() for pair in pairs}
+    problems += check_spare(tree, text_folders(tree, NOT_ANNOTATIONS), used)
+    splits, alone = annotated_only(splits)
+    parsed, unreadable = read_texts(splits, parse)
+    names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
+    classes, numbers = classes_of(tree.root, names)
+    numbers[DO_NOT_CARE] = ANY_CLASS
+    marked = {
         split: [
-            Marked(image, [Box(*edges, indices[name], name == DO_NOT_CARE) for name, edges in rows])
+            Marked(image, [Box(*row.edges, numbers[row.name], row.name == DO_NOT_CARE) for row in rows])
             for image, rows in images
         ]
         for split, images in parsed.items()
     }
-    return Annotations(classes, splits, problems)
+    return Content(classes, marked, [*problems, *alone, *unreadable])
 
 
-def _as_published(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """image_2 and label_2, in the folder or in training, and the lists of names that many use to divide them."""
-    root = folder
-    if "training" in folders:
-        root = os.path.join(folder, "training")
-        folders = [*folders, *subfolders(root)]
-    images, about = named(folders, ("image_2",)), named(folders, ("label_2",))
-    if images is None or about is None:
-        return {}
-    images, about = os.path.join(root, images), os.path.join(root, about)
-    return by_lists(images, about, os.path.join(folder, "ImageSets"), ("train", "val", "test"))
+def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
+    """Return the images by the lists that many use to divide the training images. Adds to `problems`."""
+    lists: dict[str, frozenset[str]] = {}
+    for folder in ("", *tree.named(("training",))):
+        for name in tree.named(("imagesets",), folder):
+            for split, file in (("train", "train"), ("train", "trainval"), ("val", "val"), ("test", "test")):
+                names = read_list(tree.path(folder, name, f"{file}.txt"))
+                if names is not None:
+                    lists.setdefault(split, names)
+    if "train" not in lists:
+        return splits
+    found = pairs_by_lists(splits, lists)
+    present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
+    missing = sorted(frozenset[str]().union(*lists.values()) - present)
+    if missing:
+        message = f"{counted(missing, 'image')} named in a list but not in the folder: {first(missing)}."
+        problems.append(warn(message, "They are left out; add them to the folder, or remove them from the list."))
+    return found
 
 
-def _is_kitti(path: str) -> bool | None:
-    """Whether a file is of this format; None where it has no lines, or only such as points of an outline in
-    fractions, which may be as many."""
-    try:
-        return any(max(edges) > 1 for _, edges in _parse(path)) or None
-    except UnusableFile:
-        raise
-    except (OSError, ValueError):
-        return False
-
-
-def _parse(path: str) -> list[Row]:
-    """Class and edges of each box. Raises UnusableFile, OSError, or Unfit for lines that are of no such kind."""
-    rows = []
+def parse(path: str) -> Parsed[Row]:
+    """Return the boxes in a file. Raises UnusableFile and OSError."""
+    found = Parsed[Row]()
+    seen: set[Row] = set()
     text = read_text(path)
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words:
-            continue
-        if len(words) not in FIELDS:
-            raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
-        left, top, right, bottom = (read_number(word, number) for word in words[4:8])
-        rows.append((words[0], (left, top, right, bottom)))
-    return rows
+    with judged(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                if len(words) not in FIELDS:
+                    raise Unfit(f"line {number} has {len(words)} fields; a box needs {FIELDS[0]}")
+                left, top, right, bottom = (read_number(word, number) for word in words[4:8])
+            except Unfit as error:
+                found.faults.append(str(error))
+                continue
+            row = Row(words[0], (left, top, right, bottom))
+            if row in seen:
+                found.repeated += 1
+            else:
+                seen.add(row)
+                found.rows.append(row)
+    return found
+
+
+FORMAT = Format(
+    "kitti",
+    "KITTI text files",
+    ("boxes",),
+    "A folder image_2 (or images) and a folder label_2 (or labels) with a text file of the same name for each image.",
+    detect,
+    read,
+)

@@ -1,0 +1,63 @@
+"""DOTA folders as upright boxes and as instances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.dota import FORMAT
+from engine.data.formats.tree import Tree
+from tests.support.boxed import ONE, Drawn, draw, text
+from tests.support.dataset_formats import dota
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import boxes_in, content_of, instances_in, warnings_of
+
+PLANE = "10 20 30 10 40 30 20 40 large-vehicle 0"
+
+
+@pytest.mark.parametrize("variant", dota.VARIANTS)
+def test_dota_reads_the_truth(tmp_path: Path, variant: str) -> None:
+    dota.write(TRUTH, tmp_path, variant)
+    content = content_of(FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    found = {stem: boxes for images in boxes_in(content).values() for stem, boxes in images.items()}
+    assert found == {
+        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
+    }
+    outlined = instances_in(content_of(FORMAT, tmp_path, "instances"))
+    found = {stem: boxes for images in outlined.values() for stem, boxes in images.items()}
+    assert found == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.images}
+    assert set(outlined) == ({"train", "val"} if variant in ("splits", "utf16") else {""})
+
+
+def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
+    draw(tmp_path / "images/a.png", Drawn(60, 80, ()))
+    text(
+        tmp_path / "labelTxt/a.txt",
+        f"imagesource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
+    )
+    content = content_of(FORMAT, tmp_path)
+    (image,) = content.splits[""]
+    assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [
+        ((10.0, 10.0, 40.0, 40.0), False),
+        ((12.0, 12.0, 40.0, 40.0), True),
+    ]
+    assert content.classes == ("large-vehicle",)
+    assert "1 line repeating another" in warnings_of(content)
+
+
+@pytest.mark.parametrize("line", ["1 2 3 plane 0", "10 20 30 10 40 30 20 x plane 0", "10 20 30 10 40 30 20 40 5 0"])
+def test_dota_leaves_out_bad_lines_one_by_one(tmp_path: Path, line: str) -> None:
+    draw(tmp_path / "images/a.png", Drawn(60, 80, ()))
+    text(tmp_path / "labelTxt/a.txt", f"{PLANE}\n{line}")
+    content = content_of(FORMAT, tmp_path)
+    assert len(boxes_in(content)[""]["a"]) == 1
+    assert "1 line that can't be read (a.txt: line 2" in warnings_of(content)
+
+
+@pytest.mark.parametrize("line", ["0 0.5 0.5 0.2 0.2", "cat 0.0 0 0.0 1 2 3 4 0 0 0 0 0 0 0", "some words", ""])
+def test_dota_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
+    draw(tmp_path / "images/a.png", ONE)
+    text(tmp_path / "labels/a.txt", line)
+    assert not FORMAT.detect(Tree(str(tmp_path)))

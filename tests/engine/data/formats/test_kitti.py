@@ -1,0 +1,100 @@
+"""KITTI folders: layouts, lists and what is reported of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.boxes import ANY_CLASS
+from engine.data.formats.format import Confidence
+from engine.data.formats.kitti import FORMAT
+from engine.data.formats.tree import Tree
+from tests.support import boxed
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text
+from tests.support.dataset_formats import kitti
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import boxes_in, content_of, detected, warnings_of
+
+
+@pytest.mark.parametrize("variant", kitti.VARIANTS)
+def test_kitti_reads_the_truth(tmp_path: Path, variant: str) -> None:
+    kitti.write(TRUTH, tmp_path, variant)
+    content = content_of(FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    found = boxes_in(content)
+    expected = {
+        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
+    }
+    assert {stem: boxes for images in found.values() for stem, boxes in images.items()} == expected
+    assert set(found) == ({"train", "val"} if variant in ("splits", "lists") else {""})
+
+
+def test_kitti_reads_classes_of_arcgis_in_their_order(tmp_path: Path) -> None:
+    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
+    content = content_of(FORMAT, boxed.arcgis_kitti(tmp_path, images))
+    assert (content.classes, content.problems) == (("cat", "dog"), [])
+    assert boxes_in(content)[""]["000000000"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
+
+
+def test_kitti_ignores_regions_for_every_class(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    region = "DontCare -1 -1 -10 1.00 2.00 9.00 8.00 -1 -1 -1 -1000 -1000 -1000 -10"
+    text(root / "training/label_2/b.txt", kitti_txt(ONE, more=[region]))
+    content = content_of(FORMAT, root)
+    assert content.classes == ("cat", "dog")
+    (image,) = (image for image in content.splits["train"] if Path(image.path).stem == "b")
+    assert [(box.label, box.ignored) for box in image.boxes] == [(0, False), (ANY_CLASS, True)]
+
+
+def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    (root / "ImageSets/train.txt").rename(root / "ImageSets/trainval.txt")
+    content = content_of(FORMAT, root)
+    assert {split: sorted(images) for split, images in boxes_in(content).items()} == {
+        "train": ["a", "b"],
+        "val": ["c", "d"],
+    }
+
+
+def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    text(root / "ImageSets/train.txt", "a\ngone\n")
+    told = warnings_of(content_of(FORMAT, root))
+    assert "1 image named in a list but not in the folder: gone" in told
+    assert "1 image in no split: b.png" in told
+
+
+def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:
+    draw(tmp_path / "image_2/nothing.png", NONE)
+    draw(tmp_path / "image_2/a.png", ONE)
+    text(tmp_path / "label_2/a.txt", kitti_txt(ONE))
+    text(tmp_path / "label_2/spare.txt", kitti_txt(ONE))
+    content = content_of(FORMAT, tmp_path)
+    assert list(boxes_in(content)[""]) == ["a"]
+    assert "1 image without an annotation: nothing.png" in warnings_of(content)
+    assert "1 annotation without an image: spare.txt" in warnings_of(content)
+
+
+def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    text(root / "training/label_2/b.txt", f"{kitti_txt(ONE)}\ncat 0.0 0\n{kitti_txt(ONE).replace('20.0', 'x')}")
+    content = content_of(FORMAT, root)
+    assert boxes_in(content)["train"]["b"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
+    assert "2 lines that can't be read (b.txt: line 2 has 3 fields" in warnings_of(content)
+    assert detected(FORMAT, root).confidence == Confidence.LIKELY
+
+
+def test_kitti_accepts_a_bad_first_file(tmp_path: Path) -> None:
+    root = boxed.kitti(tmp_path, SPLITS)
+    text(root / "training/label_2/a.txt", "not a box")
+    assert "a" not in boxes_in(content_of(FORMAT, root))["train"]
+
+
+@pytest.mark.parametrize(
+    "line", ["0 0.5 0.5 0.2 0.2", "0 " + " ".join(["0.25"] * 14), "a photo of a cat", "1 2 3 4 5 6 7 8 plane 0", ""]
+)
+def test_kitti_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
+    draw(tmp_path / "images/a.png", ONE)
+    text(tmp_path / "labels/a.txt", line)
+    assert not FORMAT.detect(Tree(str(tmp_path)))
