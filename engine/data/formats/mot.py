@@ -1,0 +1,152 @@
+"""MOT Challenge's videos as images: a folder for each, with frames in img1 and boxes in gt/gt.txt. Torch-free.
+
+A line has the frame, the number of the object, left, top, width, height, 1 if the box counts, a class and a visibility
+(motchallenge.net, "Instructions"). Boxes that don't count are regions to be ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
+from engine.data.formats.boxes import ANY_CLASS, Box, Marked
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mirrored import split_of
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn
+
+CLASSES = (
+    "pedestrian",
+    "person on vehicle",
+    "car",
+    "bicycle",
+    "motorbike",
+    "non-motorized vehicle",
+    "static person",
+    "distractor",
+    "occluder",
+    "occluder on the ground",
+    "occluder full",
+    "reflection",
+    "crowd",
+)
+"""Names of the classes from 1 on."""
+
+
+class Row(NamedTuple):
+    """A box in a frame, of a class from 1 on, or 0 if there are none; `counts` is False for a region to be ignored."""
+
+    frame: int
+    edges: tuple[float, float, float, float]
+    label: int
+    counts: bool
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how the videos can be read, if there are any with frames and boxes."""
+    found = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
+    if not found:
+        return []
+    rows, _ = _read(tree.path(found[0], "gt", "gt.txt"))
+    evidence = (
+        f"{len(found)} video{'s' if len(found) > 1 else ''} with gt/gt.txt, such as {shown(found[0]) or 'this'}",
+    )
+    return [Detection(("boxes",), Confidence.CERTAIN, evidence, source=found)] if rows else []
+
+
+def _is_video(tree: Tree, folder: str) -> bool:
+    if not {"gt", "img1"} <= set(tree.folders(folder)):
+        return False
+    return "gt.txt" in tree.files(os.path.join(folder, "gt")) and tree.has(EXTENSIONS, os.path.join(folder, "img1"))
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes of all frames."""
+    problems: list[Problem] = []
+    rows_of: dict[str, dict[int, list[Row]]] = {}
+    faults: list[str] = []
+    for video in detection.source:
+        path = os.path.join(video, "gt", "gt.txt")
+        rows, bad = _read(tree.path(path))
+        faults += [f"{shown(path)}, {fault}" for fault in bad]
+        for row in rows:
+            rows_of.setdefault(video, {}).setdefault(row.frame, []).append(row)
+    if faults:
+        problems.append(warn(f"{counted(faults, 'line')} that can't be read: {faults[0]}.", "They are left out."))
+    every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
+    labels = {label: number for number, label in enumerate(sorted(every))}
+    names = _names(tree, detection.source)
+    splits: dict[str, list[Marked]] = {}
+    for video in detection.source:
+        splits.setdefault(split_of(video), []).extend(_frames(tree, video, rows_of.get(video, {}), labels, problems))
+    return Content(tuple(shown(names.get(label, f"class {label}")) for label in labels), splits, problems)
+
+
+def _frames(
+    tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
+) -> list[Marked]:
+    """Return the frames of a video. Adds to `problems`."""
+    folder = os.path.join(video, "img1")
+    marked: list[Marked] = []
+    numbers: set[int] = set()
+    for name in tree.files(folder, tuple(EXTENSIONS)):
+        digits = re.findall(r"\d+", os.path.splitext(name)[0])
+        frame = int(digits[-1][-12:]) if digits else -1
+        numbers.add(frame)
+        boxes = [
+            Box(*row.edges, labels[row.label] if row.counts else ANY_CLASS, not row.counts)
+            for row in rows.get(frame, ())
+        ]
+        marked.append(Marked(tree.path(folder, name), boxes))
+    if missing := [str(frame) for frame in sorted(rows.keys() - numbers)]:
+        message = (
+            f"{counted(missing, 'frame')} of {shown(video) or 'the video'} with boxes but no image: {first(missing)}."
+        )
+        problems.append(warn(message, "They are left out; add the images to img1."))
+    return marked
+
+
+def _names(tree: Tree, videos: list[str]) -> dict[int, str]:
+    """Return the names of the classes: those that CVAT writes next to the boxes, or the challenge's."""
+    path = os.path.join(videos[0], "gt", "labels.txt")
+    known = ["object", *CLASSES]
+    if os.path.isfile(tree.path(path)):
+        known = ["object", *(line.strip() for line in read_text(tree.path(path)).splitlines() if line.strip())]
+    return dict(enumerate(known))
+
+
+def _read(path: str) -> tuple[list[Row], list[str]]:
+    """Return the boxes in a file, and the faults of its lines."""
+    rows: list[Row] = []
+    faults: list[str] = []
+    text = read_text(path, MOST_TABLE_BYTES)
+    with judged(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.replace(",", " ").split()
+            if not words:
+                continue
+            try:
+                if len(words) < 7:
+                    raise Unfit(f"line {number} has {len(words)} fields; a box needs 9")
+                frame, _, left, top, width, height, counts, *more = (read_number(word, number) for word in words)
+            except Unfit as error:
+                faults.append(str(error))
+                continue
+            # The first challenges have coordinates in the world, and -1, instead of a class.
+            label = int(more[0]) if len(more) == 2 else 0
+            rows.append(Row(int(frame), (left, top, left + width, top + height), max(label, 0), counts > 0))
+    return rows, faults
+
+
+FORMAT = Format(
+    "mot",
+    "MOT Challenge videos",
+    ("boxes",),
+    "A folder for each video, with its frames in img1 and their boxes in gt/gt.txt.",
+    detect,
+    read,
+)

@@ -1,0 +1,113 @@
+"""WIDER FACE's lists of boxes, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
+
+A file has for each image its path, the number of its faces, and a line for each of them: left, top, width, height, and
+six marks, of which the fourth is 1 for faces that can't be used. An image without faces has one line of zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, judged, read_number, read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.tree import Tree, split_in
+from engine.data.splits import counted, first, shown, warn
+
+ENDING = "_bbx_gt.txt"
+CLASS = "face"
+INVALID = 7
+"""Position of the mark of faces that can't be used."""
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how the lists can be read, if there are any that begin with an image and its number of faces."""
+    files = [path for path in _lists(tree) if _is_list(tree.path(path))]
+    if not files:
+        return []
+    return [Detection(("boxes",), Confidence.CERTAIN, tuple(map(shown, files)), source=files)]
+
+
+def _lists(tree: Tree) -> Iterator[str]:
+    for folder in ("", *tree.folders()):
+        for name in tree.files(folder, ".txt"):
+            if name.lower().endswith(ENDING):
+                yield os.path.join(folder, name)
+
+
+def _is_list(path: str) -> bool:
+    lines = read_text(path, MOST_TABLE_BYTES).split("\n", 2)
+    return len(lines) > 1 and is_image(lines[0].strip()) and lines[1].strip().isdecimal()
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes of all lists."""
+    problems: list[Problem] = []
+    lookup = ImageLookup(tree)
+    splits: dict[str, list[ShapedImage]] = {}
+    for path in detection.source:
+        split = split_in(os.path.basename(path))
+        splits.setdefault(split, []).extend(_images(tree, path, split, lookup, problems))
+    return convert(kind, splits, problems, [CLASS])
+
+
+def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
+    """Yield the images of a list. Adds to `problems`."""
+    missing: list[str] = []
+    faults: list[str] = []
+    images = next(
+        (name for name in tree.folders() if split and split_in(name) == split and "wider" in name.lower()), ""
+    )
+    for name, shapes in _read_list(tree.path(path), faults):
+        image = lookup.find(os.path.join(images, "images", name), "", split=split)
+        if image is None:
+            missing.append(name)
+        else:
+            yield ShapedImage(image, shapes)
+    if missing:
+        message = f"{counted(missing, 'image')} named in {shown(path)} but not in the folder: {first(missing)}."
+        problems.append(warn(message, "They are left out; add them to the folder."))
+    if faults:
+        message = f"{counted(faults, 'line')} that can't be read in {shown(path)}: {faults[0]}."
+        problems.append(warn(message, "They are left out; correct the file."))
+
+
+def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
+    """Yield the images of a list with their boxes. Adds to `faults`."""
+    text = read_text(path, MOST_TABLE_BYTES)
+    name = ""
+    shapes: list[Shape] = []
+    with judged(path):
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if is_image(line.strip()):
+                if name:
+                    yield name, shapes
+                name, shapes = line.strip(), []
+            elif len(words) >= 4:
+                try:
+                    left, top, width, height = (read_number(word, number) for word in words[:4])
+                except Unfit as error:
+                    faults.append(str(error))
+                    continue
+                if any((left, top, width, height)):
+                    ignored = len(words) > INVALID and words[INVALID] == "1"
+                    shapes.append(box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
+            elif words and not line.strip().isdecimal():
+                faults.append(f"line {number} is neither an image, a number of faces nor a box")
+        if name:
+            yield name, shapes
+
+
+FORMAT = Format(
+    "wider_face",
+    "WIDER FACE lists",
+    ("boxes",),
+    "A folder wider_face_split with lists such as wider_face_train_bbx_gt.txt, and folders such as WIDER_train/images.",
+    detect,
+    read,
+)

@@ -1,0 +1,101 @@
+"""Formats that keep the boxes of many images in a file: WIDER FACE, MOT Challenge and BDD100K."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from engine.data.formats import bdd100k, mot, wider_face
+from engine.data.formats.boxes import ANY_CLASS
+from engine.data.formats.format import Format
+from engine.data.formats.tree import Tree
+from tests.support.boxed import ONE, draw, text
+from tests.support.dataset_formats import bdd100k as bdd100k_writer
+from tests.support.dataset_formats import mot as mot_writer
+from tests.support.dataset_formats import wider_face as wider_face_writer
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.read_formats import boxes_in, content_of, warnings_of
+
+
+@pytest.mark.parametrize(("form", "writer"), [(bdd100k.FORMAT, bdd100k_writer), (wider_face.FORMAT, wider_face_writer)])
+def test_lists_give_the_truth(tmp_path: Path, form: Format, writer: ModuleType) -> None:
+    writer.write(TRUTH, tmp_path)
+    content = content_of(form, tmp_path)
+    assert content.problems == []
+    one_class = form is wider_face.FORMAT
+    assert content.classes == (("face",) if one_class else TRUTH.classes)
+    assert boxes_in(content) == {
+        split: {
+            image.name: [("face" if one_class else each.name, tuple(map(float, each.box))) for each in image.objects]
+            for image in TRUTH.of(split)
+        }
+        for split in ("train", "val")
+    }
+
+
+@pytest.mark.parametrize("variant", mot_writer.VARIANTS)
+def test_mot_gives_the_truth(tmp_path: Path, variant: str) -> None:
+    mot_writer.write(TRUTH, tmp_path, variant)
+    content = content_of(mot.FORMAT, tmp_path)
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    assert set(content.splits) == ({"train", "val"} if variant == "splits" else {""})
+    images = [image for split in content.splits.values() for image in split]
+    found = {
+        Path(image.path).parts[-3].removeprefix("video-"): [
+            (content.classes[box.label], tuple(map(int, box[:4]))) for box in image.boxes
+        ]
+        for image in images
+    }
+    assert found == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.images}
+
+
+def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
+    draw(tmp_path / "MOT17-02/img1/000001.png", ONE)
+    text(tmp_path / "MOT17-02/gt/gt.txt", "1,1,2,3,10,20,1,1,1\n1,2,4,4,8,8,0,12,0.5\n7,1,2,3,4,5,1,1,1\n1,2,3\n")
+    content = content_of(mot.FORMAT, tmp_path)
+    (image,) = content.splits[""]
+    assert content.classes == ("pedestrian",)
+    assert [(box.label, box.ignored) for box in image.boxes] == [(0, False), (ANY_CLASS, True)]
+    assert "1 frame of MOT17-02 with boxes but no image: 7" in warnings_of(content)
+    assert "gt.txt, line 4 has 3 fields" in warnings_of(content)
+
+
+def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) -> None:
+    draw(tmp_path / "WIDER_train/images/0--Parade/a.png", ONE)
+    lines = ["0--Parade/a.png", "3", "1 2 10 20 0 0 0 0 0 0", "3 4 9 9 0 0 0 1 0 0", "5 6 x 8 0 0 0 0 0 0"]
+    text(
+        tmp_path / "wider_face_split/wider_face_train_bbx_gt.txt",
+        "\n".join([*lines, "0--Parade/gone.png", "0", "0 0 0 0"]),
+    )
+    content = content_of(wider_face.FORMAT, tmp_path)
+    (image,) = content.splits["train"]
+    assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [((1, 2, 11, 22), False), ((3, 4, 12, 13), True)]
+    assert "line 5 contains x" in warnings_of(content)
+    assert (
+        "1 image named in wider_face_split/wider_face_train_bbx_gt.txt but not in the folder: gone.png"
+        in warnings_of(content)
+    )
+
+
+def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
+    draw(tmp_path / "images/100k/train/a.png", ONE)
+    box = {"x1": 1, "y1": 2, "x2": 3, "y2": 4}
+    labels = [{"category": "car", "box2d": box}, {"category": "car", "box2d": {"x1": "left"}}, {"category": 3}]
+    content = json.dumps([{"name": "a.png", "labels": labels}, {"name": "gone.png"}])
+    text(tmp_path / "labels/det_train.json", content)
+    read = content_of(bdd100k.FORMAT, tmp_path)
+    assert boxes_in(read) == {"train": {"a": [("car", (1.0, 2.0, 3.0, 4.0))]}}
+    assert "2 objects that can't be read in labels/det_train.json: object 2 of a.png" in warnings_of(read)
+    assert "1 image named in labels/det_train.json but not in the folder: gone.png" in warnings_of(read)
+
+
+@pytest.mark.parametrize("form", [bdd100k.FORMAT, mot.FORMAT, wider_face.FORMAT])
+def test_lists_leave_other_folders_to_others(tmp_path: Path, form: Format) -> None:
+    draw(tmp_path / "img1/000001.png", ONE)
+    text(tmp_path / "gt/gt.txt", "")
+    text(tmp_path / "labels.json", '[{"name": "a.png", "label": "cat"}]')
+    text(tmp_path / "notes_bbx_gt.txt", "nothing to see")
+    assert not form.detect(Tree(str(tmp_path)))

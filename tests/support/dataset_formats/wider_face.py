@@ -1,0 +1,26 @@
+"""Writer of WIDER FACE folders: every object is a face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain",)
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write the truth as WIDER FACE's lists; all its classes become "face"."""
+    (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val"):
+        lines = []
+        for number, image in enumerate(truth.of(split)):
+            name = f"{number}--Event/{image.name}.png"
+            image.save(folder / f"WIDER_{split}/images/{name}")
+            lines += [name, str(len(image.objects))]
+            for each in image.objects:
+                left, top, right, bottom = each.box
+                lines.append(f"{left} {top} {right - left} {bottom - top} 0 0 0 0 0 0 ")
+            if not image.objects:
+                lines.append("0 0 0 0 0 0 0 0 0 0 ")
+        (folder / f"wider_face_split/wider_face_{split}_bbx_gt.txt").write_text("\n".join(lines) + "\n")
