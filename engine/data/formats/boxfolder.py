@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.data.formats.boxes import Annotations, BoxFaults, gather
-from engine.data.formats.kitti import read_kitti
 from engine.data.formats.splitting import divide
 from engine.data.formats.voc import read_voc
-from engine.data.formats.yolo import find_yolo
 from engine.data.splits import Recognised, shown, wrong
 
 LAYOUT = (
@@ -17,12 +15,7 @@ LAYOUT = (
 )
 
 
-def _read_yolo(folder: str, folders: Sequence[str]) -> Annotations | None:
-    files = find_yolo(folder, folders)
-    return None if files is None else files.boxes()
-
-
-READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (read_voc, read_kitti, _read_yolo)
+READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (read_voc,)
 """In the order in which they are tried; each gives None where a folder is not of its kind."""
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import NO_CLASS, learn_meaning, read_values
-from engine.data.decoding.outlines import Points
 from engine.data.decoding.reading import read_image
 from engine.data.formats.folders import subfolders
-from engine.data.formats.instances import ClassedMask, InstanceSplit, NumberedMasks, Polygons, object_numbers
+from engine.data.formats.instances import ClassedMask, InstanceSplit, NumberedMasks, object_numbers
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named
 from engine.data.formats.splitting import divide
-from engine.data.formats.yolo import BOX, Row, find_yolo
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
 LAYOUT = (
@@ -32,9 +28,7 @@ Found = tuple[tuple[str, ...], dict[str, InstanceSplit], list[Problem]]
 
 def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
     """The images and outlines in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    found = _classed(folder, folders) or (
-        _numbered(folder, folders) or _by_class(folder, folders) or _polygons(folder, folders)
-    )
+    found = _classed(folder, folders) or (_numbered(folder, folders) or _by_class(folder, folders))
     if found is None:
         return None
     classes, splits, problems = found
@@ -125,27 +119,6 @@ def _by_class(folder: str, folders: Sequence[str]) -> Found | None:
         for stem in images
     ]
     return classes, {"": InstanceSplit(list(images.values()), sources)}, problems
-
-
-def _polygons(folder: str, folders: Sequence[str]) -> Found | None:
-    """YOLO's text files, where they hold outlines; of a box the outline is a rectangle."""
-    files = find_yolo(folder, folders)
-    if files is None or not files.outlined:
-        return None
-    splits = {
-        name: InstanceSplit(
-            [path for path, _ in images], [Polygons([_polygon(row) for row in rows]) for _, rows in images]
-        )
-        for name, images in files.splits.items()
-    }
-    return files.classes, splits, list(files.problems)
-
-
-def _polygon(row: Row) -> tuple[int, Points]:
-    if len(row.values) > BOX:
-        return row.label, np.array(row.values).reshape(-1, 2)
-    left, top, right, bottom = row.box[:4]
-    return row.label, np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 
 
 def _images(folder: str) -> dict[str, str]:

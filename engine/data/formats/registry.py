@@ -11,15 +11,21 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Choice, Problem
 from engine.data.formats import (
     any_files,
+    bdd100k,
     coco,
     coco_panoptic,
     coco_stuff,
     createml,
+    dota,
     idx,
     imagefolder,
+    kitti,
     legacy,
+    mot,
     points,
     via,
+    wider_face,
+    yolo,
 )
 from engine.data.formats.finish import finish
 from engine.data.formats.folders import circles, subfolders
@@ -77,6 +83,12 @@ _MODULES: tuple[Format, ...] = (
     createml.FORMAT,
     via.FORMAT,
     *legacy.FORMATS,
+    kitti.FORMAT,
+    dota.FORMAT,
+    yolo.FORMAT,
+    mot.FORMAT,
+    wider_face.FORMAT,
+    bdd100k.FORMAT,
     points.FORMAT,
     any_files.FORMAT,
     idx.FORMAT,

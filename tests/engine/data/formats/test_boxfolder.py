@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.problems import errors
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.registry import recognise
 from engine.data.splits import Recognised
@@ -108,22 +107,7 @@ def test_that_what_is_difficult_or_a_crowd_is_kept_to_be_ignored(tmp_path: Path)
     assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
 
 
-def test_that_kittis_regions_of_no_care_are_ignored_for_every_class(tmp_path: Path) -> None:
-    root = boxed.kitti(tmp_path, SPLITS)
-    region = "DontCare -1 -1 -10 1.00 2.00 9.00 8.00 -1 -1 -1 -1000 -1000 -1000 -10"
-    text(root / "training/label_2/b.txt", boxed.kitti_txt(ONE, more=[region]))
-    recognised = found(root)
-    assert recognised.classes == ("cat", "dog")
-    everywhere = [(name, (1.0, 2.0, 9.0, 8.0), True) for name in ("cat", "dog")]
-    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), False), *everywhere]
-
-
-def test_that_images_without_a_file_hold_nothing_for_yolo_and_are_left_out_for_voc(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path / "yolo", SPLITS)
-    draw(root / "images/train/nothing.png", NONE)
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["nothing"] == []
-    assert recognised.problems == ()
+def test_voc_leaves_out_images_without_annotations(tmp_path: Path) -> None:
     root = boxed.voc_side_by_side(tmp_path / "voc", SPLITS)
     draw(root / "train/nothing.png", NONE)
     text(root / "val/spare.xml", boxed.voc_xml(ONE))
@@ -131,38 +115,6 @@ def test_that_images_without_a_file_hold_nothing_for_yolo_and_are_left_out_for_v
     assert "nothing" not in rows(recognised, recognised.train)
     assert "1 image without an annotation: nothing.png" in told(recognised)
     assert "1 annotation without an image: spare.xml" in told(recognised)
-
-
-def test_that_outlines_of_yolo_become_the_boxes_around_them(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, SPLITS)
-    text(root / "labels/train/b.txt", "1 0.25 0.5 0.5 0.25 0.75 0.5 0.5 0.875")
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 20.0, 45.0, 70.0), False)]
-
-
-def test_that_how_sure_a_detector_was_is_no_part_of_yolos_box(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, SPLITS)
-    text(root / "labels/train/b.txt", "1 0.5 0.5 0.5 0.25 0.9")
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["b"] == [("dog", (15.0, 30.0, 45.0, 50.0), False)]
-
-
-def test_that_numbers_beyond_the_image_are_not_taken_for_yolos_fractions(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, {"train": {"a": ONE}, "val": {"b": ONE}})
-    for path in root.glob("labels/*/*.txt"):
-        text(path, "1 1.5 1 0.5 0.5")
-    assert found(root).train is None
-
-
-def test_that_classes_without_a_name_are_told_with_what_to_do(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, SPLITS)
-    for label in (2, 7):
-        text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
-        (problem,) = errors(found(root).problems)
-        assert f"class {label}, but only 2 classes are named" in problem.message
-        assert "data.yaml" in problem.remedy
-    (root / "data.yaml").unlink()
-    assert found(root).classes[-1] == "class 7"
 
 
 def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used(tmp_path: Path) -> None:
@@ -175,11 +127,6 @@ def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used
     assert list(rows(recognised, recognised.train)) == ["c"]
     (problem,) = recognised.problems
     assert "4 annotations that can't be read (a.xml: " in problem.message
-    root = boxed.yolo(tmp_path / "yolo", SPLITS)
-    text(root / "labels/train/b.txt", "1 200 300 50 60")
-    recognised = found(root)
-    assert list(rows(recognised, recognised.train)) == ["a"]
-    assert "b.txt: line 1 contains 200, which is not a fraction of the image" in told(recognised)
 
 
 @pytest.mark.parametrize(
@@ -237,22 +184,17 @@ def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
     root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
     assert found(root).classes == ("2", "5")
-    root = boxed.yolo(tmp_path / "yolo", SPLITS)
-    for number in ("1e30", "0.5"):
-        text(root / "labels/train/b.txt", f"{number} 0.5 0.5 0.1 0.1")
-        assert f"begins with {number}, not with a class number" in told(found(root))
 
 
 def test_that_a_folder_of_boxes_is_taken_for_no_other_kind_and_the_other_way_round(tmp_path: Path) -> None:
     boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes, "classes").problems
-    assert "holds images with boxes, not" in problem.message
-    assert "Choose the task Object detection" in problem.remedy
+    assert "holds images with boxes (YOLO text files" in problem.message
+    assert "Object detection" in problem.remedy
     for split in ("train", "val"):
         for name in boxed.CLASSES:
             draw(tmp_path / f"classes/{split}/{name}/1.png", ONE)
     text(tmp_path / "classes/notes.txt", "1 of 5")
     (problem,) = found(tmp_path / "classes").problems
-    assert "does not hold images with boxes" in problem.message
-    assert "COCO" in problem.remedy
+    assert "not images with boxes" in problem.message
     assert found(tmp_path / "classes", "classes").problems == ()

@@ -79,17 +79,6 @@ def test_that_rcnn_masks_of_arcgis_have_a_folder_for_each_class(tmp_path: Path) 
     assert train | val == drawn_things(images)
 
 
-def test_that_outlines_of_yolo_are_polygons_in_fractions_of_the_image(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, SPLITS)
-    corners = [(10, 20), (30, 20), (30, 70), (10, 70)]
-    text(root / "labels/train/b.txt", "0 " + " ".join(f"{x / 60} {y / 80}" for x, y in corners))
-    draw(root / "images/train/nothing.png", NONE)
-    recognised = found(root)
-    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"] | {"nothing": NONE})
-    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
-
-
 def test_that_vocs_objects_are_of_the_class_that_its_other_masks_have_there(tmp_path: Path) -> None:
     for split, images in SPLITS.items():
         for stem, drawn in images.items():

@@ -20,8 +20,8 @@ from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
 from engine.data.decoding.masks import read_values
 from engine.data.drawing import class_colours
-from engine.data.formats.folders import subfolders
-from engine.data.formats.yolo import find_yolo
+from engine.data.formats.tree import Tree
+from engine.data.formats.yolo import FORMAT
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.tasks.predictions import Labels, Lines, Mask, Objects
@@ -139,10 +139,17 @@ def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
         for file in files:
             shutil.copy(file, yolo / kind)
     shutil.copy(out / "data.yaml", yolo)
-    lines = find_yolo(str(yolo), subfolders(str(yolo)))
-    assert lines is not None
-    assert lines.classes == found.classes
-    rows_of = {Path(path).name: rows for images in lines.splits.values() for path, rows in images}
+    tree, kind = Tree(str(yolo)), "boxes" if task == "detection" else "instances"
+    content = FORMAT.read(tree, next(each for each in FORMAT.detect(tree) if kind in each.kinds), kind)
+    assert content.classes == found.classes
+    boxes_of: dict[str, Any] = {}
+    labels_of: dict[str, list[int]] = {}
+    for split in content.splits.values():
+        if task == "detection":
+            boxes_of |= {Path(image.path).name: image.boxes for image in split}
+        else:
+            sources = zip(split.files, split.sources, strict=True)
+            labels_of |= {Path(path).name: source.labels() for path, source in sources}
     total = 0
     for number, (row, shown) in enumerate(
         zip(found.rows, straight(trained(task), images, found, threshold=0.0), strict=True), 1
@@ -156,16 +163,16 @@ def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
         assert np.reshape([each["bbox"] for each in annotations], (-1, 4)) == pytest.approx(boxes, abs=2e-3)
         assert [each["score"] for each in annotations] == pytest.approx(shown.scores.tolist(), abs=1e-5)
         height, width = shown.size
-        read = rows_of[Path(row.path).name]
         if task == "detection":
-            edges = np.reshape([each.box[:4] for each in read], (-1, 4))
+            read = boxes_of[Path(row.path).name]
+            edges = np.reshape([each[:4] for each in read], (-1, 4))
             assert edges * [width, height, width, height] == pytest.approx(shown.boxes, abs=1e-4)
             assert [each.label for each in read] == shown.numbers.tolist()
         else:
             assert all(
                 (coco.annToMask(each) == mask).all() for each, mask in zip(annotations, shown.masks, strict=True)
             )
-            assert len(read) == sum(bool(mask.any()) for mask in shown.masks)
+            assert len(labels_of[Path(row.path).name]) == sum(bool(mask.any()) for mask in shown.masks)
         assert (out / row.overlay).is_file()
     assert total > 0
     assert sum(found.class_counts) == total
