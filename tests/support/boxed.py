@@ -244,3 +244,14 @@ BY_SPLIT: dict[str, Write] = {
     for write in (voc, voc_side_by_side, coco, coco_roboflow, yolo, yolo_coco, yolo_roboflow, yolo_darknet, kitti)
 }
 """Ways of writing down boxes that tell of splits."""
+
+
+def beside_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:
+    """Write images of 80 x 60 pixels by their paths, each with a text file where "images" is "labels"."""
+    for path, content in files.items():
+        draw(root / path, Drawn(60, 80, ()))
+        if content is not None:
+            text((root / path.replace("images", "labels")).with_suffix(".txt"), content)
+    if yaml:
+        text(root / "data.yaml", yaml)
+    return root
