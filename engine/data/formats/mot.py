@@ -17,7 +17,7 @@ from engine.data.formats.boxes import ANY_CLASS, Box, Marked
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.mirrored import split_of
 from engine.data.formats.tree import Tree
-from engine.data.splits import counted, first, shown, warn
+from engine.data.splits import counted, first, shown, warn, wrong
 
 CLASSES = (
     "pedestrian",
@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         problems.append(warn(f"{counted(faults, 'line')} that can't be read: {faults[0]}.", "They are left out."))
     every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(every))}
-    names = _names(tree, detection.source)
+    names = _names(tree, detection.source, problems)
     splits: dict[str, list[Marked]] = {}
     for video in detection.source:
         splits.setdefault(split_of(video), []).extend(_frames(tree, video, rows_of.get(video, {}), labels, problems))
@@ -110,13 +110,24 @@ def _frames(
     return marked
 
 
-def _names(tree: Tree, videos: list[str]) -> dict[int, str]:
-    """Return the names of the classes: those that CVAT writes next to the boxes, or the challenge's."""
-    path = os.path.join(videos[0], "gt", "labels.txt")
-    known = ["object", *CLASSES]
-    if os.path.isfile(tree.path(path)):
-        known = ["object", *(line.strip() for line in read_text(tree.path(path)).splitlines() if line.strip())]
-    return dict(enumerate(known))
+def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
+    """Return the names of the classes: those that CVAT writes next to the boxes, or the challenge's.
+
+    The challenge's videos have a seqinfo.ini. Adds to `problems`.
+    """
+    lists: dict[str, list[str]] = {}
+    for video in videos:
+        path = os.path.join(video, "gt", "labels.txt")
+        if os.path.isfile(tree.path(path)):
+            lists[path] = [line.strip() for line in read_text(tree.path(path)).splitlines() if line.strip()]
+    if not lists:
+        is_challenge = any("seqinfo.ini" in tree.files(video) for video in videos)
+        return dict(enumerate(("object", *CLASSES))) if is_challenge else {0: "object"}
+    (path, names), *others = lists.items()
+    if differing := [other for other, listed in others if listed != names]:
+        message = f"{shown(path)} and {shown(differing[0])} name different classes, or in another order."
+        problems.append(wrong(message, "Number the classes of all videos alike."))
+    return dict(enumerate(("object", *names)))
 
 
 def _read(path: str) -> tuple[list[Row], list[str]]:

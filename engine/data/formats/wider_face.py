@@ -20,6 +20,8 @@ from engine.data.splits import counted, first, shown, warn
 
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
+MAX_LEVELS = 3
+"""Folders below the dataset's in which lists are searched for."""
 INVALID = 7
 """Position of the mark of faces that can't be used."""
 
@@ -33,7 +35,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _lists(tree: Tree) -> Iterator[str]:
-    for folder in ("", *tree.folders()):
+    for folder in tree.walk(depth=MAX_LEVELS):
         for name in tree.files(folder, ".txt"):
             if name.lower().endswith(ENDING):
                 yield os.path.join(folder, name)
@@ -59,11 +61,11 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
     """Yield the images of a list. Adds to `problems`."""
     missing: list[str] = []
     faults: list[str] = []
-    images = next(
-        (name for name in tree.folders() if split and split_in(name) == split and "wider" in name.lower()), ""
-    )
+    above = os.path.dirname(os.path.dirname(path))
+    of_split = [name for name in tree.folders(above) if split and split_in(name) == split]
+    images = os.path.join(of_split[0], "images") if of_split else "images"
     for name, shapes in _read_list(tree.path(path), faults):
-        image = lookup.find(os.path.join(images, "images", name), "", split=split)
+        image = lookup.find(os.path.join(images, name), above, split=split)
         if image is None:
             missing.append(name)
         else:

@@ -91,10 +91,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     folders = text_folders(tree, NOT_ANNOTATIONS)
     by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
     names, of_names = class_names(tree, definition, folders)
+    alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
+    if alone:
+        message = f"{counted(alone, 'image')} without a text file: {first(alone)}."
+        problems.append(warn(message, "They are kept as background; if they show objects, add their files."))
     problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
     most = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
     if names is None:
         names = [f"class {number}" for number in range(most + 1)]
+        message = "No file names the classes, so they are called by their numbers."
+        problems.append(warn(message, "Add classes.txt with a name in each line, starting with that of class 0."))
     elif most >= len(names):
         message = f"The annotations contain class {most}, but only {len(names)} classes are named."
         problems.append(wrong(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
@@ -227,9 +233,13 @@ ByImage = dict[str, list[tuple[str, list[Shape]]]]
 def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[Marked]]:
     shapes = [(path, shape) for images in splits.values() for path, shapes in images for _, shape in shapes]
     outlined = [path for path, shape in shapes if isinstance(shape, np.ndarray)]
-    if outlined and 2 * len(outlined) < len(shapes):
-        message = f"{counted(outlined, 'object')} with an outline instead of a box, in {first(outlined)}."
-        problems.append(warn(message, "The boxes around the outlines are used; check these lines."))
+    boxed = [path for path, shape in shapes if not isinstance(shape, np.ndarray)]
+    if outlined and boxed:
+        rarer, words = (
+            (outlined, "an outline among boxes") if len(outlined) < len(boxed) else (boxed, "a box among outlines")
+        )
+        message = f"{counted(rarer, 'object')} with {words}, in {first(rarer)}."
+        problems.append(warn(message, "Of outlines, the boxes around them are used; check these lines."))
     return {
         split: [Marked(path, [_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
         for split, images in splits.items()

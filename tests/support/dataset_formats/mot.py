@@ -1,4 +1,4 @@
-"""Writer of MOT Challenge folders: a video for each image of the truth, all of it in one frame."""
+"""Writer of MOT Challenge folders: a video for each split, a frame for each image of the truth."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ VARIANTS = ("plain", "splits")
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the truth as videos with CVAT's names of classes; only "splits" is with splits."""
-    for image in truth.images:
-        video = folder / (image.split if variant == "splits" else "") / f"video-{image.name}"
-        image.save(video / "img1/000001.png")
-        (video / "gt").mkdir()
+    for number_of_video, split in enumerate(("train", "val"), 1):
+        video = folder / (split if variant == "splits" else "") / f"video-{number_of_video:02d}"
         lines = []
-        for number, each in enumerate(image.objects, 1):
-            left, top, right, bottom = each.box
-            label = truth.classes.index(each.name) + 1
-            lines.append(f"1,{number},{left},{top},{right - left},{bottom - top},1,{label},1.0")
+        for image in truth.of(split):
+            image.save(video / f"img1/{image.name}.png")
+            for number, each in enumerate(image.objects, 1):
+                left, top, right, bottom = each.box
+                label = truth.classes.index(each.name) + 1
+                frame = image.name.rpartition("_")[2]
+                lines.append(f"{frame},{number},{left},{top},{right - left},{bottom - top},1,{label},1.0")
+        (video / "gt").mkdir()
         (video / "gt/gt.txt").write_text("\n".join(lines))
         (video / "gt/labels.txt").write_text("\n".join(truth.classes))

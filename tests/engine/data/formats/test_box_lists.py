@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from engine.contract.problems import errors
 from engine.data.formats import bdd100k, mot, wider_face
 from engine.data.formats.boxes import ANY_CLASS
 from engine.data.formats.format import Format
@@ -42,18 +43,15 @@ def test_mot_gives_the_truth(tmp_path: Path, variant: str) -> None:
     content = content_of(mot.FORMAT, tmp_path)
     assert (content.classes, content.problems) == (TRUTH.classes, [])
     assert set(content.splits) == ({"train", "val"} if variant == "splits" else {""})
-    images = [image for split in content.splits.values() for image in split]
-    found = {
-        Path(image.path).parts[-3].removeprefix("video-"): [
-            (content.classes[box.label], tuple(map(int, box[:4]))) for box in image.boxes
-        ]
-        for image in images
+    found = {stem: boxes for images in boxes_in(content).values() for stem, boxes in images.items()}
+    assert found == {
+        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
     }
-    assert found == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.images}
 
 
 def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
     draw(tmp_path / "MOT17-02/img1/000001.png", ONE)
+    text(tmp_path / "MOT17-02/seqinfo.ini", "[Sequence]")
     text(tmp_path / "MOT17-02/gt/gt.txt", "1,1,2,3,10,20,1,1,1\n1,2,4,4,8,8,0,12,0.5\n7,1,2,3,4,5,1,1,1\n1,2,3\n")
     content = content_of(mot.FORMAT, tmp_path)
     (image,) = content.splits[""]
@@ -61,6 +59,17 @@ def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
     assert [(box.label, box.ignored) for box in image.boxes] == [(0, False), (ANY_CLASS, True)]
     assert "1 frame of MOT17-02 with boxes but no image: 7" in warnings_of(content)
     assert "gt.txt, line 4 has 3 fields" in warnings_of(content)
+
+
+def test_mot_guesses_no_names(tmp_path: Path) -> None:
+    mot_writer.write(TRUTH, tmp_path)
+    lists = sorted(tmp_path.glob("*/gt/labels.txt"))
+    lists[0].write_text("bear\napple\ncup")
+    (problem,) = errors(content_of(mot.FORMAT, tmp_path).problems)
+    assert "video-01/gt/labels.txt and video-02/gt/labels.txt name different classes" in problem.message
+    for path in lists:
+        path.unlink()
+    assert content_of(mot.FORMAT, tmp_path).classes == ("class 1", "class 2", "class 3")
 
 
 def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) -> None:

@@ -257,7 +257,9 @@ def test_yolo_reports_classes_without_a_name(tmp_path: Path) -> None:
         assert f"class {label}, but only 2 classes are named" in problem.message
         assert "data.yaml" in problem.remedy
     (root / "data.yaml").unlink()
-    assert content_of(FORMAT, root).classes[-1] == "class 7"
+    content = content_of(FORMAT, root)
+    assert content.classes[-1] == "class 7"
+    assert "No file names the classes" in warnings_of(content)
 
 
 @pytest.mark.parametrize("number", ["1e30", "0.5", "-1"])
@@ -295,6 +297,7 @@ def test_yolo_puts_boxes_around_outlines(tmp_path: Path) -> None:
     text(root / "labels/train/b.txt", "1 0.25 0.5 0.5 0.25 0.75 0.5 0.5 0.875")
     content = content_of(FORMAT, root)
     assert boxes_in(content)["train"]["b"] == [("dog", (15.0, 20.0, 45.0, 70.0))]
+    assert "1 object with an outline among boxes, in b.png" in warnings_of(content)
 
 
 def test_yolo_drops_the_confidence(tmp_path: Path) -> None:

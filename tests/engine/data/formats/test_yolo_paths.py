@@ -101,7 +101,8 @@ def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/train/empty/a.png": None, "images/val/b.png": BOX}
     content = content_of(FORMAT, beside_labels(tmp_path, files))
     assert sorted(len(image.boxes) for image in content.splits["train"]) == [0, 1]
-    assert content.problems == []
+    assert "1 image without a text file: a.png" in warnings_of(content)
+    assert "share" not in warnings_of(content)
 
 
 def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
