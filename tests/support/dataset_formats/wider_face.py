@@ -1,4 +1,4 @@
-"""Writer of WIDER FACE folders: every object is a face."""
+"""Writer of WIDER FACE folders. Every object is a face, so that the truth is not read back (no `VARIANTS`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from pathlib import Path
 
 from tests.support.dataset_formats.truth import Truth
 
-VARIANTS = ("plain",)
 
-
-def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+def write(truth: Truth, folder: Path) -> None:
     """Write the truth as WIDER FACE's lists; all its classes become "face"."""
     (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
