@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,7 +54,9 @@ def drop_a_folder(folder: Path, draw: int) -> None:
 
 def cut_a_file_short(folder: Path, draw: int) -> None:
     """Keep the first half of an annotation file."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml"))
+    files = sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml")
+    )
     if files:
         chosen = files[draw % len(files)]
         chosen.write_bytes(chosen.read_bytes()[: chosen.stat().st_size // 2])
@@ -65,7 +69,20 @@ def add_clutter(folder: Path, draw: int) -> None:
     (folder / ".cache").mkdir(exist_ok=True)
 
 
+LOSSES = (drop_a_file, drop_a_folder, cut_a_file_short)
+"""Changes that may cost objects or the names of classes without a trace: a text file cut at the end of a line."""
 CHANGES: tuple[Change, ...] = (move_down, rename_splits, drop_a_file, drop_a_folder, cut_a_file_short, add_clutter)
+
+
+def is_part(annotation: Any, truth: Any) -> bool:
+    """Return True if the boxes are among the true ones, in which a class may have lost its name but for its number."""
+    if not isinstance(annotation, list) or not all(isinstance(each, tuple) for each in annotation):
+        return False
+    names = {tuple(edges): name for name, *edges in truth}
+    return all(
+        tuple(edges) in names and (name == names[tuple(edges)] or re.fullmatch(r"(class )?\d+", name))
+        for name, *edges in annotation
+    )
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
@@ -85,4 +102,6 @@ def test_changed_folder_is_read_as_the_truth_or_refused(writer: Writer, data: st
             return
         truth = of_truth(TRUTH, found.kind)
         for image, annotation in by_image(found, folder).items():
-            assert annotation == truth[image], (found.format, changes)
+            if annotation != truth[image]:
+                assert any(change in LOSSES for change, _ in changes), (found.format, changes)
+                assert is_part(annotation, truth[image]), (found.format, changes)
