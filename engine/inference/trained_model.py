@@ -25,7 +25,8 @@ from engine.contract.problems import Problem
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_pixels, frame
+from engine.data.decoding.images import frame
+from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import View

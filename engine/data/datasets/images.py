@@ -62,7 +62,7 @@ class ImageSet(ABC):
     framing: Framing = "crop"
     """How an image becomes a square."""
     bands: Bands | None = None
-    """How the bands of its TIFFs become channels, where they are of bands."""
+    """How the bands of its images become channels, None if no image has bands."""
     planes = 0
     """How many planes an image has behind its channels, of what is to be learnt of each pixel; moved with it."""
     outside: tuple[int, ...] = ()

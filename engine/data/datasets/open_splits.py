@@ -16,7 +16,7 @@ from engine.data.datasets.point_blocks import PointBlocks
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import folder_channels
-from engine.data.decoding.tiff import learn_bands
+from engine.data.decoding.tiff import channels_with, learn_bands
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
 from engine.data.formats.folds import with_fold
@@ -83,7 +83,7 @@ def open_recognised(found: Recognised, folder: str) -> Splits:
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
-    """The splits with the bands of their TIFFs for channels, where they are of bands."""
+    """Return the splits with the bands of their images for channels, as they are if no image has bands."""
     files = getattr(splits.train, "files", ()) or getattr(splits.test or splits.val, "files", ())
     bands = learn_bands(folder, files)
     if bands is None:
@@ -95,7 +95,8 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
         return images
 
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
-    return splits.with_each(with_bands, channels=bands.count, statistics=statistics)
+    channels = channels_with(bands, splits.channels)
+    return splits.with_each(with_bands, channels=channels, statistics=statistics)
 
 
 def _opened(found: Recognised, make: Callable[[Any], ImageSet]) -> Splits:

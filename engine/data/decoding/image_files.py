@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"})
+EXTENSIONS = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jfif", ".jpe"),
+        *(".png", ".bmp", ".webp", ".gif", ".tga"),
+        *(".tif", ".tiff", ".jp2"),
+        *(".avif", ".heic", ".heif"),
+        *(".pbm", ".pgm", ".ppm", ".pnm"),
+        ".npy",
+    }
+)
 
 
 def is_image(name: str) -> bool:

@@ -9,17 +9,18 @@ from io import BytesIO
 import numpy as np
 import simplejpeg
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from engine.contract.preprocessing import Framing
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed, continue_around
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
-from engine.data.decoding.tiff import Bands, is_tiff, read_bands
+from engine.data.decoding.limits import MAX_PIXELS
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.tiff import Bands
 
-VERSION = 2
+VERSION = 3
 """Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""
 
 REDUCING_GAP = 3
@@ -72,12 +73,12 @@ def _decode(
 ) -> tuple[Bytes, float]:
     """Decode an image, `resize` it from [h, w, C] or [h, w] to [C, size, size], and return its width over height."""
     if bands is not None:
-        pixels = _of_bands(content, channels, bands)
+        pixels = decode_pixels(content, channels, bands)
     else:
         resized = _decode_jpeg(content, size, channels, resize) if content.startswith(b"\xff\xd8") else None
         if resized is not None:
             return resized
-        pixels = _of_any(content, channels)
+        pixels = decode_pixels(content, channels)
     height, width = pixels.shape[:2]
     return resize(pixels, size), width / height
 
@@ -90,12 +91,6 @@ def decode_whole(content: bytes, channels: int, size: int, bands: Bands | None =
     """
     pixels = decode_pixels(content, channels, bands)
     return lay_whole(pixels, size), pixels.shape[:2]
-
-
-def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
-    """The image upright in its own size, uint8 [h, w, channels]. `bands`, and what is raised, are as for `decode`."""
-    pixels = _of_any(content, channels) if bands is None else _of_bands(content, channels, bands)
-    return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def lay_whole(pixels: Bytes, size: int) -> Bytes:
@@ -199,31 +194,6 @@ def _orientation(content: bytes) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
 
 
-def _of_any(content: bytes, channels: int) -> Bytes:
-    """The image upright as uint8 [h, w, channels], or [h, w] where that is 1."""
-    with decode_header(content) as image:
-        upright = ImageOps.exif_transpose(image)
-    return _levels(upright, channels)
-
-
-def _of_bands(content: bytes, channels: int, bands: Bands) -> Bytes:
-    """The same in a dataset of TIFFs of bands; other files belong to it if they have as many channels."""
-    if is_tiff(content):
-        levels = read_bands(content, bands)
-        return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
-    if channels not in (1, 3):
-        raise Unfit(f"it is not a TIFF of {channels} bands, unlike most of the others")
-    return _of_any(content, channels)
-
-
-def _levels(image: Image.Image, channels: int) -> Bytes:
-    """An image as uint8 [h, w, channels], or [h, w] where that is 1."""
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        levels = _to_bytes(image)
-        return levels if channels == 1 else np.repeat(levels[:, :, None], channels, 2)
-    return np.array(image.convert("L" if channels == 1 else "RGB"))
-
-
 def _fit(pixels: Bytes, size: int) -> Bytes:
     """Resize the center square of uint8 [h, w, C] or [h, w] to [C, size, size]."""
     fitted: Bytes = fit(_channels_first(pixels), size)[0].numpy()
@@ -242,14 +212,3 @@ def _stretch(pixels: Bytes, size: int) -> Bytes:
 def _channels_first(pixels: Bytes) -> Tensor:
     """View uint8 [h, w, C] or [h, w] as [1, C, h, w]."""
     return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]
-
-
-def _to_bytes(image: Image.Image) -> Bytes:
-    """Grey levels of more than 8 bits as uint8 [h, w]: 16 bits keep their scale, wider ones are stretched to "
-    "their range."""
-    values = np.asarray(image, dtype=np.float32)
-    low, high = float(values.min()), float(values.max())
-    if image.mode != "F" and low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    levels: Bytes = ((values - low) * (255.0 / max(high - low, 1e-12))).astype(np.uint8)
-    return levels

@@ -22,12 +22,11 @@ from xml.etree import ElementTree
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from engine.data.decoding.limits import MAX_PIXELS, Unfit
+from engine.data.decoding.openers import open_header
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import shown, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
-
-MAX_PIXELS = 178_956_970
-"""Larger images are passed over: it is where Pillow suspects a decompression bomb, twice its MAX_IMAGE_PIXELS."""
 
 MOST_IMAGE_BYTES = 2 << 30
 """Of a file that holds one image: room for the largest that is decoded, with six bands of 16 bits."""
@@ -50,10 +49,6 @@ def quieten_pillow() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
-
-
-class Unfit(ValueError):  # noqa: N818 - it describes the file
-    """A file is not to be decoded; the text says why."""
 
 
 def read_image(path: str) -> bytes:
@@ -132,7 +127,7 @@ def judged(path: str | os.PathLike[str]) -> Iterator[None]:
 @contextmanager
 def open_image(path: str) -> Iterator[Image.Image]:
     """The image at `path`, its header read and no more. Raises UnusableFile, Unfit, and what Pillow raises."""
-    with open_regular(path) as stream, Image.open(stream) as image:
+    with open_regular(path) as stream, open_header(stream) as image:
         check_kind(image)
         yield image
 
@@ -141,7 +136,7 @@ def decode_header(content: bytes) -> Image.Image:
     """The image in `content`, its header read and no more. Raises Unfit, or what Pillow raises."""
     if not content:
         raise Unfit("it is empty")
-    image = Image.open(BytesIO(content))
+    image = open_header(BytesIO(content))
     check_kind(image)
     check_size(image)
     return image

@@ -1,35 +1,34 @@
-"""TIFFs that are no images for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
+"""Images that are not for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
 
-Satellites and microscopes give them. Their bands become the channels of an image, of 8 bits each as all others: the
-range that a band's values are in over the whole dataset is stretched to 0..255, so that what is dark in one file
-stays dark.
+Satellites, microscopes and depth cameras make them, as TIFF, PNG, PNM, JPEG 2000 and NumPy arrays. Their bands become
+the channels of an image, of 8 bits each as all others: the range of a band's values over the dataset is stretched to
+0..255, so that what is dark in one file stays dark.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
+from engine.data.decoding.deep import Facts, Values, described, facts_of, read_deep
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, judged, open_image, read_text
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.reading import judged, open_image, read_image, read_text
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
+from engine.data.decoding.transparency import background_of, flattened
 from engine.data.splits import spread_evenly
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
-
-if TYPE_CHECKING:
-    from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
 ENDINGS = (".tif", ".tiff")
 HEADERS = 64
@@ -43,25 +42,13 @@ cut 2 % for people to see more (QGIS's cumulative cut); a model is left most of 
 DEVIATIONS = 3.0
 """Where the values' extremes and their mean and standard deviation are known, so many of these around the mean "
 "are kept."""
-MAX_VALUES = 4 * MAX_PIXELS
-"""A file with more values, of all of its bands, is passed over: they take gigabytes."""
-MOST_BANDS = 512
-"""More are taken for something else, such as the pages of a document or the frames of a film."""
-
-_SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_STACKS = ("shaped", "imagej", "ome")
-"""Kinds of TIFF, as tifffile calls them, that say themselves that their pages belong to one array."""
-_PILLOWS = (3, 5, 6)
-"""Colours by a palette, as CMYK, and as YCbCr (TIFF 6.0, PhotometricInterpretation), which Pillow converts."""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
 """What ArcGIS leaves beside the chips that it exports."""
-
-Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Bands:
-    """How the bands of a dataset's TIFFs become channels: in band i the values from `low[i]` to `high[i]` become
+    """How the bands of a dataset's images become channels: in band i the values from `low[i]` to `high[i]` become
     0..255.
 
     `mean` and `std` are those of the channels, scaled to 0..1; values equal to a file's "no data" count nowhere.
@@ -77,15 +64,28 @@ class Bands:
         return len(self.low)
 
 
-def is_tiff(content: bytes) -> bool:
-    return content.startswith(_SIGNS)
+@dataclass(frozen=True)
+class Learnt:
+    """The bands of a dataset, from `sampled` of its files; `kind` describes their values."""
+
+    bands: Bands
+    kind: str
+    sampled: int
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """How the TIFFs among `files`, in the dataset's `folder`, become images; None where there are none, or none that
-    need it. Read from ArcGIS's statistics of the bands, else from some of the files."""
-    tiffs = [path for row in spread_evenly(len(files), HEADERS) if (path := files[row]).lower().endswith(ENDINGS)]
-    counts = {path: count for path in tiffs if (count := _special_bands(path)) is not None}
+    """Return how those of `files`, in the dataset's `folder`, become images that have bands; None if none has.
+
+    Read from ArcGIS's statistics of the bands, else from some of the files.
+    """
+    learnt = learn_from(folder, files)
+    return None if learnt is None else learnt.bands
+
+
+def learn_from(folder: str, files: Sequence[str]) -> Learnt | None:
+    """Return the same with what it is learnt from."""
+    headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
+    counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
         return None
     ((count, _),) = Counter(counts.values()).most_common(1)
@@ -94,23 +94,62 @@ def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
     if not read:
         return None
     whole = all(values.dtype == np.uint8 for values in read)
+    kind = described(read[0].dtype)
     told = _told(folder, files[0])
     if told is not None and len(told) >= count:
-        return _by_statistics(told[:count], read[0].dtype, whole)
-    if count in (2, 4) and all(map(_is_opacity, read)):
+        return Learnt(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read))
+    if count in (2, 4) and all(map(is_opacity, read)):
         count -= 1  # what is drawn by the opacity of each pixel is the other bands
         if whole:
             return None
-    return _by_values([values[:count] for values in read], whole)
+    return Learnt(_by_values([values[:count] for values in read], whole), kind, len(read))
 
 
-def read_bands(content: bytes, bands: Bands) -> Bytes:
-    """The TIFF in `content` as uint8 [h, w, bands]. Raises Unfit, or what tifffile raises."""
-    values, no_data = _read(BytesIO(content))
+def facts_in(stream: IO[bytes]) -> Facts | None:
+    """Return the facts of a TIFF, a NumPy array or another image of more than 8 bits; None of one for Pillow.
+
+    Leaves `stream` at its beginning. Raises Unfit, or what tifffile raises.
+    """
+    head = stream.read(4)
+    stream.seek(0)
+    facts = tiff_facts(stream) if is_tiff(head) else facts_of(stream)
+    stream.seek(0)
+    return facts
+
+
+def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
+    """Return all values [h, w, bands] of an image with these facts, and which of them stands for none."""
+    return read_tiff(BytesIO(content)) if is_tiff(content) else (read_deep(content, facts), None)
+
+
+def read_bands(content: bytes, bands: Bands) -> Bytes | None:
+    """Return the image in `content` as uint8 [h, w, bands], None for an image for people.
+
+    Raises Unfit, or what a decoder raises.
+    """
+    facts = facts_in(BytesIO(content))
+    if facts is None or not is_special(facts):
+        return None
+    values, no_data = read_values(content, facts)
     count = values.shape[2]
     if count < bands.count or (count > bands.count and not (count == bands.count + 1 and count in (2, 4))):
         raise Unfit(f"it has {counted(count, 'band')}, most of the others have {bands.count}")
-    return stretched(values[:, :, : bands.count], bands, no_data)
+    levels = stretched(values[:, :, : bands.count], bands, no_data)
+    if count == bands.count:
+        return levels
+    alpha = opacity(values[:, :, -1])
+    return flattened(levels, alpha, background_of(levels, alpha))
+
+
+def opacity(values: Values) -> Bytes:
+    """Return a band of opacities as uint8: whole numbers by their range, fractions from 0 to 1."""
+    most = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
+    return np.rint(np.clip(values.astype(np.float32), 0, most) * (255 / most)).astype(np.uint8)
+
+
+def channels_with(bands: Bands, channels: int | None) -> int:
+    """Return the channels of a dataset of images with these bands, in which those for people have `channels`."""
+    return channels or 1 if bands.count == 1 else bands.count
 
 
 def read_levels(content: bytes) -> tuple[Values, float | None]:
@@ -134,122 +173,69 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """The image at `path` for people, its header read and no more, as Pillow opens it. Of a TIFF of bands the first
+    """The image at `path` for people, its header read and no more, as Pillow opens it. Of an image of bands the first
     three are shown, or the first, each stretched to its own range.
 
     Raises UnusableFile and what Pillow raises; its `load` may raise Unfit, or what tifffile raises.
     """
-    if path.lower().endswith(ENDINGS) and _special_bands(path) is not None:
-        with open_regular(path) as stream, _ShownTiff(stream) as image:
+    if _special_bands(path) is not None:
+        with open_regular(path) as stream, _ShownBands(stream) as image:
             yield image
     else:
         with open_image(path) as image:
             yield image
 
 
-class _ShownTiff(ImageFile.ImageFile):
-    """A TIFF of bands, decoded when its pixels are asked for."""
+class _ShownBands(ImageFile.ImageFile):
+    """An image of bands, decoded when its pixels are asked for."""
 
-    format = "TIFF"
-    format_description = "TIFF of bands"
-    _decoded = False
+    format = "bands"
+    format_description = "Image of bands"
+    _is_decoded = False
 
     def _open(self) -> None:
-        from tifffile import TiffFile
-
         assert self.fp is not None
-        with TiffFile(self.fp) as file:
-            part, axes = image_in(file)
-            sizes = dict(zip(axes, part.shape, strict=True))
-        self._mode, self._size = "RGB", (sizes["X"], sizes["Y"])
+        facts = facts_in(self.fp)
+        assert facts is not None
+        self._facts = facts
+        self._mode, self._size = "RGB", (facts.width, facts.height)
 
     def load(self) -> Any:
-        if not self._decoded:
+        """Decode the values, and stretch those of the first bands."""
+        if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)
-            values, no_data = _read(self.fp)
+            values, no_data = read_values(self.fp.read(), self._facts)
             values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
             own = _by_values([_without(_some(values), no_data)], values.dtype == np.uint8)
             shown = np.broadcast_to(stretched(values, own, no_data), (*values.shape[:2], 3))
             self.im = Image.fromarray(np.ascontiguousarray(shown)).im
-            self._decoded = True
+            self._is_decoded = True
         return Image.Image.load(self)
 
 
-def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
-    Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
-    hour."""
-    page = file.pages.first
-    if len(file.pages) > MOST_BANDS:
-        raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")
-    series = file.series[0]
-    if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
-        return series, "S" + series.axes[1:]
-    return page, page.axes
-
-
-def _read(source: Any) -> tuple[Values, float | None]:
-    """All values [h, w, bands], and which of them stands for none."""
-    from tifffile import TiffFile
-
-    quieten_tifffile()
-    with TiffFile(source) as file:
-        part, axes = image_in(file)
-        sizes = dict(zip(axes, part.shape, strict=True))
-        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
-            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
-        if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
-            bands = f" in {sizes['S']} bands" if "S" in sizes else ""
-            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
-        if sizes["Y"] * sizes["X"] > MAX_PIXELS:
-            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels)")
-        page = file.pages.first
-        if math.prod(page.chunked) > len(page.dataoffsets):
-            raise Unfit("it is truncated")
-        tag = page.tags.get("GDAL_NODATA")
-        values = part.asarray()
-    if values.dtype.kind not in "uifb":
-        raise Unfit(f"its data type is not supported ({values.dtype})")
-    if "S" not in axes:
-        values = values[:, :, None]
-    elif axes[0] == "S":
-        values = np.moveaxis(values, 0, 2)
-    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, as_number(tag)
-
-
-def as_number(tag: TiffTag | None) -> float | None:
-    """The "no data" that GDAL writes as text; not a number is none anyhow."""
-    try:
-        value = float(str(tag.value)) if tag is not None else float("nan")
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
 def _special_bands(path: str) -> int | None:
-    """How many bands a file has where it is no image for people; None for one that is, and one that cannot be read."""
-    from tifffile import TiffFile
-
-    quieten_tifffile()
+    """Return how many bands a file has that is no image for people; None for one that is, or that can't be read."""
     try:
-        with open_regular(path) as stream, TiffFile(stream) as file:
-            part, axes = image_in(file)
-            count = int(dict(zip(axes, part.shape, strict=True)).get("S", 1))
-            kind = part.dtype
-            pillows = file.pages.first.photometric in _PILLOWS
+        with open_regular(path) as stream:
+            facts = facts_in(stream)
     except Exception:
         return None  # a broken file may raise nearly anything; whoever decodes the image names it
-    if kind is None or kind.kind not in "uifb" or pillows or count > MOST_BANDS:
-        return None
-    return count if kind not in (np.uint8, np.bool_) or count not in (1, 3) else None
+    return facts.bands if facts is not None and is_special(facts) else None
+
+
+def is_special(facts: Facts) -> bool:
+    """Return True for an image of bands, False for one for people."""
+    return facts.is_deep or facts.bands not in (1, 3)
 
 
 def _some_values(path: str) -> Values | None:
     """Some pixels [bands, n] of a file, none of them without data; None of one that cannot be read."""
     try:
-        with open_regular(path) as stream:
-            values, no_data = _read(stream)
+        content = read_image(path)
+        facts = facts_in(BytesIO(content))
+        assert facts is not None
+        values, no_data = read_values(content, facts)
     except Exception:
         return None  # a decoder may raise nearly anything; whoever loads the image names it
     return _without(_some(values), no_data)
@@ -267,7 +253,7 @@ def _without(values: Values, no_data: float | None) -> Values:
     return values[:, there if no_data is None else there & (values != no_data).all(0)]
 
 
-def _is_opacity(values: Values) -> bool:
+def is_opacity(values: Values) -> bool:
     """Whether the last of the bands [bands, n] is mostly all or nothing, as an opacity is and light hardly ever."""
     most = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
     return bool(np.isin(values[-1], (0, most)).mean() > 0.5) if values.size else False
@@ -340,8 +326,3 @@ def _of_accumulated(content: Any) -> npt.NDArray[np.float64]:
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]
     return np.array(rows, np.float64)
-
-
-def quieten_tifffile() -> None:
-    """Keeps tifffile's remarks on odd tags off the terminal."""
-    logging.getLogger("tifffile").setLevel(logging.CRITICAL)

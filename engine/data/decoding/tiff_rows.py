@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.reading import Unfit
-from engine.data.decoding.tiff import MOST_BANDS, Bands, Values, as_number, image_in, quieten_tifffile, stretched
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.tiff import Bands, opacity, stretched
+from engine.data.decoding.tiff_pages import MOST_BANDS, alpha_of, as_number, image_in, quieten_tifffile
+from engine.data.decoding.transparency import background_of, flattened
+from engine.data.splits import spread_evenly
 from engine.system.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -29,6 +34,10 @@ _JPEGS = (6, 7, 34892, 33007)
 _PLAIN = (0, 1, 2)
 """Photometric interpretations whose values are the levels: grey, of either sense, and RGB."""
 _YCBCR = 6
+PREMULTIPLIED = 1
+"""The kind of opacity by which the colors are multiplied already (TIFF 6.0, ExtraSamples)."""
+SAMPLED_ROWS = 64
+"""Rows by which the background of a transparent image is chosen, evenly spread."""
 MOST_SEGMENT_BYTES = 1 << 29
 """A file is read by rows where none of its tiles or strips is larger, once decoded."""
 
@@ -82,6 +91,7 @@ class TiffRows:
         self.no_data = as_number(page.tags.get("GDAL_NODATA"))
         self._check(page, part.dtype)
         self._inverted = bands is None and page.photometric == 0
+        self._alpha = alpha_of(page) if bands is None or bands.count == sizes.get("S", 1) - 1 else None
         self._mapped = (
             [np.memmap(stream, _order(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
             if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)
@@ -90,12 +100,11 @@ class TiffRows:
 
     def rows(self, first: int, last: int) -> Bytes:
         """The rows from `first` to `last`, uint8 [rows, width, channels]."""
-        values = self._values(first, last)
+        levels, alpha = self._levels(first, last)
+        if alpha is not None:
+            levels = flattened(levels, alpha, self._background)
         if self._bands is not None:
-            count = self._bands.count
-            levels = stretched(values[:, :, :count], self._bands, self.no_data)
             return levels if levels.shape[2] == self._channels else np.repeat(levels, self._channels, 2)
-        levels = 255 - values if self._inverted else values
         if self._channels == 1:
             return (
                 levels[:, :, :1]
@@ -103,6 +112,26 @@ class TiffRows:
                 else levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8)
             )
         return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
+
+    def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
+        """Return the levels of these rows, and their opacity; None if they have none."""
+        values = self._values(first, last)
+        alpha = opacity(values[:, :, -1]) if self._alpha is not None else None
+        if self._bands is not None:
+            return stretched(values[:, :, : self._bands.count], self._bands, self.no_data), alpha
+        if alpha is None:
+            return 255 - values if self._inverted else values, None
+        levels = values[:, :, :-1]
+        if self._alpha == PREMULTIPLIED:
+            levels = np.minimum(levels * np.uint16(255) // np.maximum(alpha, 1)[..., None], 255).astype(np.uint8)
+        return 255 - levels if self._inverted else levels, alpha
+
+    @cached_property
+    def _background(self) -> int | None:
+        """The background of all rows, by some of them: the image may not fit in memory."""
+        sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
+        levels, alphas = zip(*sampled, strict=True)
+        return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
         """Which pixels of these rows have no data, bool [rows, width]: in all bands the value that stands for none,

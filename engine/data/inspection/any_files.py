@@ -6,6 +6,7 @@ from __future__ import annotations
 from engine.contract.dataset import Example, SplitReport
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.tiff import open_to_show
+from engine.data.decoding.transparency import opaque
 from engine.data.inspection.base import EXAMPLES, LeaveOut, Looked, Progress, thumbnail
 from engine.data.splits import AnySplit, Recognised, spread_evenly
 
@@ -20,7 +21,7 @@ def look_through_any(found: Recognised, progress: Progress, leave_out: LeaveOut,
     for index in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
         try:
             with open_to_show(images[index]) as image:
-                looked.examples.append(Example("", "files", thumbnail(image.convert("RGB"))))
+                looked.examples.append(Example("", "files", thumbnail(opaque(image).convert("RGB"))))
         except Exception:
             continue  # a broken file may raise nearly anything; one fewer is shown
     return looked

@@ -8,11 +8,12 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.edges import Drawn, read_edges
+from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import png
@@ -99,8 +100,7 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         index = usable[row]
         try:
-            with open_to_show(split.files[index]) as opened:
-                image = ImageOps.exif_transpose(opened).convert("RGB")
+            image = read_to_show(split.files[index]).convert("RGB")
             drawn = Image.fromarray(_drawn(split, index).layers.any(0).astype(np.uint8) * 255)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown

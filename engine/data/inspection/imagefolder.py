@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Self
 
 import numpy as np
@@ -25,7 +26,8 @@ from engine.data.decoding.reading import (
     is_grey,
     read_image,
 )
-from engine.data.decoding.tiff import is_tiff, open_to_show
+from engine.data.decoding.tiff import facts_in, is_special, open_to_show
+from engine.data.decoding.transparency import opaque
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     LeaveOut,
@@ -150,7 +152,8 @@ def _told(turns: Turns, look: Callable[[str], None], path: str) -> str | None:
 
 def _decode(path: str) -> None:
     content = read_image(path)
-    with open_to_show(path) if is_tiff(content) else decode_header(content) as image:
+    facts = facts_in(BytesIO(content))
+    with open_to_show(path) if facts is not None and is_special(facts) else decode_header(content) as image:
         # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
         image.draft(image.mode, (1, 1))
         image.load()
@@ -187,7 +190,7 @@ def _examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: l
         try:
             with open_to_show(split.files[index]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-                png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
+                png = thumbnail(opaque(image).convert("L" if is_grey(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         examples.append(Example(classes[split.labels[index]], name, png, int(index)))

@@ -14,7 +14,7 @@ from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreada
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import quieten_pillow
-from engine.data.decoding.tiff import learn_bands
+from engine.data.decoding.tiff import channels_with, learn_bands
 from engine.data.drawing import frame_legend, mask_legend
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
@@ -162,7 +162,7 @@ def _inspected(
             contents = Contents()
             looked.problems += leaks(found, folder, contents)
             looked.problems += find_doubts(found, folder, contents, has_bands=bands is not None)
-        looked.channels = looked.channels if bands is None else bands.count
+        looked.channels = looked.channels if bands is None else channels_with(bands, looked.channels)
         looked.splits += _test_split(found)
     looked.problems[:0] = [*numbered, *found.problems]
     looked.problems += left_out.judged()

@@ -9,6 +9,7 @@ import numpy as np
 from engine.contract.dataset import Example, SplitReport
 from engine.data.decoding.reading import folder_channels, is_grey
 from engine.data.decoding.tiff import open_to_show
+from engine.data.decoding.transparency import opaque
 from engine.data.formats.labels_table import LabelSplit
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
@@ -53,7 +54,7 @@ def _examples(name: str, classes: Sequence[str], split: LabelSplit, readable: li
         try:
             with open_to_show(split.files[index]) as image:
                 image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-                png = thumbnail(image.convert("L" if is_grey(image) else "RGB"))
+                png = thumbnail(opaque(image).convert("L" if is_grey(image) else "RGB"))
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         labels = ", ".join(label for label, there in zip(classes, split.labels[index], strict=True) if there)

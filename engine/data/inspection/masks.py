@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
@@ -23,6 +23,7 @@ from engine.data.decoding.mask_values import (
     merge_counts,
     read_values,
 )
+from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import lay_mask, png
@@ -151,8 +152,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
     for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
         index = usable[row]
         try:
-            with open_to_show(split.files[index]) as opened:
-                image = ImageOps.exif_transpose(opened).convert("RGB")
+            image = read_to_show(split.files[index]).convert("RGB")
             plane = class_plane(read_values(read_image(split.masks[index])), code)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown

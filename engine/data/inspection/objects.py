@@ -15,6 +15,7 @@ from engine.data.decoding.header_check import seems_whole
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import open_to_show
+from engine.data.decoding.transparency import opaque
 from engine.data.formats.boxes import size_upright
 from engine.data.inspection.base import EXAMPLES
 from engine.data.splits import spread_evenly, warn, wrong
@@ -125,6 +126,6 @@ def shrunk(path: str, side: int) -> Bytes:
     """An image turned upright, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
     with open_to_show(path) as opened:
         opened.draft("RGB", (2 * side, 2 * side))
-        image = ImageOps.exif_transpose(opened).convert("RGB")
+        image = opaque(ImageOps.exif_transpose(opened)).convert("RGB")
     image.thumbnail((side, side))
     return np.asarray(image)

@@ -6,9 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from engine.data.datasets.images import ImageSet
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.reading import read_image
 from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.trained_model import TrainedModel
@@ -23,8 +25,9 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
     if samples.val is None:
         return None
     if isinstance(samples.val, ImageSet) and samples.val.files and samples.val.bands is None:
-        with suppress(Exception), Image.open(samples.val.files[0]) as image:  # the sample as the model sees it is left
-            upright = ImageOps.exif_transpose(image).convert("L" if model.channels == 1 else "RGB")
+        with suppress(Exception):  # the sample as the model sees it is left
+            pixels = decode_pixels(read_image(samples.val.files[0]), model.channels)
+            upright = Image.fromarray(pixels[:, :, 0] if model.channels == 1 else pixels)
             upright.thumbnail((LONG_SIDE, LONG_SIDE))
             return _image(folder, np.asarray(upright))
     given = export.given(samples.inputs[:1])[0].numpy()

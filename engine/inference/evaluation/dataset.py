@@ -110,7 +110,9 @@ def _check_channels(splits: Splits, learnt: Learnt | TrainedModel) -> None:
     if isinstance(train, SampleSet):
         return
     alike = splits.channels == learnt.channels
-    if not alike and not (splits.channels in _COLOURS and learnt.channels in _COLOURS and train.bands is None):
+    low = learnt.preprocessing.low
+    same_bands = train.bands is None or not low or len(low) == train.bands.count
+    if not alike and not (splits.channels in _COLOURS and learnt.channels in _COLOURS and same_bands):
         message = f"The folder's images have {splits.channels} channels; the model was trained with {learnt.channels}."
         raise DatasetError([Problem("dataset", message, "Choose a folder whose images have the same bands.")])
 

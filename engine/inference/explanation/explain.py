@@ -22,7 +22,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import bands_of
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.images import decode_pixels
+from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.view import View
 from engine.data.drawing import outline, png

@@ -18,9 +18,8 @@ from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabelled_images import UnlabelledImages
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_pixels
+from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.reading import describe_failure, open_image, quieten_pillow, read_image
-from engine.data.decoding.tiff import ENDINGS, open_to_show
 from engine.data.decoding.tiff_rows import TiffRows, open_rows
 from engine.data.splits import Labels, shown
 from engine.inference.prediction.clouds import predict_cloud
@@ -277,11 +276,8 @@ class _Rows:
 
 
 def _to_draw_on(file: str) -> Bytes:
-    """An image as people see it, uint8 [h, w, 3]."""
-    if not file.lower().endswith(ENDINGS):
-        return decode_pixels(read_image(file), 3)
-    with open_to_show(file) as image:
-        return np.asarray(image.convert("RGB"))
+    """Return an image as people see it, uint8 [h, w, 3]."""
+    return np.asarray(read_to_show(file).convert("RGB"))
 
 
 def _no_image() -> Bytes:

@@ -1,0 +1,268 @@
+"""Values of image files that Pillow flattens to 8 bits or can't read: PNG, PNM and JPEG 2000 of more than 8 bits, and
+NumPy arrays. Torch-free."""
+
+from __future__ import annotations
+
+import math
+from io import BytesIO
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.data.decoding.limits import MAX_PIXELS, MAX_VALUES, Unfit
+
+Values = npt.NDArray[Any]
+
+NUMPY = b"\x93NUMPY"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JP2 = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
+_SIZE_OF_JP2 = b"\xff\x4f\xff\x51"
+"""The markers that begin a JPEG 2000 codestream, SOC and SIZ (ITU-T T.800, annex A)."""
+_PNM = (b"P2", b"P3", b"P5", b"P6")
+_PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
+"""Bands by a PNG's color type."""
+_PNG_ALPHAS = (4, 6)
+"""Color types of which the last band is an opacity."""
+_HEAD_BYTES = 4096
+OF_COMPLEX = "its values are complex numbers; save their magnitude and phase as bands instead"
+_MOST_CHANNELS = 4
+
+
+class Facts(NamedTuple):
+    """Size, number of bands and kind of numbers of an image, from its header.
+
+    `largest` is the value that stands for white, None if the kind of numbers doesn't tell. `has_alpha` is True if the
+    last band is an opacity by the header.
+    """
+
+    height: int
+    width: int
+    bands: int
+    kind: np.dtype[Any]
+    largest: int | None = None
+    has_alpha: bool = False
+
+    @property
+    def is_deep(self) -> bool:
+        """True if the values don't fit 8 bits."""
+        return self.kind not in (np.uint8, np.bool_)
+
+
+def is_array(content: bytes) -> bool:
+    """Return True for the content, or the first bytes, of a NumPy file."""
+    return content.startswith(NUMPY)
+
+
+def facts_of(stream: IO[bytes]) -> Facts | None:
+    """Return the facts of a NumPy array or of another image of more than 8 bits, None for any other file.
+
+    Leaves `stream` at its beginning. Raises Unfit for an array that is no image.
+    """
+    head = stream.read(_HEAD_BYTES)
+    stream.seek(0)
+    if is_array(head):
+        facts = _array_facts(stream)
+        stream.seek(0)
+        return facts
+    if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:
+        width, height, color = int.from_bytes(head[16:20]), int.from_bytes(head[20:24]), head[25]
+        return Facts(height, width, _PNG_BANDS.get(color, 1), np.dtype(np.uint16), 65535, color in _PNG_ALPHAS)
+    if head.startswith(_JP2):
+        return _jp2_facts(head)
+    return _pnm_facts(head) if head.startswith(_PNM) else None
+
+
+def read_deep(content: bytes, facts: Facts) -> Values:
+    """Return the values [h, w, bands] of an image with these facts. Raises Unfit, or what a decoder raises."""
+    if facts.height * facts.width > MAX_PIXELS or facts.height * facts.width * facts.bands > MAX_VALUES:
+        raise Unfit(f"it is too large ({facts.width:,} x {facts.height:,} pixels)")
+    if is_array(content):
+        values = _read_array(content)
+    elif content.startswith(_PNG):
+        from imagecodecs import png_decode
+
+        values = png_decode(content)
+    elif content.startswith(_JP2):
+        from imagecodecs import jpeg2k_decode
+
+        values = jpeg2k_decode(content)
+    else:
+        values = _read_pnm(content, facts)
+    return values[:, :, None] if values.ndim == 2 else values
+
+
+def _jp2_facts(head: bytes) -> Facts | None:
+    at = head.find(_SIZE_OF_JP2)
+    if at < 0 or len(head) < at + 43:
+        return None
+    bits = (head[at + 42] & 0x7F) + 1
+    if not 8 < bits <= 16:
+        return None
+    right, bottom, left, top = (int.from_bytes(head[at + 8 + 4 * index : at + 12 + 4 * index]) for index in range(4))
+    bands = int.from_bytes(head[at + 40 : at + 42])
+    return Facts(bottom - top, right - left, bands, np.dtype(np.uint16), (1 << bits) - 1)
+
+
+def _pnm_facts(head: bytes) -> Facts | None:
+    """Return the facts of a PGM or PPM of more than 8 bits."""
+    words = _pnm_words(head)
+    if words is None:
+        return None
+    (width, height, largest), _ = words
+    if not 255 < largest <= 65535:
+        return None
+    return Facts(height, width, 3 if head[:2] in (b"P3", b"P6") else 1, np.dtype(np.uint16), largest)
+
+
+def _pnm_words(head: bytes) -> tuple[list[int], int] | None:
+    """Return the three numbers of a PNM's header and where its values begin, None for a broken header."""
+    numbers: list[int] = []
+    at = 2
+    while len(numbers) < 3 and at < len(head):
+        if head[at : at + 1].isspace():
+            at += 1
+        elif head[at : at + 1] == b"#":
+            end = head.find(b"\n", at)
+            at = len(head) if end < 0 else end + 1
+        else:
+            end = at
+            while head[end : end + 1].isdigit():
+                end += 1
+            if end == at:
+                return None
+            numbers.append(int(head[at:end]))
+            at = end
+    return (numbers, at + 1) if len(numbers) == 3 else None
+
+
+def _read_pnm(content: bytes, facts: Facts) -> Values:
+    words = _pnm_words(content[:_HEAD_BYTES])
+    assert words is not None
+    begin = words[1]
+    count = facts.height * facts.width * facts.bands
+    if content[:2] in (b"P5", b"P6"):
+        if len(content) < begin + 2 * count:
+            raise Unfit("it is truncated")
+        values = np.frombuffer(content, ">u2", count, begin).astype(np.uint16)
+    else:
+        values = np.array(content[begin:].split()[:count], np.uint16)
+        if len(values) < count:
+            raise Unfit("it is truncated")
+    return values.reshape(facts.height, facts.width, facts.bands)
+
+
+def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    read = readers.get(np.lib.format.read_magic(stream))
+    if read is None:
+        raise Unfit("its array is of a kind that is not an image")
+    shape, _, kind = read(stream)
+    if kind.hasobject:
+        raise Unfit("it holds Python objects, which are never loaded; save the image as an array of numbers")
+    if kind.kind == "c":
+        raise Unfit(OF_COMPLEX)
+    if kind.kind not in "uifb":
+        raise Unfit(f"its array holds no numbers ({kind})")
+    return shape, kind
+
+
+def _array_facts(stream: IO[bytes]) -> Facts:
+    shape, kind = _array_header(stream)
+    height, width, bands = _sides(shape)
+    largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
+    return Facts(height, width, bands, kind.newbyteorder("="), largest)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for any other."""
+    described = " x ".join(map(str, shape)) or "a single number"
+    if len(shape) == 2 and all(shape):
+        return shape[0], shape[1], 1
+    if len(shape) != 3 or not all(shape) or min(shape[0], shape[2]) > _MOST_CHANNELS:
+        raise Unfit(f"its array is not one image of up to {_MOST_CHANNELS} channels ({described})")
+    if max(shape[0], shape[2]) <= _MOST_CHANNELS:
+        raise Unfit(f"the first and the last axis of its array could both be the channels ({described})")
+    if shape[2] <= _MOST_CHANNELS:
+        return shape[0], shape[1], shape[2]
+    return shape[1], shape[2], shape[0]
+
+
+def _read_array(content: bytes) -> Values:
+    stream = BytesIO(content)
+    shape, kind = _array_header(stream)
+    _sides(shape)
+    if len(content) - stream.tell() < math.prod(shape) * kind.itemsize:
+        raise Unfit("it is truncated")
+    stream.seek(0)
+    values: Values = np.load(stream, allow_pickle=False)
+    values = values.astype(kind.newbyteorder("="), copy=False)
+    if values.dtype == bool:
+        values = values.astype(np.uint8) * np.uint8(255)
+    if values.ndim == 3 and values.shape[2] > _MOST_CHANNELS:
+        values = np.moveaxis(values, 0, 2)
+    return values
+
+
+def image_of(values: Values) -> Image.Image:
+    """Return values [h, w, bands] as an image that holds all of them. Raises Unfit if Pillow has no such image."""
+    values = values[:, :, 0] if values.shape[2] == 1 else values
+    if values.dtype != np.uint8 and values.ndim == 3:
+        raise Unfit(f"its values are {described(values.dtype)}, which no color image of 8 bits can hold")
+    if values.ndim == 3 and values.shape[2] > _MOST_CHANNELS:
+        raise Unfit(f"it has {values.shape[2]} bands")
+    if values.dtype.kind == "f":
+        values = values.astype(np.float32, copy=False)
+    elif values.dtype != np.uint8:
+        limits = np.iinfo(np.int32)
+        if values.size and (values.min() < limits.min or values.max() > limits.max):
+            raise Unfit("its values are too large for 32 bits")
+        values = values.astype(np.int32)
+    return Image.fromarray(np.ascontiguousarray(values))
+
+
+MODES = ("L", "LA", "RGB", "RGBA")
+"""Modes of 8-bit images by their number of bands, from one on."""
+
+
+def mode_of(facts: Facts) -> str:
+    """Return the mode of the image that `image_of` makes; of a color image that it refuses that of one of 8 bits."""
+    if facts.bands == 1 and facts.is_deep:
+        return "F" if facts.kind.kind == "f" else "I"
+    return MODES[min(facts.bands, len(MODES)) - 1]
+
+
+def described(kind: np.dtype[Any]) -> str:
+    """Return the words for a kind of numbers, as in "16-bit numbers"."""
+    bits = 8 * kind.itemsize
+    return f"{bits}-bit floating-point numbers" if kind.kind == "f" else f"{bits}-bit numbers"
+
+
+def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
+    """Return deep values [h, w, bands] as 8-bit levels where their scale is known without the dataset.
+
+    Raises Unfit where it isn't: a model of 8-bit images would be given a guess.
+    """
+    convert = "Convert it to 8 bits with the same range for all images."
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    if values.dtype.kind == "f":
+        if not (low >= 0 and high <= 1 and high > 1 / 255):
+            raise Unfit(
+                f"its values are {described(values.dtype)} from {low:,.6g} to {high:,.6g}, of no known scale. {convert}"
+            )
+        return np.rint(values * 255.0).astype(np.uint8)
+    if largest is None:
+        raise Unfit(
+            f"its values are {described(values.dtype)} from {low:,.0f} to {high:,.0f}, of no known scale. {convert}"
+        )
+    if 0 < high <= largest / NARROW:
+        raise Unfit(
+            f"its values go only to {high:,.0f} of {largest:,}, so that 8 bits would show nearly nothing. {convert}"
+        )
+    return np.rint(values * (255.0 / largest)).astype(np.uint8)
+
+
+NARROW = 16
+"""Values that take no more than this fraction of their range are of a narrower bit depth than their file: 12 bits in
+16, or 4 bits in 8."""

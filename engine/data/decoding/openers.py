@@ -1,0 +1,80 @@
+"""The images that Pillow can't open without help: NumPy arrays, HEIF, and TIFFs that only tifffile decodes. Torch-free."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import IO, Any
+
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from engine.data.decoding.deep import facts_of, image_of, is_array, mode_of, read_deep
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
+
+INSTALL_HEIF = "pip install 'footplate[heif]'"
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
+"""Brands of files that may hold HEVC images (ISO/IEC 23008-12, annex B), or images of any coding."""
+_AVIF = (b"avif", b"avis")
+
+
+def open_header(stream: IO[bytes]) -> Image.Image:
+    """Return the image in `stream`, of which no more than the header is read. Raises Unfit, or what Pillow raises."""
+    head = stream.read(64)
+    stream.seek(0)
+    if is_array(head):
+        return ArrayImage(stream)
+    if head[4:8] == b"ftyp" and not _is_avif(head) and head[8:12] in _HEIF and not can_read_heif():
+        raise Unfit(f"it is a HEIF image; to read it, run: {INSTALL_HEIF}")
+    try:
+        return Image.open(stream)
+    except UnidentifiedImageError:
+        if not is_tiff(head):
+            raise
+        stream.seek(0)
+        return ArrayImage(stream)
+
+
+def _is_avif(head: bytes) -> bool:
+    length = int.from_bytes(head[:4])
+    brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(length, len(head)), 4))]
+    return any(brand in _AVIF for brand in brands)
+
+
+@cache
+def can_read_heif() -> bool:
+    """Return True if pillow-heif is installed, from then on as a part of Pillow."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
+
+
+class ArrayImage(ImageFile.ImageFile):
+    """An image whose values Pillow can't decode, but can hold; `load` raises Unfit for others."""
+
+    format = "array"
+    format_description = "Array of values"
+    _is_decoded = False
+
+    def _open(self) -> None:
+        assert self.fp is not None
+        self._is_tiff = is_tiff(self.fp.read(4))
+        self.fp.seek(0)
+        facts = tiff_facts(self.fp) if self._is_tiff else facts_of(self.fp)
+        if facts is None:
+            raise UnidentifiedImageError("cannot identify image file")
+        self._facts = facts
+        self._mode, self._size = mode_of(facts), (facts.width, facts.height)
+
+    def load(self) -> Any:
+        """Decode the values."""
+        if not self._is_decoded:
+            assert self.fp is not None
+            self.fp.seek(0)
+            values = read_tiff(self.fp)[0] if self._is_tiff else read_deep(self.fp.read(), self._facts)
+            image = image_of(values)
+            self._mode, self.im = image.mode, image.im
+            self._is_decoded = True
+        return Image.Image.load(self)

@@ -1,0 +1,63 @@
+"""From an image file's content to uint8 pixels in its own size, as every model sees them. Torch-free."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from engine.data.decoding.deep import Facts, to_levels
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.reading import decode_header
+from engine.data.decoding.tiff import Bands, facts_in, is_opacity, opacity, open_to_show, read_bands, read_values
+from engine.data.decoding.transparency import background_of, flattened, opaque
+
+
+def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
+    """Return an image upright in its own size, uint8 [h, w, channels], without transparency.
+
+    `bands` become the channels of all images that have bands. Raises Unfit, or nearly anything that a decoder may raise
+    for a broken file.
+    """
+    levels = read_bands(content, bands) if bands is not None else None
+    if levels is not None:
+        return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
+    if channels not in (1, 3):
+        raise Unfit(f"it is not an image of {channels} bands, unlike most of the others")
+    facts = facts_in(BytesIO(content))
+    if facts is not None and facts.is_deep:
+        levels = _of_deep(content, facts)
+        image = Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
+    else:
+        with decode_header(content) as opened:
+            image = _of_8_bits(ImageOps.exif_transpose(opened))
+    pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def read_to_show(path: str) -> Image.Image:
+    """Return the image at `path` for people, upright and without transparency. Raises what a decoder raises."""
+    with open_to_show(path) as image:
+        return opaque(ImageOps.exif_transpose(image))
+
+
+def _of_8_bits(image: Image.Image) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        levels = to_levels(np.asarray(image), 65535 if image.mode.startswith("I;16") else None)
+        return Image.fromarray(levels)
+    return opaque(image)
+
+
+def _of_deep(content: bytes, facts: Facts) -> Bytes:
+    """Return the levels [h, w, 1 or 3] of an image of more than 8 bits, the scale of which its file tells."""
+    values, _ = read_values(content, facts)
+    count = values.shape[2]
+    alpha = None
+    if count in (2, 4) and (facts.has_alpha or is_opacity(values.reshape(-1, count).T)):
+        values, alpha = values[:, :, :-1], opacity(values[:, :, -1])
+    if values.shape[2] not in (1, 3):
+        raise Unfit(f"it has {count} bands, and the model was trained on images of one or three")
+    levels = to_levels(values, facts.largest)
+    return levels if alpha is None else flattened(levels, alpha, background_of(levels, alpha))

@@ -1,0 +1,111 @@
+"""The image in a TIFF by tifffile, with all of its bits and bands. Torch-free."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.data.decoding.deep import OF_COMPLEX, Facts, Values
+from engine.data.decoding.limits import MAX_PIXELS, MAX_VALUES, Unfit
+
+if TYPE_CHECKING:
+    from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
+
+MOST_BANDS = 512
+"""More are taken for something else, such as the pages of a document or the frames of a film."""
+
+_SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_STACKS = ("shaped", "imagej", "ome")
+"""Kinds of TIFF, as tifffile calls them, that say themselves that their pages belong to one array."""
+_PILLOWS = (3, 5, 6)
+"""Colors by a palette, as CMYK, and as YCbCr (TIFF 6.0, PhotometricInterpretation), which Pillow converts."""
+_ALPHAS = (1, 2)
+"""Kinds of extra samples that are an opacity, by which the colors are multiplied already, and by which they aren't."""
+
+
+def is_tiff(content: bytes) -> bool:
+    return content.startswith(_SIGNS)
+
+
+def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
+    """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
+    Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
+    hour."""
+    page = file.pages.first
+    if len(file.pages) > MOST_BANDS:
+        raise Unfit(f"it has {len(file.pages):,} pages; at most {MOST_BANDS:,} are supported")
+    series = file.series[0]
+    if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
+        return series, "S" + series.axes[1:]
+    return page, page.axes
+
+
+def tiff_facts(source: Any) -> Facts | None:
+    """Return the facts of the image in a TIFF, None for one of colors that Pillow converts. Raises Unfit, or what
+    tifffile raises."""
+    from tifffile import TiffFile
+
+    quieten_tifffile()
+    with TiffFile(source) as file:
+        part, axes = image_in(file)
+        sizes = dict(zip(axes, part.shape, strict=True))
+        page = file.pages.first
+        kind, pillows, alpha = part.dtype, page.photometric in _PILLOWS, alpha_of(page)
+    if kind is not None and kind.kind == "c":
+        raise Unfit(OF_COMPLEX)
+    if kind is None or kind.kind not in "uifb" or pillows or sizes.get("S", 1) > MOST_BANDS:
+        return None
+    largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
+    return Facts(sizes["Y"], sizes["X"], sizes.get("S", 1), kind, largest, alpha is not None)
+
+
+def alpha_of(page: TiffPage) -> int | None:
+    """Return the kind of the opacity that is the last band of a page, 1 or 2 as TIFF numbers them; None for none."""
+    extra = tuple(map(int, page.extrasamples or ()))
+    return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
+
+
+def read_tiff(source: Any) -> tuple[Values, float | None]:
+    """All values [h, w, bands], and which of them stands for none."""
+    from tifffile import TiffFile
+
+    quieten_tifffile()
+    with TiffFile(source) as file:
+        part, axes = image_in(file)
+        sizes = dict(zip(axes, part.shape, strict=True))
+        if not set(axes) <= set("SYX") or sizes.get("S", 1) > MOST_BANDS:
+            raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
+        if sizes["Y"] * sizes["X"] * sizes.get("S", 1) > MAX_VALUES:
+            bands = f" in {sizes['S']} bands" if "S" in sizes else ""
+            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels{bands})")
+        if sizes["Y"] * sizes["X"] > MAX_PIXELS:
+            raise Unfit(f"it is too large ({sizes['X']:,} x {sizes['Y']:,} pixels)")
+        page = file.pages.first
+        if math.prod(page.chunked) > len(page.dataoffsets):
+            raise Unfit("it is truncated")
+        tag = page.tags.get("GDAL_NODATA")
+        values = part.asarray()
+    if values.dtype.kind not in "uifb":
+        raise Unfit(OF_COMPLEX if values.dtype.kind == "c" else f"its data type is not supported ({values.dtype})")
+    if "S" not in axes:
+        values = values[:, :, None]
+    elif axes[0] == "S":
+        values = np.moveaxis(values, 0, 2)
+    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, as_number(tag)
+
+
+def as_number(tag: TiffTag | None) -> float | None:
+    """The "no data" that GDAL writes as text; not a number is none anyhow."""
+    try:
+        value = float(str(tag.value)) if tag is not None else float("nan")
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def quieten_tifffile() -> None:
+    """Keeps tifffile's remarks on odd tags off the terminal."""
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)

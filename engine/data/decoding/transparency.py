@@ -1,0 +1,42 @@
+"""Images with transparency as a model sees them: on a white background, or on a black one if what is visible is nearly
+white. Torch-free."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from engine.data.decoding.idx import Bytes
+
+NEARLY_WHITE = 230
+"""An average level of the visible pixels from which white is no background for them."""
+WHITE, BLACK = 255, 0
+
+
+def background_of(levels: Bytes, alpha: Bytes) -> int | None:
+    """Return the background for levels [..., c] of this alpha [...]; None if the alpha is the same everywhere.
+
+    Such an alpha shows nothing, and would only take contrast away, or all: the colors are used as they are.
+    """
+    if alpha.min(initial=255) == alpha.max(initial=0):
+        return None
+    mean = float((levels.mean(-1) * alpha).sum(dtype=np.float64)) / float(alpha.sum(dtype=np.float64))
+    return BLACK if mean >= NEARLY_WHITE else WHITE
+
+
+def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
+    """Return levels [..., c] of this alpha [...] on `background`; as they are if that is None."""
+    if background is None:
+        return levels
+    weight = alpha[..., None].astype(np.uint16)
+    return ((levels * weight + np.uint16(background) * (255 - weight) + 127) // 255).astype(np.uint8)
+
+
+def opaque(image: Image.Image) -> Image.Image:
+    """Return an 8-bit image without its transparency: itself if it has none, else gray or RGB."""
+    if not image.has_transparency_data or image.mode.startswith("I"):
+        return image
+    pixels = np.asarray(image.convert("RGBA"))
+    levels, alpha = pixels[..., :3], pixels[..., 3]
+    levels = flattened(levels, alpha, background_of(levels, alpha))
+    return Image.fromarray(levels[..., 0] if image.mode in ("1", "L", "LA", "La") else levels)
