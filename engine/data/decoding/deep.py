@@ -63,7 +63,7 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
     head = stream.read(_HEAD_BYTES)
     stream.seek(0)
     if is_array(head):
-        facts = _array_facts(stream)
+        facts = array_facts(stream)
         stream.seek(0)
         return facts
     if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:
@@ -107,7 +107,7 @@ def _jp2_facts(head: bytes) -> Facts | None:
 
 def _pnm_facts(head: bytes) -> Facts | None:
     """Return the facts of a PGM or PPM of more than 8 bits."""
-    words = _pnm_words(head)
+    words = pnm_header(head)
     if words is None:
         return None
     (width, height, largest), _ = words
@@ -116,7 +116,7 @@ def _pnm_facts(head: bytes) -> Facts | None:
     return Facts(height, width, 3 if head[:2] in (b"P3", b"P6") else 1, np.dtype(np.uint16), largest)
 
 
-def _pnm_words(head: bytes) -> tuple[list[int], int] | None:
+def pnm_header(head: bytes) -> tuple[list[int], int] | None:
     """Return the three numbers of a PNM's header and where its values begin, None for a broken header."""
     numbers: list[int] = []
     at = 2
@@ -138,7 +138,7 @@ def _pnm_words(head: bytes) -> tuple[list[int], int] | None:
 
 
 def _read_pnm(content: bytes, facts: Facts) -> Values:
-    words = _pnm_words(content[:_HEAD_BYTES])
+    words = pnm_header(content[:_HEAD_BYTES])
     assert words is not None
     begin = words[1]
     count = facts.height * facts.width * facts.bands
@@ -168,7 +168,8 @@ def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, kind
 
 
-def _array_facts(stream: IO[bytes]) -> Facts:
+def array_facts(stream: IO[bytes]) -> Facts:
+    """Return the facts of a NumPy array, and leave `stream` where its values begin. Raises Unfit for no image."""
     shape, kind = _array_header(stream)
     height, width, bands = _sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None

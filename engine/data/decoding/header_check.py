@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Callable
+from io import BytesIO
 from typing import NamedTuple
 
-from engine.data.decoding.reading import MAX_PIXELS
+from engine.data.decoding.deep import NUMPY, array_facts, pnm_header
+from engine.data.decoding.limits import MAX_PIXELS, Unfit
 
 HEAD_BYTES = 4096
 END_BYTES = 12
@@ -21,18 +24,25 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 things."""
 
 
+_SIZE_OF_BMFF = re.compile(rb"ispe")
+"""The type of the box of an image's size: behind it 4 bytes of version and flags, width and height."""
+
+
 class _Kind(NamedTuple):
-    """How files of a format begin and end; `pixels(head, descriptor)` is width x height."""
+    """How files of a format begin and end; `pixels(head, descriptor)` is width x height, 0 of a file that isn't full."""
 
     begin: bytes
     end: bytes
     pixels: Callable[[bytes, int], int]
+    offset: int = 0
+    """How many bytes are before `begin`."""
 
 
 def seems_whole(path: str) -> bool:
-    """True for a JPEG, PNG or GIF that begins and ends as a whole one does, and is not too large.
+    """Return True for an image that begins and ends as a full one does, and is not too large.
 
-    False says nothing yet: whether such a file can be read shows when it is decoded.
+    False says nothing yet: whether such a file can be read shows when it is decoded. That goes for all formats that
+    don't tell their end, such as TGA and BMP.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -43,10 +53,10 @@ def seems_whole(path: str) -> bool:
         os.lseek(descriptor, -END_BYTES, os.SEEK_END)
         end = os.read(descriptor, END_BYTES)
         for kind in _KINDS:
-            if head.startswith(kind.begin):
+            if head.startswith(kind.begin, kind.offset):
                 return end.endswith(kind.end) and 0 < kind.pixels(head, descriptor) <= MAX_PIXELS
         return False
-    except (OSError, struct.error, IndexError):  # it ends before its header does
+    except (OSError, struct.error, IndexError, Unfit, ValueError):  # it ends before its header does, or has none
         return False
     finally:
         os.close(descriptor)
@@ -78,8 +88,57 @@ def _gif_pixels(head: bytes, _: int) -> int:
     return int(width * height)
 
 
+def _jp2_pixels(head: bytes, _: int) -> int:
+    at = head.index(b"ihdr")
+    height, width = struct.unpack_from(">II", head, at + 4)
+    return int(height * width)
+
+
+def _bmff_pixels(head: bytes, descriptor: int) -> int:
+    """Return the pixels of the largest image of an AVIF or HEIF whose boxes fill it (ISO/IEC 14496-12, section 4.2)."""
+    length, at = os.fstat(descriptor).st_size, 0
+    types: list[bytes] = []
+    while at < length and len(types) < MAX_SEGMENTS:
+        os.lseek(descriptor, at, os.SEEK_SET)
+        box = os.read(descriptor, 16)
+        (size,) = struct.unpack_from(">I", box)
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", box, 8)
+        if size < 8:
+            return 0  # the last box goes on to the end of the file, wherever that is
+        types.append(box[4:8])
+        at += size
+    if at != length or b"mdat" not in types:
+        return 0
+    sizes = [struct.unpack_from(">II", head, found.end() + 4) for found in _SIZE_OF_BMFF.finditer(head)]
+    return max((int(width * height) for width, height in sizes), default=0)
+
+
+def _pnm_pixels(head: bytes, descriptor: int) -> int:
+    """Return the pixels of a PGM or PPM of bytes that has all of them."""
+    header = pnm_header(head)
+    if header is None:
+        return 0
+    (width, height, largest), begin = header
+    needed = width * height * (3 if head.startswith(b"P6") else 1) * (1 if largest < 256 else 2)
+    return width * height if os.fstat(descriptor).st_size >= begin + needed else 0
+
+
+def _array_pixels(head: bytes, descriptor: int) -> int:
+    """Return the pixels of a NumPy array that has all of its values."""
+    stream = BytesIO(head)
+    facts = array_facts(stream)
+    needed = facts.height * facts.width * facts.bands * facts.kind.itemsize
+    return facts.height * facts.width if os.fstat(descriptor).st_size >= stream.tell() + needed else 0
+
+
 _KINDS = (
     _Kind(b"\xff\xd8\xff", b"\xff\xd9", _jpeg_pixels),
     _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _png_pixels),
     _Kind(b"GIF8", b";", _gif_pixels),
+    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _jp2_pixels),
+    _Kind(b"ftyp", b"", _bmff_pixels, offset=4),
+    _Kind(b"P5", b"", _pnm_pixels),
+    _Kind(b"P6", b"", _pnm_pixels),
+    _Kind(NUMPY, b"", _array_pixels),
 )

@@ -71,6 +71,7 @@ class Learnt:
     bands: Bands
     kind: str
     sampled: int
+    is_8_bits: bool
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
@@ -97,12 +98,12 @@ def learn_from(folder: str, files: Sequence[str]) -> Learnt | None:
     kind = described(read[0].dtype)
     told = _told(folder, files[0])
     if told is not None and len(told) >= count:
-        return Learnt(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read))
+        return Learnt(_by_statistics(told[:count], read[0].dtype, whole), kind, len(read), whole)
     if count in (2, 4) and all(map(is_opacity, read)):
         count -= 1  # what is drawn by the opacity of each pixel is the other bands
         if whole:
             return None
-    return Learnt(_by_values([values[:count] for values in read], whole), kind, len(read))
+    return Learnt(_by_values([values[:count] for values in read], whole), kind, len(read), whole)
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:

@@ -14,7 +14,7 @@ from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreada
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import quieten_pillow
-from engine.data.decoding.tiff import channels_with, learn_bands
+from engine.data.decoding.tiff import channels_with, learn_from
 from engine.data.drawing import frame_legend, mask_legend
 from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.edges import EdgeSplit
@@ -38,6 +38,7 @@ from engine.data.inspection.instances import look_through_instances
 from engine.data.inspection.labels_table import look_through_labels
 from engine.data.inspection.leaks import leaks
 from engine.data.inspection.masks import look_through_masks
+from engine.data.inspection.pixels import pixel_problems
 from engine.data.inspection.points import look_through_points
 from engine.data.inspection.readings import candidate_readings
 from engine.data.inspection.samples import list_samples
@@ -157,12 +158,14 @@ def _inspected(
         if numbered:  # how rare the classes are says nothing where they are none
             looked.problems = errors(looked.problems)
         looked.problems += [problem for split in looked.splits[:1] for problem in imbalance(split)]
-        bands = learn_bands(folder, getattr(found.train, "files", ()))
+        files = () if isinstance(found.train, AnySplit | PointSplit) else getattr(found.train, "files", ())
+        learnt = learn_from(folder, files)
+        looked.channels = looked.channels if learnt is None else channels_with(learnt.bands, looked.channels)
+        looked.problems += pixel_problems(files, looked.channels or 3, learnt)
         if not errors(looked.problems):
             contents = Contents()
             looked.problems += leaks(found, folder, contents)
-            looked.problems += find_doubts(found, folder, contents, has_bands=bands is not None)
-        looked.channels = looked.channels if bands is None else channels_with(bands, looked.channels)
+            looked.problems += find_doubts(found, folder, contents, has_bands=learnt is not None)
         looked.splits += _test_split(found)
     looked.problems[:0] = [*numbered, *found.problems]
     looked.problems += left_out.judged()

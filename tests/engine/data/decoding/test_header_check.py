@@ -6,11 +6,12 @@ import os
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from engine.data.decoding.header_check import HEAD_BYTES, seems_whole
-from engine.data.decoding.reading import MAX_PIXELS
+from engine.data.decoding.limits import MAX_PIXELS
 from tests.support.images import image, noise
 
 
@@ -42,6 +43,32 @@ def test_that_an_image_cut_anywhere_does_not_seem_whole(tmp_path: Path, ending: 
             seemed.append(length)
     # A byte of a GIF's data may look like its last one.
     assert [length for length in seemed if ending != "gif" or content[length - 1 : length] != b";"] == []
+
+
+@pytest.mark.parametrize("ending", ["jfif", "avif", "jp2", "ppm", "pgm", "npy"])
+def test_images_of_other_endings_seem_whole_until_cut(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    with Image.open(noise(tmp_path / "a.png", size=(16, 16))) as opened:
+        if ending == "npy":
+            np.save(path, np.asarray(opened))
+        else:
+            opened.convert("L" if ending == "pgm" else "RGB").save(path)
+    content = path.read_bytes()
+    assert seems_whole(str(path))
+    for length in reversed(range(len(content))):
+        os.truncate(path, length)
+        # The two last bytes of an image may be in it, too.
+        assert not seems_whole(str(path)) or content[length - 2 : length] == b"\xff\xd9"
+
+
+def test_a_heif_seems_whole_until_cut(tmp_path: Path) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    with Image.open(noise(tmp_path / "a.png")) as opened:
+        pillow_heif.from_pillow(opened).save(tmp_path / "a.heic")
+    assert seems_whole(str(tmp_path / "a.heic"))
+    for length in range(0, (tmp_path / "a.heic").stat().st_size, 7)[::-1]:
+        os.truncate(tmp_path / "a.heic", length)
+        assert not seems_whole(str(tmp_path / "a.heic"))
 
 
 def test_that_formats_that_it_does_not_know_and_missing_files_do_not_seem_whole(tmp_path: Path) -> None:

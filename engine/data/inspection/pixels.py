@@ -1,0 +1,149 @@
+"""Images that reach the model flattened: nearly constant ones, narrow bit depths, transparency. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.decoding.deep import NARROW
+from engine.data.decoding.idx import Bytes
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.reading import decode_header, read_image
+from engine.data.decoding.tiff import Bands, Learnt
+from engine.data.decoding.transparency import BLACK, background_of
+from engine.data.splits import first, spread_evenly, warn
+from engine.system.format import counted
+
+SAMPLED = 24
+"""Images that are decoded as for the model, evenly spread."""
+PIXELS_OF_EACH = 4096
+SIDE = 512
+"""A JPEG is decoded at a scale at which its sides are still at least this long."""
+CONSTANT = 3
+"""Levels of 255 that pixels must differ by, but for the outermost hundredth, not to count as nearly constant."""
+CUT_PERCENT = 1.0
+LEAST_BLANK = 3
+BLANK = 0.1
+"""Single-color images are reported from this share of an otherwise varied sample on."""
+
+
+@dataclass
+class _Seen:
+    """An image as the model sees it: some `pixels` [n, channels], and the `background` behind its transparency, None if
+    it has none."""
+
+    path: str
+    pixels: Bytes
+    background: int | None
+
+    @property
+    def is_blank(self) -> bool:
+        return bool((self.pixels == self.pixels[:1]).all())
+
+
+def pixel_problems(files: Sequence[str], channels: int, learnt: Learnt | None) -> list[Problem]:
+    """Return the problems of the pixels of `files`, by a sample of them that is decoded as for the model."""
+    names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
+    seen: list[_Seen] = []
+    for path in names:
+        try:
+            seen.append(_see(path, channels, learnt.bands if learnt else None))
+        except Exception:
+            continue  # a decoder may raise nearly anything; whoever loads the image names it
+    found = [_of_depth(learnt)] if learnt is not None and not learnt.is_8_bits else []
+    if not seen:
+        return found
+    found += _of_transparency(seen)
+    found += _of_levels(seen) or _of_blanks(seen)
+    return found
+
+
+def _see(path: str, channels: int, bands: Bands | None) -> _Seen:
+    content = read_image(path)
+    if content.startswith(b"\xff\xd8"):
+        with decode_header(content) as image:
+            image.draft(image.mode, (SIDE, SIDE))
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+        return _Seen(path, _some(pixels), None)
+    background = None
+    if bands is None:
+        with decode_header(content) as image:
+            background = _background(image)
+    return _Seen(path, _some(decode_pixels(content, channels, bands)), background)
+
+
+def _background(image: Image.Image) -> int | None:
+    if not image.has_transparency_data or image.mode.startswith("I"):
+        return None
+    pixels = np.asarray(image.convert("RGBA"))
+    return background_of(pixels[..., :3], pixels[..., 3])
+
+
+def _some(pixels: Bytes) -> Bytes:
+    flat = pixels.reshape(pixels.shape[0] * pixels.shape[1], -1)
+    return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
+
+
+def _of_depth(learnt: Learnt) -> Problem:
+    """Report the range of values that becomes black to white."""
+    bands = learnt.bands
+    number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
+    ranges = (
+        f"values from {number} become" if bands.count == 1 else f"the values of each band (the first: {number}) become"
+    )
+    message = f"The images have {learnt.kind}: {ranges} the levels 0 to 255, by a sample of {counted(learnt.sampled, 'image')}."
+    remedy = (
+        "Training, validation and predictions use the same range. To choose it yourself, convert the images to 8 bits."
+    )
+    return warn(message, remedy)
+
+
+def _of_transparency(seen: Sequence[_Seen]) -> list[Problem]:
+    """Report on which background transparent images are laid."""
+    transparent = [each for each in seen if each.background is not None]
+    if not transparent:
+        return []
+    black = sum(each.background == BLACK for each in transparent)
+    where = "white" if not black else "black" if black == len(transparent) else f"white, {black:,} of them on black"
+    reason = " since what is visible is nearly white" if black else ""
+    have = "has" if len(transparent) == 1 else "have"
+    message = f"{len(transparent):,} of {len(seen):,} images inspected {have} transparent parts; the model sees them on {where}{reason}."
+    return [warn(message, "To choose another background, save the images without transparency.")]
+
+
+def _of_levels(seen: Sequence[_Seen]) -> list[Problem]:
+    """Report that all images together use hardly any levels."""
+    pixels = np.concatenate([each.pixels for each in seen])
+    least, most = int(pixels.min()), int(pixels.max())
+    low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)
+    if most <= 255 // NARROW and most > least:
+        message = f"The images use only the levels {least} to {most} of 255, so they are nearly black to the model."
+        remedy = f"Multiply all of them by {255 // most}, or save them with their full bit depth. If they are masks, choose the folder above."
+        return [warn(message, remedy)]
+    if float((high - low).max()) <= CONSTANT:
+        message = f"As the model sees them, the {len(seen):,} images inspected are nearly constant (levels {_span(low, high)} of 255)."
+        return [
+            warn(
+                message, "Check that the folder holds the images, and save them with a range that shows their content."
+            )
+        ]
+    return []
+
+
+def _span(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> str:
+    return f"{low.min():.0f} to {high.max():.0f}"
+
+
+def _of_blanks(seen: Sequence[_Seen]) -> list[Problem]:
+    """Report single-color images among others."""
+    blank = [each.path for each in seen if each.is_blank]
+    if len(blank) < max(LEAST_BLANK, BLANK * len(seen)) or 2 * len(blank) > len(seen):
+        return []
+    message = f"{len(blank):,} of {len(seen):,} images inspected are a single color ({first(blank)})."
+    return [warn(message, "If they show nothing, remove them; otherwise save them with all of their bits.")]

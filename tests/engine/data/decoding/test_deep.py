@@ -1,0 +1,182 @@
+"""Images of more than 8 bits that are no TIFFs, and NumPy arrays."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from engine.contract.preprocessing import Preprocessing
+from engine.data.datasets.open_splits import open_splits
+from engine.data.datasets.unlabelled_images import UnlabelledImages
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.pixels import decode_pixels, read_to_show
+from engine.data.decoding.tiff import learn_bands
+
+SIDE = 24
+
+
+def values(seed: int, bands: int = 1, top: int = 4095) -> np.ndarray:
+    shape = (SIDE, SIDE) if bands == 1 else (SIDE, SIDE, bands)
+    return np.random.default_rng(seed).integers(0, top + 1, shape, np.uint16)
+
+
+def pnm(array: np.ndarray, largest: int = 65535) -> bytes:
+    kind = b"P5" if array.ndim == 2 else b"P6"
+    return (
+        kind + b"\n# by a test\n%d %d\n%d\n" % (array.shape[1], array.shape[0], largest) + array.astype(">u2").tobytes()
+    )
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def tif(array: np.ndarray, **how: Any) -> bytes:
+    stream = io.BytesIO()
+    how = {"photometric": "minisblack" if array.ndim == 2 else "rgb", "metadata": None} | how
+    tifffile.imwrite(stream, array, **how)
+    return stream.getvalue()
+
+
+def jp2(array: np.ndarray) -> bytes:
+    return bytes(imagecodecs.jpeg2k_encode(array, reversible=True, level=0))
+
+
+ENCODERS = {"png": imagecodecs.png_encode, "pgm": pnm, "jp2": jp2, "npy": npy, "tif": tif}
+
+
+def dataset(folder: Path, ending: str, bands: int = 1) -> Path:
+    """Two classes of images of 12 bits, divided into train and val."""
+    for first, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
+        (folder / name).mkdir(parents=True)
+        for number in range(3):
+            content = ENCODERS[ending](values(10 * first + number, bands))
+            (folder / name / f"{number}.{ending}").write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("bands", [1, 3])
+@pytest.mark.parametrize("ending", ["png", "pgm", "jp2", "npy"])
+def test_deep_images_have_the_levels_of_the_same_tiff(tmp_path: Path, ending: str, bands: int) -> None:
+    opened = [
+        open_splits(str(dataset(tmp_path / name, name, bands)), val_fraction=0.25, seed=0) for name in (ending, "tif")
+    ]
+    assert opened[0].channels == opened[1].channels == bands
+    for split in ("train", "val"):
+        images, expected = (getattr(each, split) for each in opened)
+        for index in range(len(images)):
+            levels = images.load(index, SIDE, bands)
+            assert len(np.unique(levels)) > 100
+            np.testing.assert_allclose(levels, expected.load(index, SIDE, bands), atol=1)
+
+
+def test_predictions_use_the_range_that_training_learned(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "set", "png")
+    train = open_splits(str(folder), val_fraction=0.25, seed=0).train
+    assert train.bands is not None  # type: ignore[union-attr]
+    low, high = train.bands.low, train.bands.high  # type: ignore[union-attr]
+    preprocessing = Preprocessing(framing="crop", mean=(0.5,), std=(0.2,), low=low, high=high)
+    images = UnlabelledImages(train.files, preprocessing)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(images.load(2, SIDE, 1), train.load(2, SIDE, 1))  # type: ignore[arg-type, call-arg]
+
+
+def test_gray_deep_images_among_color_ones_keep_the_colors(tmp_path: Path) -> None:
+    folder = dataset(tmp_path / "set", "png")
+    for number in range(6):
+        Image.new("RGB", (SIDE, SIDE), (200, 30, 10 * number)).save(folder / "train/b" / f"color{number}.jpg")
+    assert open_splits(str(folder), val_fraction=0.25, seed=0).channels == 3
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.float32, np.int32])
+@pytest.mark.parametrize("layout", ["hw", "hwc", "chw"])
+def test_arrays_are_read_in_every_layout(kind: Any, layout: str, tmp_path: Path) -> None:
+    array = values(0, 1 if layout == "hw" else 3).astype(kind)
+    given = array.transpose(2, 0, 1) if layout == "chw" else array
+    path = tmp_path / "a.npy"
+    np.save(path, np.asfortranarray(given))
+    bands = learn_bands(str(tmp_path), [str(path)])
+    assert bands is not None
+    levels = decode_pixels(path.read_bytes(), bands.count, bands)
+    low, high = np.array(bands.low), np.array(bands.high)
+    expected = ((array.reshape(SIDE, SIDE, -1) - low) / (high - low) * 255).clip(0, 255)
+    assert np.abs(levels - expected).max() <= 0.51
+
+
+@pytest.mark.parametrize("shape", [(SIDE, SIDE + 2), (SIDE, SIDE + 2, 1), (SIDE, SIDE + 2, 3), (3, SIDE, SIDE + 2)])
+def test_byte_arrays_are_images_as_they_are(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    expected = array.transpose(1, 2, 0) if shape[0] == 3 else array.reshape(SIDE, SIDE + 2, -1)
+    pixels = decode_pixels(npy(array), 3)
+    np.testing.assert_array_equal(pixels, np.broadcast_to(expected, pixels.shape))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (npy(np.array([{}], object)), "Python objects"),
+        (npy(np.zeros((4, 4), complex)), "complex"),
+        (npy(np.zeros(7)), "not one image"),
+        (npy(np.zeros((9, 9, 9))), "not one image"),
+        (npy(np.zeros((3, 9, 4))), "could both be the channels"),
+        (npy(np.array(["a", "b"])), "no numbers"),
+        (npy(np.zeros((40, 40)))[:-9], "truncated"),
+        (pnm(values(0))[:-1], "truncated"),
+        (imagecodecs.png_encode(values(0)), "go only to"),
+        (jp2(values(0)), "go only to"),
+        (npy(values(0).astype(np.float32)), "no known scale"),
+        (npy(values(0).astype(np.int64)), "no known scale"),
+        (tif(np.zeros((9, 9), np.complex64)), "complex"),
+        (tif(values(0, 3).astype(np.float32)), "no known scale"),
+    ],
+)
+def test_unusable_files_are_refused_with_the_reason(content: bytes, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        decode_pixels(content, 3)
+
+
+@pytest.mark.parametrize("compression", ["lerc", "jpeg2000", "jpegxl", "png"])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_tiffs_that_pillow_cannot_decode_are_read(tmp_path: Path, compression: str, bands: int) -> None:
+    shape = (SIDE, SIDE) if bands == 1 else (SIDE, SIDE, bands)
+    array = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    how = {"level": 100} if compression == "jpegxl" else {}
+    path = tmp_path / "a.tif"
+    path.write_bytes(tif(array, compression=compression, compressionargs=how))
+    pixels = decode_pixels(path.read_bytes(), bands)
+    np.testing.assert_allclose(pixels[..., 0], array.reshape(SIDE, SIDE, bands)[..., 0], atol=3)
+    assert read_to_show(str(path)).size == (SIDE, SIDE)
+
+
+def full_scale(bands: int) -> np.ndarray:
+    return (values(1, bands, 255) * 257).astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        imagecodecs.png_encode(full_scale(3)),
+        pnm(full_scale(3)),
+        npy(full_scale(3)),
+        tif(full_scale(3)),
+        tif(full_scale(3) / np.float32(65535)),
+        jp2(full_scale(3)),
+    ],
+)
+def test_known_scales_are_read_without_learned_ranges(content: bytes) -> None:
+    np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))
+
+
+def test_rgba_of_16_bits_is_read_for_a_color_model() -> None:
+    opaque = np.full((SIDE, SIDE, 1), 65535, np.uint16)
+    array = np.concatenate([full_scale(3), opaque], 2)
+    content = tif(array, extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))

@@ -1,0 +1,118 @@
+"""Every ending of an image is read, or refused with the command that installs its reader."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.limits import Unfit
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.reading import decode_header
+
+SIZE = (40, 24)
+FORMS = {
+    ".jfif": "JPEG",
+    ".jpe": "JPEG",
+    ".avif": "AVIF",
+    ".jp2": "JPEG2000",
+    ".tga": "TGA",
+    ".pnm": "PPM",
+    ".pbm": "PPM",
+}
+BLOCK = (slice(6, 18), slice(10, 30))
+
+
+def scene() -> np.ndarray:
+    """A bright block on a dark ground."""
+    pixels = np.full((SIZE[1], SIZE[0], 3), 20, np.uint8)
+    pixels[BLOCK] = (220, 210, 200)
+    return pixels
+
+
+def write(path: Path) -> Path:
+    """The scene in the format that the ending stands for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.fromarray(scene())
+    if path.suffix == ".npy":
+        np.save(path, scene())
+    elif path.suffix in (".heic", ".heif"):
+        import pillow_heif
+
+        pillow_heif.from_pillow(image).save(path, quality=95)
+    else:
+        image = image.convert("1", dither=Image.Dither.NONE) if path.suffix == ".pbm" else image
+        image.save(path, FORMS[path.suffix])
+    return path
+
+
+@pytest.mark.parametrize("ending", [*FORMS, ".npy", ".heic", ".heif"])
+def test_images_of_every_ending_are_trained_on(tmp_path: Path, ending: str) -> None:
+    if ending in (".heic", ".heif"):
+        pytest.importorskip("pillow_heif")
+    for name in ("train/a", "train/b", "val/a", "val/b"):
+        write(tmp_path / name / f"0{ending}")
+    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0)
+    assert is_image(f"x{ending.upper()}")
+    assert len(splits.train) == 2
+    pixels = decode_pixels((tmp_path / f"train/a/0{ending}").read_bytes(), 3)
+    assert pixels.shape == (SIZE[1], SIZE[0], 3)
+    assert pixels[8:16, 12:28].min() > 150
+    assert pixels[:4].max() < 60
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"mif1", b"hevc"])
+def test_heif_without_its_reader_is_refused_with_the_command(brand: bytes) -> None:
+    script = (
+        "import sys; sys.modules['pillow_heif'] = None\n"
+        "from engine.data.decoding.reading import decode_header, describe_failure\n"
+        "try:\n    decode_header(sys.stdin.buffer.read())\n"
+        "except Exception as error:\n    print(describe_failure(error))\n"
+    )
+    content = b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(40)
+    done = subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, check=True, timeout=60)
+    assert b"pip install 'footplate[heif]'" in done.stdout
+
+
+def test_avif_needs_no_reader_of_heif() -> None:
+    stream = io.BytesIO()
+    Image.fromarray(scene()).save(stream, "AVIF")
+    assert decode_header(stream.getvalue()).size == SIZE
+
+
+@pytest.mark.parametrize("compression", ["lerc", "jpegxl"])
+def test_a_broken_tiff_for_tifffile_is_refused(compression: str) -> None:
+    import tifffile
+
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, scene(), photometric="rgb", compression=compression)
+    content = stream.getvalue()
+    with pytest.raises(Exception, match=r"."):
+        decode_pixels(content[: len(content) // 2], 3)
+    assert decode_pixels(content, 3).shape == (SIZE[1], SIZE[0], 3)
+
+
+def test_every_known_ending_has_a_format() -> None:
+    known = Image.registered_extensions()
+    others = {".npy", ".heic", ".heif"}
+    assert {ending for ending in EXTENSIONS if ending not in known} <= others
+    assert imagecodecs.JPEG2K.available
+
+
+def test_arrays_of_objects_are_never_unpickled(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]
+
+    np.save(tmp_path / "a.npy", np.array([Evil()], object))
+    with pytest.raises(Unfit, match="never loaded"):
+        decode_header((tmp_path / "a.npy").read_bytes())
+    assert not (tmp_path / "touched").exists()

@@ -1,0 +1,125 @@
+"""Transparency becomes a background, the same in every way that an image is decoded."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from engine.data.datasets.open_splits import open_splits
+from engine.data.decoding.images import decode, decode_stretched, decode_whole
+from engine.data.decoding.pixels import decode_pixels, read_to_show
+from engine.data.decoding.tiff import learn_bands
+from engine.data.decoding.tiff_rows import open_rows
+
+SIDE = 32
+SHAPE = np.zeros((SIDE, SIDE), np.uint8)
+SHAPE[8:20, 4:28] = 255
+
+
+def icon(color: tuple[int, int, int]) -> Image.Image:
+    """An image of one color, whose content is only in its alpha."""
+    pixels = np.zeros((SIDE, SIDE, 4), np.uint8)
+    pixels[..., :3], pixels[..., 3] = color, SHAPE
+    return Image.fromarray(pixels)
+
+
+def encoded(image: Image.Image, form: str = "PNG", **how: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, form, **how)
+    return stream.getvalue()
+
+
+def palette(image: Image.Image) -> bytes:
+    plain = Image.fromarray((SHAPE > 0).astype(np.uint8)).convert("P")
+    plain.putpalette([0, 0, 0, *image.getpixel((10, 10))[:3]])  # type: ignore[index]
+    return encoded(plain, transparency=0)
+
+
+@pytest.mark.parametrize("color", [(0, 0, 0), (200, 30, 30)])
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF", "palette", "gray"])
+def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None:
+    image = icon(color)
+    if form == "palette":
+        content = palette(image)
+    elif form == "gray":
+        image = icon((color[0],) * 3)
+        content = encoded(image.convert("LA"))
+    else:
+        content = encoded(image, form, **({"lossless": True} if form == "WEBP" else {}))
+    pixels = decode_pixels(content, 3)
+    assert (pixels[SHAPE == 0] == 255).all()
+    assert (pixels[SHAPE > 0] == image.getpixel((10, 10))[:3]).all()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("level", [235, 255])
+def test_nearly_white_icons_are_on_black(level: int) -> None:
+    pixels = decode_pixels(encoded(icon((level,) * 3)), 1)
+    assert (pixels[SHAPE == 0] == 0).all()
+    assert (pixels[SHAPE > 0] == level).all()
+
+
+@pytest.mark.parametrize("alpha", [0, 10, 255])
+def test_an_alpha_that_is_the_same_everywhere_is_ignored(alpha: int) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8))
+    expected = np.asarray(image)
+    image.putalpha(alpha)
+    np.testing.assert_array_equal(decode_pixels(encoded(image), 3), expected)
+
+
+def test_every_decoder_composes_alike(tmp_path: Path) -> None:
+    content = encoded(icon((20, 20, 20)))
+    expected = decode_pixels(content, 3).transpose(2, 0, 1)
+    np.testing.assert_array_equal(decode(content, SIDE, 3), expected)
+    np.testing.assert_array_equal(decode_stretched(content, SIDE, 3)[0], expected)
+    np.testing.assert_array_equal(decode_whole(content, 3, SIDE)[0], expected)
+    path = tmp_path / "set/a/0.png"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    np.testing.assert_array_equal(np.asarray(read_to_show(str(path))), expected.transpose(1, 2, 0))
+
+
+def test_alpha_of_16_bits_is_composed_with_learned_bands(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for number in range(4):
+            pixels = np.zeros((SIDE, SIDE, 4), np.uint16)
+            pixels[..., :3] = np.random.default_rng(number).integers(0, 3000, (SIDE, SIDE, 3))
+            pixels[..., 3] = SHAPE.astype(np.uint16) * 257
+            path = tmp_path / name / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(imagecodecs.png_encode(pixels))
+    splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0)
+    assert splits.channels == 3
+    levels = np.asarray(splits.train.load(0, SIDE, 3))  # type: ignore[call-arg, arg-type]
+    assert (levels[:, SHAPE == 0] == 255).all()
+    assert 50 < levels[:, SHAPE > 0].mean() < 200
+
+
+@pytest.mark.parametrize("kind", ["unassalpha", "assocalpha"])
+@pytest.mark.parametrize("level", [40, 250])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rows_of_a_tiff_are_composed_as_all_of_it(tmp_path: Path, kind: str, level: int, channels: int) -> None:
+    pixels = np.asarray(icon((level,) * 3)).copy()
+    if kind == "assocalpha":
+        pixels[SHAPE == 0, :3] = 0
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, pixels, photometric="rgb", extrasamples=[kind], metadata=None)
+    with open_rows(str(path), channels, None) as rows:
+        np.testing.assert_array_equal(rows.rows(0, SIDE), decode_pixels(path.read_bytes(), channels))
+
+
+def test_rows_of_deep_bands_are_composed_as_all_of_it(tmp_path: Path) -> None:
+    pixels = np.zeros((SIDE, SIDE, 4), np.uint16)
+    pixels[..., :3] = np.random.default_rng(0).integers(0, 3000, (SIDE, SIDE, 3))
+    pixels[..., 3] = SHAPE.astype(np.uint16) * 257
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, pixels, photometric="rgb", extrasamples=["unassalpha"], metadata=None)
+    bands = learn_bands(str(tmp_path), [str(path)])
+    assert bands is not None
+    with open_rows(str(path), 3, bands) as rows:
+        np.testing.assert_array_equal(rows.rows(0, SIDE), decode_pixels(path.read_bytes(), 3, bands))

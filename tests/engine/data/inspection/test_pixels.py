@@ -1,0 +1,94 @@
+"""What the inspection reports of pixels that reach the model flattened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.problems import Problem
+from engine.data.inspection.inspector import inspect
+
+SIDE = 24
+
+
+def problems(folder: Path) -> list[Problem]:
+    return list(inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None).problems)
+
+
+def texts(folder: Path) -> str:
+    return " ".join(map(str, problems(folder)))
+
+
+def write(folder: Path, arrays: list[np.ndarray]) -> Path:
+    """Half of the images in each of two classes."""
+    for number, array in enumerate(arrays):
+        path = folder / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(imagecodecs.png_encode(array))
+    return folder
+
+
+def noise(seed: int, low: int, high: int, kind: str = "uint8", bands: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).integers(low, high + 1, (SIDE, SIDE, bands)).astype(kind)
+
+
+def test_ordinary_images_have_no_problem_of_pixels(tmp_path: Path) -> None:
+    assert problems(write(tmp_path, [noise(seed, 0, 255) for seed in range(12)])) == []
+
+
+def test_images_of_different_single_colors_have_no_problem(tmp_path: Path) -> None:
+    arrays = [np.full((SIDE, SIDE, 3), 20 * number, np.uint8) for number in range(12)]
+    assert problems(write(tmp_path, arrays)) == []
+
+
+@pytest.mark.parametrize("high", [2, 9, 15])
+def test_narrow_bit_depths_are_reported_with_a_factor(tmp_path: Path, high: int) -> None:
+    (problem,) = problems(write(tmp_path, [noise(seed, 0, high) for seed in range(12)]))
+    assert f"levels 0 to {high} of 255" in problem.message
+    assert f"by {255 // high}" in problem.remedy
+
+
+@pytest.mark.parametrize("level", [90, 128, 252])
+def test_nearly_constant_images_are_reported(tmp_path: Path, level: int) -> None:
+    assert "nearly constant" in texts(write(tmp_path, [noise(seed, level, level + 2) for seed in range(12)]))
+
+
+@pytest.mark.parametrize(("high", "kind"), [(4095, "uint16"), (255, "uint16"), (65535, "uint16")])
+def test_the_range_of_deep_images_is_reported(tmp_path: Path, high: int, kind: str) -> None:
+    (problem,) = problems(write(tmp_path, [noise(seed, 0, high, kind, 1)[..., 0] for seed in range(12)]))
+    assert "16-bit" in problem.message
+    assert problem.severity == "warning"
+
+
+@pytest.mark.parametrize(("level", "where"), [(0, "on white"), (120, "on white"), (255, "on black")])
+def test_transparent_images_are_reported_with_their_background(tmp_path: Path, level: int, where: str) -> None:
+    arrays = []
+    for seed in range(12):
+        array = np.full((SIDE, SIDE, 4), level, np.uint8)
+        array[..., 3] = noise(seed, 0, 255)[..., 0]
+        arrays.append(array)
+    (problem,) = problems(write(tmp_path, arrays))
+    assert where in problem.message
+    assert "8 of 8" in problem.message
+
+
+def test_blank_images_among_others_are_named(tmp_path: Path) -> None:
+    arrays = [noise(seed, 0, 255) for seed in range(12)] + [np.zeros((SIDE, SIDE, 3), np.uint8)] * 6
+    assert "single color" in texts(write(tmp_path, arrays))
+
+
+def test_examples_are_shown_as_the_model_sees_them(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for number in range(4):
+            image = Image.new("RGBA", (SIDE, SIDE), (0, 0, 0, 0))
+            image.paste((0, 0, 0, 255), (4, 4, 12 + number, 12))
+            path = tmp_path / name / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            image.save(path)
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda done, total: None)
+    shown = imagecodecs.png_decode(report.examples[0].png)
+    assert (int(shown.min()), int(shown.max())) == (0, 255)
