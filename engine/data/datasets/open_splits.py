@@ -84,7 +84,9 @@ def open_recognised(found: Recognised, folder: str) -> Splits:
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
     """Return the splits with the bands of their images for channels, as they are if no image has bands."""
-    files = getattr(splits.train, "files", ()) or getattr(splits.test or splits.val, "files", ())
+    if not isinstance(splits.train, ImageSet):
+        return splits
+    files = splits.train.files or getattr(splits.test or splits.val, "files", ())
     bands = learn_bands(folder, files)
     if bands is None:
         return splits

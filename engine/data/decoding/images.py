@@ -17,6 +17,7 @@ from engine.contract.preprocessing import Framing
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed, continue_around
 from engine.data.decoding.limits import MAX_PIXELS
+from engine.data.decoding.orientation import QUARTER, TAG, upright
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.tiff import Bands
 
@@ -34,19 +35,6 @@ SCRATCH_BYTES = 16 << 20
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
 """Markers of JPEG's segments: that of Exif and XMP, and the last before the pixels."""
-_ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: lambda pixels: pixels[:, :, ::-1],
-    3: lambda pixels: pixels[:, ::-1, ::-1],
-    4: lambda pixels: pixels[:, ::-1],
-    5: lambda pixels: pixels.swapaxes(1, 2),
-    6: lambda pixels: pixels.swapaxes(1, 2)[:, :, ::-1],
-    7: lambda pixels: pixels.swapaxes(1, 2)[:, ::-1, ::-1],
-    8: lambda pixels: pixels.swapaxes(1, 2)[:, ::-1],
-}
-"""What turns [C, s, s] upright, by the value of Exif's tag."""
-_SIDEWAYS = (5, 6, 7, 8)
-"""Values of the tag that swap width and height."""
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
@@ -139,9 +127,10 @@ def _decode_jpeg(
     height, width = pixels.shape[:2]
     resized = resize(pixels, size)
     orientation = _orientation(content)
-    upright = _UPRIGHT.get(orientation)
-    if upright is not None:
-        return np.array(upright(resized), order="C"), height / width if orientation in _SIDEWAYS else width / height
+    if orientation > 1:
+        return np.array(
+            upright(resized, orientation), order="C"
+        ), height / width if orientation in QUARTER else width / height
     return resized.copy() if np.may_share_memory(resized, pixels) else resized, width / height
 
 
@@ -191,7 +180,7 @@ def _orientation(content: bytes) -> int:
             return 1
         offset += 2 + int.from_bytes(content[offset + 2 : offset + 4], "big")
     with Image.open(BytesIO(content)) as image:
-        return int(image.getexif().get(_ORIENTATION, 1))
+        return int(image.getexif().get(TAG, 1))
 
 
 def _fit(pixels: Bytes, size: int) -> Bytes:

@@ -1,0 +1,113 @@
+"""The orientation that Exif gives an image, and what turns pixels and boxes with it. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from engine.data.decoding.reading import check_size
+from engine.data.decoding.tiff import open_to_show
+from engine.data.splits import spread_evenly
+
+TAG = 0x0112
+QUARTER = (5, 6, 7, 8)
+"""Values of the tag that swap width and height."""
+SAMPLED = 512
+"""Images whose orientation is read first, evenly spread; that of the others only if one of these is turned."""
+THREADS = 4
+
+_Kind = TypeVar("_Kind", bound=np.generic)
+Edges = npt.NDArray[np.float64]
+
+_UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    2: lambda planes: planes[..., ::-1],
+    3: lambda planes: planes[..., ::-1, ::-1],
+    4: lambda planes: planes[..., ::-1, :],
+    5: lambda planes: planes.swapaxes(-1, -2),
+    6: lambda planes: planes.swapaxes(-1, -2)[..., ::-1],
+    7: lambda planes: planes.swapaxes(-1, -2)[..., ::-1, ::-1],
+    8: lambda planes: planes.swapaxes(-1, -2)[..., ::-1, :],
+}
+
+
+def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
+    """Return planes [..., h, w] as they are when the image is turned upright, as a view."""
+    turn = _UPRIGHT.get(orientation)
+    return planes if turn is None else turn(planes)
+
+
+def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
+    """Return boxes [n, 4] of left, top, right and bottom in an image of that size, once it is turned upright."""
+    left, top, right, bottom = edges.T
+    if orientation in (2, 3, 7, 8):
+        left, right = width - right, width - left
+    if orientation in (3, 4, 6, 7):
+        top, bottom = height - bottom, height - top
+    turned = (top, left, bottom, right) if orientation in QUARTER else (left, top, right, bottom)
+    return np.stack(turned, 1)
+
+
+class Turn(NamedTuple):
+    """The orientation of a turned image, and its height and width when it is upright."""
+
+    orientation: int
+    height: int
+    width: int
+
+    @property
+    def raw(self) -> tuple[int, int]:
+        """Height and width of the pixels as the file holds them."""
+        return (self.width, self.height) if self.orientation in QUARTER else (self.height, self.width)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width when the image is upright."""
+        return self.height, self.width
+
+
+def turn_of(image: Image.Image) -> Turn | None:
+    """Return how an opened image is turned, None for one that isn't."""
+    if image.format == "PNG" and "exif" not in image.info:
+        return None  # Pillow would decode all of it to look for it at its end
+    orientation = image.getexif().get(TAG, 1)
+    if orientation not in _UPRIGHT:
+        return None
+    check_size(image)
+    return Turn(orientation, *(image.size if orientation in QUARTER else image.size[::-1]))
+
+
+def read_turn(path: str) -> Turn | None:
+    """Return how the image at `path` is turned, None for one that isn't, or that can't be read."""
+    try:
+        with open_to_show(path) as image:
+            return turn_of(image)
+    except Exception:  # a broken file may raise nearly anything in a decoder; whoever loads the image names it
+        return None
+
+
+def turns_of(paths: Sequence[str]) -> dict[int, Turn]:
+    """Return how images are turned, by their index; without those that aren't."""
+    sampled = spread_evenly(len(paths), SAMPLED)
+    with ThreadPoolExecutor(THREADS, "turns") as pool:
+        found = dict(zip(sampled, pool.map(lambda index: read_turn(paths[index]), sampled), strict=True))
+        if any(turn is not None for turn in found.values()) and len(sampled) < len(paths):
+            rest = sorted(set(range(len(paths))) - set(sampled))
+            found |= dict(zip(rest, pool.map(lambda index: read_turn(paths[index]), rest), strict=True))
+    return {index: turn for index, turn in sorted(found.items()) if turn is not None}
+
+
+def turned_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
+    """Return planes [..., h, w] that were drawn on the unturned pixels of the image at `path`, turned with it.
+
+    `sides` are its height and width when it is upright. Only a size that is the unturned one proves that; other planes
+    are returned as they are.
+    """
+    if planes.shape[-2:] == sides:
+        return planes
+    turn = read_turn(path)
+    return planes if turn is None or planes.shape[-2:] != turn.raw else upright(planes, turn.orientation)
