@@ -35,6 +35,7 @@ from engine.data.formats.registry import FORMATS
 from engine.metrics.registry import METRICS, added_to
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
+from engine.models.batch_norm_sizes import lone_size
 from engine.models.blocks import blocks
 from engine.models.meta_device import on_meta
 from engine.models.model_surgery import heads_of
@@ -153,6 +154,9 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         tensor_parallel=bool(layer_pairs(model)),
         fields=tuple(field for field in OF_MODELS if field in has),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+        lone_batch_norm=lone_size(
+            model, model_info.channels, smallest=model_info.min_image_size, usual=model_info.image_size
+        ),
         encoder=model_info.encoder,
         weights=model_info.weights,
     )

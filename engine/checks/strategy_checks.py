@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.checks.batch_norm_checks import batch_norm_problems
 from engine.checks.pipeline_checks import batch_problems, cut_problems, stage_problems
 from engine.contract.catalogue import ModelEntry, StrategyEntry
 from engine.contract.devices import is_gpu
@@ -20,6 +21,8 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
         found += stage_problems(job, strategy, model, arranged)
         found += cut_problems(job, model, arranged)
     found += _options(job, strategy, model)
+    if not any(problem.field in ("batch_size", "accumulation", "microbatches") for problem in found):
+        found += batch_norm_problems(job, strategy, model)
     return found
 
 

@@ -91,6 +91,10 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.defaults[-1].model if self.defaults else ""
 
 
+ANY_SIZE = -1
+"""Images of every size."""
+
+
 class ModelEntry(
     msgspec.Struct,
     frozen=True,
@@ -105,7 +109,8 @@ class ModelEntry(
     the repeated parts that activation checkpointing and sharding go by; 0 where it has none. `tied` names parameters
     that share memory with others. `tensor_parallel`: it has layers that tensor parallelism divides among devices.
     `encoder`: it is a decoder, which stands on the job's encoder. `fields` names those of `OF_MODELS` that it goes
-    by. `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its
+    by. `lone_batch_norm` is the largest image size of which some BatchNorm gets a single value per channel and image:
+    ANY_SIZE for every size, 0 for none. `weights` are its pretrained ones, None where there are none, where it stands on an encoder, which has its
     own, and for timm's, all of which the catalogue has apart (see `weights_of`). `package` is the installed package
     that adds it, "" for Footplate's own; `options` are those that it declares.
     """
@@ -124,6 +129,7 @@ class ModelEntry(
     tensor_parallel: bool = False
     encoder: bool = False
     batch_norm: bool = False
+    lone_batch_norm: int = 0
     fields: tuple[str, ...] = ()
     weights: Weights | None = None
     package: str = ""

@@ -36,7 +36,7 @@ _FAILED_PROGRAM = re.compile(
 _CHANGED_GRAPH = (
     "The model does not use the same parameters at every step, which Static graph requires. Turn Static graph off."
 )
-_RULES = (
+_RULES: tuple[tuple[str, str], ...] = (
     ("training graph has changed", _CHANGED_GRAPH),
     ("not compatible with static_graph", _CHANGED_GRAPH),
     (
@@ -55,11 +55,17 @@ _RULES = (
         "same dtype (float32), or choose DistributedDataParallel.",
     ),
     (
+        "Expected more than 1 value per channel",
+        "BatchNorm got a single value per channel: the model shrinks each image to one pixel, and a batch, or a "
+        "device's part of it, has one image. Set a larger batch size, use fewer devices or less gradient accumulation, "
+        "set a larger image size, or turn Freeze BatchNorm on.",
+    ),
+    (
         "SyncBatchNorm expected input tensor to be on",
         "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""Requirements of strategies on models, by a part of PyTorch's error message, with the remedy."""
+"""Requirements of strategies and layers, by a part of PyTorch's error message, with the remedy."""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:

@@ -89,7 +89,16 @@ def build_model(num_classes):
 """
 
 
+LONE = """
+from torch import nn
+
+def build_model(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 16), nn.BatchNorm1d(16), nn.Linear(16, num_classes))
+"""
+
+
 DEMANDS: dict[str, tuple[dict[str, Any], str]] = {
+    "Set a larger batch size": ({"strategy": "ddp", "batch_size": 2}, LONE),
     "Turn Static graph off": ({"strategy": "ddp", "static_graph": True}, TWO_HEADS),
     "Give all of them the same dtype": ({"strategy": "fsdp"}, MIXED),
 }
