@@ -71,11 +71,13 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     ]
     if named:
         yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(named))
-    elif machine.nvml.status == "ok":
+    elif machine.nvml.status == "ok" and not there:
         yield Finding("limited", "GPU", machine.nvml.message or "no NVIDIA GPU is installed in this machine")
     lost = [gpu for gpu in there if gpu.lost]
     if lost:
-        yield Finding("limited", "GPU", f"{titles(lost)} can't be reached any more.", "Restart the computer.")
+        are = "is" if len(lost) == 1 else "are"
+        message = f"{titles(lost)} {are} lost: the driver can't reach {'it' if len(lost) == 1 else 'them'}."
+        yield Finding("limited", "GPU", message, "Restart the computer.")
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:

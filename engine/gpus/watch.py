@@ -11,6 +11,7 @@ import msgspec
 from engine.contract.devices import Gpu, Nvml, SnapshotRequest, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
+from engine.gpus.nvml.sleep import UNKNOWN_UUID
 from engine.gpus.nvml.xids import KEPT
 from engine.gpus.reading import Reading
 
@@ -173,9 +174,12 @@ class NvmlWatch:
 def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """The GPUs `seen` now and, as lost, those `known` from before that are not among them; rows keep their places.
 
-    A MIG instance whose GPU is seen without it is no more, rather than lost.
+    A MIG instance whose GPU is seen without it is no more, rather than lost. A GPU that a new reader finds lost has the
+    row of an earlier one, as far as there is one.
     """
     now = time.time()
+    known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
+    seen = _with_earlier_rows(known, seen, now)
     rows = list(seen)
     uuids = [gpu.uuid for gpu in seen]
     if all(gpu.uuid in uuids for gpu in known):
@@ -187,6 +191,19 @@ def with_lost(known: tuple[Gpu, ...], seen: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
             at = max(before) + 1 if before else 0
             rows.insert(at, _lost(gpu, now))
             uuids.insert(at, gpu.uuid)
+    return tuple(rows)
+
+
+def _with_earlier_rows(known: tuple[Gpu, ...], seen: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
+    """Return the rows `seen`, in which GPUs that were lost before they could tell anything have their rows `known`."""
+    uuids = {gpu.uuid for gpu in seen}
+    same = {gpu.uuid: gpu for gpu in known}
+    missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}
+    rows = []
+    for gpu in seen:
+        is_unmet = gpu.lost and gpu.lost_since is None
+        earlier = (same.get(gpu.uuid) or missing.get(gpu.nvml_index)) if is_unmet else None
+        rows.append(gpu if earlier is None else _lost(earlier, now))
     return tuple(rows)
 
 

@@ -29,13 +29,19 @@ class Event:
     severity: Severity
 
 
+def _lost(gpu: Gpu) -> Finding:
+    if gpu.lost_since is None:
+        return Finding("The driver can't reach it. Restart the computer.")
+    return Finding("The driver can no longer reach it; the values shown are its last.")
+
+
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     """What the rule finds on `gpu` now, None for nothing; `run` is the name of the run that holds it.
 
     Nothing is found where the GPU does not tell, nor by the last values of one that is lost or asleep.
     """
     if rule.kind == "lost":
-        return Finding("The driver can no longer reach it; the values shown are its last.") if gpu.lost else None
+        return _lost(gpu) if gpu.lost else None
     if gpu.lost or gpu.asleep:
         return None
     if rule.kind == "throttled":

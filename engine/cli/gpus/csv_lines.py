@@ -10,8 +10,8 @@ from engine.contract.devices import Gpu, Snapshot
 from engine.gpus.quantities import QUANTITIES
 from engine.system.csv_writer import CsvWriter
 
-COLUMNS = ("time", "host", "index", "uuid", "name", *(quantity.id for quantity in QUANTITIES))
-"""`time` is UTC as ISO 8601 writes it, `index` is NVML's; the quantities are `engine.gpus.quantities`' own."""
+COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
+"""`time` is UTC as ISO 8601 writes it, `index` is NVML's, `state` is "ok", "lost" or "asleep"; the quantities are `engine.gpus.quantities`' own."""
 
 
 def header() -> str:
@@ -24,9 +24,13 @@ def lines(snapshot: Snapshot) -> list[str]:
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     current = snapshot.nvml.status == "ok"
     return [
-        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, *_values(gpu, current)))
+        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_values(gpu, current)))
         for gpu in snapshot.gpus
     ]
+
+
+def _state(gpu: Gpu) -> str:
+    return "lost" if gpu.lost else "asleep" if gpu.asleep else "ok"
 
 
 def _values(gpu: Gpu, current: bool) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from engine.contract.devices import Gpu
+from engine.contract.devices import Gpu, gpu_title
 from engine.gpus.quantities import ALARMING, THROTTLE_WORDS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 
@@ -20,8 +20,9 @@ class Remark(NamedTuple):
 def remarks(gpu: Gpu) -> list[Remark]:
     """The graver ones first. Of a GPU that is lost or asleep nothing else is said, since nothing else is known."""
     if gpu.lost:
-        since = "" if gpu.lost_since is None else f" since {clock(gpu.lost_since)}"
-        return [Remark(f"lost{since}: these are its last values")]
+        if gpu.lost_since is None:
+            return [Remark(f"{gpu_title(gpu)} is lost: the driver can't reach it; restart the computer")]
+        return [Remark(f"lost since {clock(gpu.lost_since)}: these are its last values")]
     if gpu.asleep:
         return [Remark("asleep, not woken", alarming=False)]
     held = [Remark(THROTTLE_WORDS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"]

@@ -30,21 +30,21 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """A GPU by its index. One that is `sleeping` is only met when it wakes. Raises `GpuLost` and NVMLError if it is
-    not.
+    """A GPU by its index. One that is `known` to sleep is only met when it wakes, and one known to be lost never.
+    Raises `GpuLost` and NVMLError if it is neither.
 
     `gpu` and `instances` are its row and those of its MIG instances, as told last.
     """
 
-    def __init__(self, tools: Tools, index: int, sleeping: Gpu | None = None) -> None:
+    def __init__(self, tools: Tools, index: int, known: Gpu | None = None) -> None:
         self._tools = tools
         self._index = index
         self._awake: _Awake | None = None
-        if sleeping is None:
+        if known is None:
             self._awake = _Awake(tools, index, lambda nvml: nvml.nvmlDeviceGetHandleByIndex(index))
             self.gpu = Gpu(**self._awake.identity)
         else:
-            self.gpu = sleeping
+            self.gpu = known
         self.instances: tuple[Gpu, ...] = ()
         self._may_sleep = sleep.may_sleep(self.gpu.pci_bus_id)
         self._asked: Wanted | None = None

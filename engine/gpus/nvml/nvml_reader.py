@@ -15,7 +15,7 @@ from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
 from engine.gpus.nvml.device import Device, Tools
 from engine.gpus.nvml.queries import Wanted
-from engine.gpus.nvml.sleep import sleepers
+from engine.gpus.nvml.sleep import lost, sleepers
 from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
@@ -63,7 +63,7 @@ class NvmlReader:
     @property
     def any_lost(self) -> bool:
         """Whether some GPU was lost, now or from the beginning; only a new process can find it again."""
-        return self._lost_at_start or any(device.gpu.lost for device in self._devices)
+        return any(device.gpu.lost for device in self._devices)
 
     @property
     def any_asleep(self) -> bool:
@@ -132,8 +132,7 @@ class NvmlReader:
         return f"{version // 1000}.{version % 1000 // 10}" if version > 0 else None
 
     def _find_devices(self) -> list[Device]:
-        """The GPUs that may be used. One that is lost from the beginning cannot even tell its UUID."""
-        self._lost_at_start = False
+        """Return the GPUs that may be used, and those that are lost already, which can't even tell their UUIDs."""
         host = None if self._basics else HostProcesses()
         tools = Tools(self._nvml, self._stopwatch, host, self._xids)
         devices = []
@@ -144,10 +143,10 @@ class NvmlReader:
             try:
                 devices.append(Device(tools, index, sleeping.get(index)))
             except GpuLost:
-                self._lost_at_start = True
+                devices.append(Device(tools, index, lost(index, count)))
             except self._nvml.NVMLError as error:
                 refused = error
-        if refused is not None and not devices:
+        if refused is not None and all(device.gpu.lost for device in devices):
             raise refused
         return devices
 

@@ -1,4 +1,5 @@
-"""GPUs that Linux suspends, as laptops do: asking one anything wakes it, and asking one often keeps it awake."""
+"""What the driver's files tell of GPUs without asking them: of those that Linux suspends, as laptops do, which asking
+anything wakes and asking often keeps awake; and of lost ones, which answer nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from engine.contract.devices import Gpu
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 """A folder per GPU, by PCI bus id, whose files the driver writes from what it already knows."""
+UNKNOWN_UUID = "GPU-lost-"
+"""Beginning of what identifies a lost GPU whose UUID nobody knows, before NVML's index of it."""
 REST_S = 10.0
 """How long an idle GPU that may fall asleep is left alone, which takes it a few seconds."""
 
@@ -45,13 +48,27 @@ def sleepers(count: int) -> dict[int, Gpu]:
     NVML counts GPUs in the order of their bus ids. A GPU that was asleep ever since the driver was loaded has no UUID
     yet: "". Empty where the driver does not list exactly `count` GPUs.
     """
+    folders = _folders(count)
+    return {index: _known(index, folder, asleep=True) for index, folder in enumerate(folders) if asleep(folder.name)}
+
+
+def lost(index: int, count: int) -> Gpu:
+    """Return the row of a GPU that NVML counts but can't reach, of NVML's `count`, with what the driver knows of it."""
+    folders = _folders(count)
+    known = _known(index, folders[index], lost=True) if folders else None
+    if known is not None and known.uuid:
+        return known
+    name = known.name if known is not None else "NVIDIA GPU"
+    return Gpu(uuid=f"{UNKNOWN_UUID}{index}", name=name, nvml_index=index, lost=True)
+
+
+def _folders(count: int) -> list[Path]:
+    """Return the driver's folders in NVML's order; none if it doesn't list exactly `count` GPUs."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
     except OSError:
-        return {}
-    if len(folders) != count:
-        return {}
-    return {index: _known(index, folder) for index, folder in enumerate(folders) if asleep(folder.name)}
+        return []
+    return folders if len(folders) == count else []
 
 
 def _linux_name(pci_bus_id: str) -> str:
@@ -60,7 +77,7 @@ def _linux_name(pci_bus_id: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
-def _known(index: int, folder: Path) -> Gpu:
+def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
     try:
         lines = (folder / "information").read_text(errors="replace").splitlines()
     except OSError:
@@ -72,5 +89,6 @@ def _known(index: int, folder: Path) -> Gpu:
         name=told.get("Model", "NVIDIA GPU"),
         nvml_index=index,
         pci_bus_id=folder.name,
-        asleep=True,
+        asleep=asleep,
+        lost=lost,
     )

@@ -74,7 +74,7 @@ def test_that_gpus_of_a_kind_are_counted_and_instances_are_not() -> None:
     two = machine(big, msgspec.structs.replace(big, uuid="GPU-1", nvml_index=1), instance(1, big), gpu(2, lost=True))
     counted, lost = gpu_findings(two)
     assert counted == Finding("fine", "GPUs", "2 × NVIDIA H200, 140.0 GiB each")
-    assert "GPU 2 can't be reached" in lost.text
+    assert "GPU 2 is lost" in lost.text
     (none,) = gpu_findings(msgspec.structs.replace(two, gpus=()))
     assert none.text == "no NVIDIA GPU is installed in this machine"
 

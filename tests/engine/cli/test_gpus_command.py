@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -119,6 +120,22 @@ def test_that_csv_has_one_header_and_a_line_for_each_gpu(nvml_stub: NvmlStub, st
     rows = list(csv.DictReader(lines))
     assert [row["uuid"] for row in rows] == [uuid_of(0), uuid_of(1)] * 3
     assert {row["utilization_percent"] for row in rows if row["index"] == "0"} == {"33"}
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_gpu_lost_before_the_start_is_shown(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -> None:
+    trigger = tmp_path / "lost"
+    trigger.touch()
+    nvml_stub.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
+    table, as_json, as_csv = (
+        footplate("gpus", *words, **nvml_stub.environment).out for words in ((), ("--json",), ("--csv",))
+    )
+    assert f"GPU {lost} is lost" in table
+    gpus = msgspec.json.decode(as_json.splitlines()[0], type=Snapshot).gpus
+    assert [(gpu.nvml_index, gpu.lost) for gpu in gpus] == [(index, index == lost) for index in range(3)]
+    states = [row["state"] for row in csv.DictReader(as_csv.splitlines())]
+    assert states == ["lost" if index == lost else "ok" for index in range(3)]
+    assert f"GPU {lost} is lost" in footplate("doctor", **nvml_stub.environment).out
 
 
 def test_that_csv_without_gpus_says_why_beside_the_numbers(nvml_stub: NvmlStub) -> None:

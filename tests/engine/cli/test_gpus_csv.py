@@ -20,7 +20,7 @@ def rows(snapshot: Snapshot) -> list[dict[str, str]]:
 def test_that_a_line_holds_every_quantity_in_its_basic_unit() -> None:
     one = telling_gpu(0)
     (row,) = rows(machine(one))
-    assert list(row) == ["time", "host", "index", "uuid", "name", *(quantity.id for quantity in QUANTITIES)]
+    assert list(row) == ["time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES)]
     assert row["memory_used_bytes"] == str(41 * GIB)
     assert row["power_w"] == "640.4"
     assert row["nvlink_received_bytes_per_s"] == "25000000000"
@@ -33,6 +33,11 @@ def test_that_a_line_says_when_and_where() -> None:
     assert row["time"] == "2025-06-15T15:06:40.000+00:00"
     assert NOON == 1_750_000_000
     assert (row["host"], row["index"], row["uuid"]) == ("atlas", "3", "GPU-3")
+
+
+def test_the_state_of_a_gpu_has_a_column() -> None:
+    found = rows(machine(gpu(0), gpu(1, lost=True), gpu(2, asleep=True)))
+    assert [row["state"] for row in found] == ["ok", "lost", "asleep"]
 
 
 def test_that_names_with_commas_and_quotes_come_back_as_they_were() -> None:

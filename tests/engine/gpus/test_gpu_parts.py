@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -39,6 +40,28 @@ def test_that_a_gpu_no_longer_listed_stays_in_its_place_as_lost() -> None:
     assert since is not None
     assert with_lost(rows, (gpu(1), gpu(2)))[0].lost_since == since
     assert with_lost(rows, (gpu(0), gpu(1), gpu(2)))[0] == gpu(0)
+
+
+def test_a_gpu_found_lost_has_the_row_of_an_earlier_reader() -> None:
+    unmet = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
+    rows = with_lost((gpu(0, power_w=7.0), gpu(1)), (unmet, gpu(1)))
+    assert [(row.uuid, row.lost, row.power_w) for row in rows] == [("GPU-0", True, 7.0), ("GPU-1", False, None)]
+    told = msgspec.structs.replace(unmet, uuid="GPU-0")  # by the driver's files
+    assert with_lost(rows, (told, gpu(1))) == rows
+    assert [row.uuid for row in with_lost((unmet, gpu(1)), (gpu(0), gpu(1)))] == ["GPU-0", "GPU-1"]
+
+
+def test_a_lost_gpu_is_named_by_the_drivers_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path)
+    unknown = sleep.lost(1, 2)
+    assert (unknown.nvml_index, unknown.lost, unknown.name) == (1, True, "NVIDIA GPU")
+    for index in range(2):
+        (tmp_path / f"0000:0{index}:00.0").mkdir()
+        information = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{index}\n"
+        (tmp_path / f"0000:0{index}:00.0" / "information").write_text(information)
+    known = sleep.lost(1, 2)
+    assert (known.uuid, known.name, known.pci_bus_id, known.lost) == ("GPU-1", "NVIDIA H200", "0000:01:00.0", True)
+    assert sleep.lost(1, 3).uuid == unknown.uuid
 
 
 def test_that_instances_follow_their_gpu_and_those_that_are_no_more_have_no_row() -> None:

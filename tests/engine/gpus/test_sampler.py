@@ -93,6 +93,35 @@ def test_that_a_lost_gpu_is_looked_for_again_and_found(
     assert not sampler.until(lambda s: not s.gpus[0].lost).gpus[0].lost_since
 
 
+def test_a_gpu_lost_before_the_start_has_a_row_until_it_is_back(
+    nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
+) -> None:
+    trigger = tmp_path / "lose"
+    trigger.touch()
+    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=trigger), gpu_profile(2)])
+    sampler = start_sampler(*QUICK, stub=nvml_stub)
+    gpus = sampler.until(has_gpus).gpus
+    assert [(gpu.nvml_index, gpu.lost, gpu.lost_since) for gpu in gpus] == [
+        (0, False, None),
+        (1, True, None),
+        (2, False, None),
+    ]
+    assert len({gpu.uuid for gpu in gpus}) == 3
+    trigger.unlink()
+    assert [gpu.uuid for gpu in sampler.until(lambda s: not any(gpu.lost for gpu in s.gpus)).gpus] == [
+        uuid_of(index) for index in range(3)
+    ]
+
+
+def test_a_machine_whose_only_gpu_is_lost_says_so(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
+    trigger = tmp_path / "lose"
+    trigger.touch()
+    nvml_stub.write([gpu_profile(0, lost_file=trigger)])
+    snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
+    assert snapshot.nvml.status == "ok"
+    assert [gpu.lost for gpu in snapshot.gpus] == [True]
+
+
 def test_that_a_lost_gpu_which_nvml_no_longer_counts_is_found_when_it_is_back(
     nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path
 ) -> None:

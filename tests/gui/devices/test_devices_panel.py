@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import CPU, GpuProcess, Mig
+from engine.contract.devices import CPU, Gpu, GpuProcess, Mig
 from gui.devices.meters import MemoryBar
 from gui.devices.panel import DevicesPanel
 from gui.devices.sparkline import Sparkline
@@ -126,6 +126,12 @@ def test_that_a_lost_gpu_stays_greyed_with_the_time_of_its_loss(
     assert check("GPU 0").accessibleDescription().count("lost since") == 1
     graphs = {graph.accessibleName(): graph.isEnabled() for graph in panel.findChildren(Sparkline)}
     assert (graphs["GPU 0 utilization"], graphs["GPU 1 utilization"]) == (False, True)
+
+
+def test_a_gpu_lost_before_the_start_is_listed_as_lost(panel: DevicesPanel, check: Callable[[str], QCheckBox]) -> None:
+    panel.update_snapshot(snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
+    assert "⚠ Lost" in texts(panel)
+    assert "lost" in check("GPU 1").accessibleDescription()
 
 
 def test_that_a_gpu_that_is_too_hot_or_asleep_says_so(panel: DevicesPanel) -> None:
