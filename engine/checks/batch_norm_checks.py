@@ -1,4 +1,4 @@
-"""Whether BatchNorm gets enough values for its statistics."""
+"""Check that BatchNorm gets enough values for its statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.layout import layout
 
-LEAST = 2
+IMAGES_NEEDED = 2
 """Images that a BatchNorm needs at once if it gets one value per channel of each."""
 
 
@@ -20,7 +20,7 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
     parts = _parts(job, strategy)
     if model.lone_batch_norm != ANY_SIZE and size > model.lone_batch_norm:
         return []
-    if not job.batch_size / parts >= 1 or job.batch_size // parts >= LEAST or _is_synchronized(job, strategy):
+    if not job.batch_size / parts >= 1 or job.batch_size // parts >= IMAGES_NEEDED or _is_synchronized(job, strategy):
         return []
     why = "of any size" if model.lone_batch_norm == ANY_SIZE else f"of {size} px"
     places = (
@@ -31,7 +31,7 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
         else "in each part"
     )
     message = (
-        f"BatchNorm in {model.title} gets a single value per channel from an image {why}, so it needs {LEAST} images "
+        f"BatchNorm in {model.title} gets a single value per channel from an image {why}, so it needs {IMAGES_NEEDED} images "
         f"{places}; a batch of {job.batch_size} gives it 1."
     )
     return [Problem("batch_size", message, _remedy(job, parts, model))]
@@ -56,7 +56,7 @@ def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
 
 
 def _remedy(job: Job, parts: int, model: ModelEntry) -> str:
-    remedies = [f"Set {LEAST * parts} or more"]
+    remedies = [f"Set {IMAGES_NEEDED * parts} or more"]
     if job.accumulation > 1:
         remedies.append("set Gradient accumulation lower")
     if len(job.devices) > 1:

@@ -30,7 +30,7 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
         larger = _map_sides(model, channels, 4 * usual)
         return ANY_SIZE if any(larger.get(layer, 1) == 1 for layer in pooled) else usual
     size = max(usual // sides[layer] for layer in single)
-    if size % 32 == 0:  # the usual stride, by which the division leaves no rest
+    if size % 32 == 0:  # the usual stride, which divides the image size
         return size
     tried = range(size, max(smallest, size - _TRIES), -1)
     return next((each for each in tried if 1 in _map_sides(model, channels, each).values()), smallest)
@@ -60,5 +60,5 @@ def _runs(model: nn.Module, images: Tensor) -> bool:
         with torch.no_grad():
             model(images)
     except Exception:
-        return False  # what has been noted by then is right
+        return False  # the maps up to here are noted
     return True

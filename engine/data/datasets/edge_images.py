@@ -43,7 +43,7 @@ class EdgedImages(ImageSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
-            drawn = self._drawn(index).turned_with(self.files[index], sides)
+            drawn = self._drawn(index).rotated_with(self.files[index], sides)
             if drawn.sides != sides:
                 of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
                 raise Unfit(

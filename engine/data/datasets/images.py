@@ -20,7 +20,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_stretched, decode_whole, fit
 from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS, SAMPLED_MASKS, class_plane, read_values
-from engine.data.decoding.orientation import turned_with
+from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import Unfit, describe_failure, read_image
 from engine.data.decoding.tiff import Bands
 from engine.data.files import Files
@@ -220,7 +220,7 @@ class MaskedImages(ImageSet):
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
             image, sides = decode_whole(read_image(self.files[index]), channels, size, self.bands)
-            plane = turned_with(self.class_plane(index), self.files[index], sides)
+            plane = rotated_with(self.class_plane(index), self.files[index], sides)
             if plane.shape != sides:
                 mask = f"{plane.shape[1]} x {plane.shape[0]}"
                 raise Unfit(f"its mask has a different size ({mask} pixels, the image has {sides[1]} x {sides[0]})")

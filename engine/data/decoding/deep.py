@@ -27,7 +27,7 @@ _PNG_ALPHAS = (4, 6)
 """Color types of which the last band is an opacity."""
 _HEAD_BYTES = 4096
 OF_COMPLEX = "its values are complex numbers; save their magnitude and phase as bands instead"
-_MOST_CHANNELS = 4
+_MAX_CHANNELS = 4
 
 
 class Facts(NamedTuple):
@@ -107,10 +107,10 @@ def _jp2_facts(head: bytes) -> Facts | None:
 
 def _pnm_facts(head: bytes) -> Facts | None:
     """Return the facts of a PGM or PPM of more than 8 bits."""
-    words = pnm_header(head)
-    if words is None:
+    header = pnm_header(head)
+    if header is None:
         return None
-    (width, height, largest), _ = words
+    (width, height, largest), _ = header
     if not 255 < largest <= 65535:
         return None
     return Facts(height, width, 3 if head[:2] in (b"P3", b"P6") else 1, np.dtype(np.uint16), largest)
@@ -138,16 +138,16 @@ def pnm_header(head: bytes) -> tuple[list[int], int] | None:
 
 
 def _read_pnm(content: bytes, facts: Facts) -> Values:
-    words = pnm_header(content[:_HEAD_BYTES])
-    assert words is not None
-    begin = words[1]
+    header = pnm_header(content[:_HEAD_BYTES])
+    assert header is not None
+    start = header[1]
     count = facts.height * facts.width * facts.bands
     if content[:2] in (b"P5", b"P6"):
-        if len(content) < begin + 2 * count:
+        if len(content) < start + 2 * count:
             raise Unfit("it is truncated")
-        values = np.frombuffer(content, ">u2", count, begin).astype(np.uint16)
+        values = np.frombuffer(content, ">u2", count, start).astype(np.uint16)
     else:
-        values = np.array(content[begin:].split()[:count], np.uint16)
+        values = np.array(content[start:].split()[:count], np.uint16)
         if len(values) < count:
             raise Unfit("it is truncated")
     return values.reshape(facts.height, facts.width, facts.bands)
@@ -181,11 +181,11 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
     described = " x ".join(map(str, shape)) or "a single number"
     if len(shape) == 2 and all(shape):
         return shape[0], shape[1], 1
-    if len(shape) != 3 or not all(shape) or min(shape[0], shape[2]) > _MOST_CHANNELS:
-        raise Unfit(f"its array is not one image of up to {_MOST_CHANNELS} channels ({described})")
-    if max(shape[0], shape[2]) <= _MOST_CHANNELS:
+    if len(shape) != 3 or not all(shape) or min(shape[0], shape[2]) > _MAX_CHANNELS:
+        raise Unfit(f"its array is not one image of up to {_MAX_CHANNELS} channels ({described})")
+    if max(shape[0], shape[2]) <= _MAX_CHANNELS:
         raise Unfit(f"the first and the last axis of its array could both be the channels ({described})")
-    if shape[2] <= _MOST_CHANNELS:
+    if shape[2] <= _MAX_CHANNELS:
         return shape[0], shape[1], shape[2]
     return shape[1], shape[2], shape[0]
 
@@ -201,7 +201,7 @@ def _read_array(content: bytes) -> Values:
     values = values.astype(kind.newbyteorder("="), copy=False)
     if values.dtype == bool:
         values = values.astype(np.uint8) * np.uint8(255)
-    if values.ndim == 3 and values.shape[2] > _MOST_CHANNELS:
+    if values.ndim == 3 and values.shape[2] > _MAX_CHANNELS:
         values = np.moveaxis(values, 0, 2)
     return values
 
@@ -211,7 +211,7 @@ def image_of(values: Values) -> Image.Image:
     values = values[:, :, 0] if values.shape[2] == 1 else values
     if values.dtype != np.uint8 and values.ndim == 3:
         raise Unfit(f"its values are {described(values.dtype)}, which no color image of 8 bits can hold")
-    if values.ndim == 3 and values.shape[2] > _MOST_CHANNELS:
+    if values.ndim == 3 and values.shape[2] > _MAX_CHANNELS:
         raise Unfit(f"it has {values.shape[2]} bands")
     if values.dtype.kind == "f":
         values = values.astype(np.float32, copy=False)

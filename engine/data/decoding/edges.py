@@ -13,7 +13,7 @@ import numpy.typing as npt
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed
 from engine.data.decoding.matlab import check_mat
-from engine.data.decoding.orientation import turned_with
+from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
 
 Planes = npt.NDArray[np.bool_]
@@ -41,10 +41,10 @@ class Drawn:
     layers: Planes
     share: Bytes | None = None
 
-    def turned_with(self, path: str, sides: tuple[int, int]) -> Drawn:
-        """Return the edges turned with the image at `path`, as `orientation.turned_with` does."""
-        share = None if self.share is None else turned_with(self.share, path, sides)
-        return Drawn(turned_with(self.layers, path, sides), share)
+    def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
+        """Return the edges turned with the image at `path`, as `orientation.rotated_with` does."""
+        share = None if self.share is None else rotated_with(self.share, path, sides)
+        return Drawn(rotated_with(self.layers, path, sides), share)
 
     @property
     def sides(self) -> tuple[int, int]:

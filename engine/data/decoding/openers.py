@@ -18,7 +18,7 @@ _AVIF = (b"avif", b"avis")
 
 
 def open_header(stream: IO[bytes]) -> Image.Image:
-    """Return the image in `stream`, of which no more than the header is read. Raises Unfit, or what Pillow raises."""
+    """Open the image in `stream`, and read its header. Raises Unfit, or what Pillow raises."""
     head = stream.read(64)
     stream.seek(0)
     if is_array(head):

@@ -37,8 +37,8 @@ _UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
     """Return planes [..., h, w] as they are when the image is turned upright, as a view."""
-    turn = _UPRIGHT.get(orientation)
-    return planes if turn is None else turn(planes)
+    rotation = _UPRIGHT.get(orientation)
+    return planes if rotation is None else rotation(planes)
 
 
 def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
@@ -52,7 +52,7 @@ def upright_edges(edges: Edges, orientation: int, height: float, width: float) -
     return np.stack(turned, 1)
 
 
-class Turn(NamedTuple):
+class Rotation(NamedTuple):
     """The orientation of a turned image, and its height and width when it is upright."""
 
     orientation: int
@@ -70,7 +70,7 @@ class Turn(NamedTuple):
         return self.height, self.width
 
 
-def turn_of(image: Image.Image) -> Turn | None:
+def rotation_of(image: Image.Image) -> Rotation | None:
     """Return how an opened image is turned, None for one that isn't."""
     if image.format == "PNG" and "exif" not in image.info:
         return None  # Pillow would decode all of it to look for it at its end
@@ -78,30 +78,30 @@ def turn_of(image: Image.Image) -> Turn | None:
     if orientation not in _UPRIGHT:
         return None
     check_size(image)
-    return Turn(orientation, *(image.size if orientation in QUARTER else image.size[::-1]))
+    return Rotation(orientation, *(image.size if orientation in QUARTER else image.size[::-1]))
 
 
-def read_turn(path: str) -> Turn | None:
+def read_rotation(path: str) -> Rotation | None:
     """Return how the image at `path` is turned, None for one that isn't, or that can't be read."""
     try:
         with open_to_show(path) as image:
-            return turn_of(image)
+            return rotation_of(image)
     except Exception:  # a broken file may raise nearly anything in a decoder; whoever loads the image names it
         return None
 
 
-def turns_of(paths: Sequence[str]) -> dict[int, Turn]:
+def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
     """Return how images are turned, by their index; without those that aren't."""
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
-        found = dict(zip(sampled, pool.map(lambda index: read_turn(paths[index]), sampled), strict=True))
-        if any(turn is not None for turn in found.values()) and len(sampled) < len(paths):
+        found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
+        if any(rotation is not None for rotation in found.values()) and len(sampled) < len(paths):
             rest = sorted(set(range(len(paths))) - set(sampled))
-            found |= dict(zip(rest, pool.map(lambda index: read_turn(paths[index]), rest), strict=True))
-    return {index: turn for index, turn in sorted(found.items()) if turn is not None}
+            found |= dict(zip(rest, pool.map(lambda index: read_rotation(paths[index]), rest), strict=True))
+    return {index: rotation for index, rotation in sorted(found.items()) if rotation is not None}
 
 
-def turned_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
+def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
     """Return planes [..., h, w] that were drawn on the unturned pixels of the image at `path`, turned with it.
 
     `sides` are its height and width when it is upright. Only a size that is the unturned one proves that; other planes
@@ -109,5 +109,5 @@ def turned_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -
     """
     if planes.shape[-2:] == sides:
         return planes
-    turn = read_turn(path)
-    return planes if turn is None or planes.shape[-2:] != turn.raw else upright(planes, turn.orientation)
+    rotation = read_rotation(path)
+    return planes if rotation is None or planes.shape[-2:] != rotation.raw else upright(planes, rotation.orientation)

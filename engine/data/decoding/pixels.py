@@ -51,7 +51,7 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
 
 
 def _of_deep(content: bytes, facts: Facts) -> Bytes:
-    """Return the levels [h, w, 1 or 3] of an image of more than 8 bits, the scale of which its file tells."""
+    """Return the levels [h, w, 1 or 3] of an image of more than 8 bits with a known scale."""
     values, _ = read_values(content, facts)
     count = values.shape[2]
     alpha = None

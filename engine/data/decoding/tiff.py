@@ -158,7 +158,7 @@ def read_levels(content: bytes) -> tuple[Values, float | None]:
 
     Raises Unfit, or what tifffile raises.
     """
-    return _read(BytesIO(content))
+    return read_tiff(BytesIO(content))
 
 
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:

@@ -9,7 +9,7 @@ from PIL import Image
 from engine.data.decoding.idx import Bytes
 
 NEARLY_WHITE = 230
-"""An average level of the visible pixels from which white is no background for them."""
+"""Average level of the visible pixels from which they are put on black."""
 WHITE, BLACK = 255, 0
 
 

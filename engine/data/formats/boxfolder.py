@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.data.formats.boxes import Annotations, BoxFaults, gather
+from engine.data.formats.rotated import RotationReport, rotate_boxes
 from engine.data.formats.splitting import divide
-from engine.data.formats.turned import Turns, turn_boxes
 from engine.data.formats.voc import read_voc
 from engine.data.splits import Recognised, shown, wrong
 
@@ -26,10 +26,10 @@ def recognise_boxes(folder: str, folders: Sequence[str], val_fraction: float, se
     if found is None:
         return None
     problems = list(found.problems)
-    faults, turns = BoxFaults(), Turns()
-    upright = {name: turn_boxes(each, turns) for name, each in found.splits.items() if each}
+    faults, rotations = BoxFaults(), RotationReport()
+    upright = {name: rotate_boxes(each, rotations) for name, each in found.splits.items() if each}
     splits = {name: gather(each, len(found.classes), faults) for name, each in upright.items()}
-    problems += [*turns.problems("boxes"), *faults.problems()]
+    problems += [*rotations.problems("boxes"), *faults.problems()]
     if not found.classes:
         problems.append(wrong(f"{shown(folder)} holds annotations, but none of them has a box.", LAYOUT))
         return Recognised("boxes", problems=tuple(problems))

@@ -11,6 +11,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.masks import NO_CLASS, Meaning, learn_meaning
 from engine.data.formats.boxes import BoxFaults, gather
 from engine.data.formats.format import Content, Format
+from engine.data.formats.rotated import RotationReport, rotate_boxes, rotate_instances
 from engine.data.formats.splitting import Divided, count, divide, select
 from engine.data.splits import FileSplit, IdxSplit, Recognised, first, shown, warn, wrong
 
@@ -136,9 +137,10 @@ def _prepare_labels(
 def _prepare_boxes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    faults = BoxFaults()
-    gathered = {name: gather(images, len(classes), faults) for name, images in splits.items()}
-    problems += faults.problems()
+    faults, rotations = BoxFaults(), RotationReport()
+    upright = {name: rotate_boxes(images, rotations) for name, images in splits.items()}
+    gathered = {name: gather(images, len(classes), faults) for name, images in upright.items()}
+    problems += [*rotations.problems("boxes"), *faults.problems()]
     if not classes:
         problems.append(wrong("There are annotations, but none of them has a box.", "Draw boxes around the objects."))
     return classes, gathered
@@ -150,7 +152,10 @@ def _prepare_instances(
     if len(classes) >= NO_CLASS:
         message = f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}."
         problems.append(wrong(message, "Merge classes that few objects have."))
-    return classes, splits
+    rotations = RotationReport()
+    upright = {name: rotate_instances(split, rotations) for name, split in splits.items()}
+    problems += rotations.problems("outlines")
+    return classes, upright
 
 
 _PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem], bool], Prepared]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
@@ -14,8 +13,8 @@ from engine.data.formats.folders import subfolders
 from engine.data.formats.instances import ClassedMask, InstanceSplit, NumberedMasks, object_numbers
 from engine.data.formats.maskfolder import find_masks, join_masks
 from engine.data.formats.pairing import IMAGES, classes_of, named
+from engine.data.formats.rotated import RotationReport, rotate_instances
 from engine.data.formats.splitting import divide
-from engine.data.formats.turned import Turns, turn_sources
 from engine.data.splits import Recognised, counted, first, spread_evenly, warn, wrong
 
 LAYOUT = (
@@ -38,11 +37,9 @@ def recognise_instances(folder: str, folders: Sequence[str], val_fraction: float
         problems.append(
             wrong(f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}.", LAYOUT)
         )
-    turns = Turns()
-    splits = {
-        name: replace(each, sources=turn_sources(each.files, each.sources, turns)) for name, each in splits.items()
-    }
-    problems += turns.problems("outlines")
+    rotations = RotationReport()
+    splits = {name: rotate_instances(each, rotations) for name, each in splits.items()}
+    problems += rotations.problems("outlines")
     divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT)
     train, val, test = divided or (None, None, None)
     return Recognised("instances", classes, train, val, tuple(problems), test=test)

@@ -61,7 +61,7 @@ def _see(split: EdgeSplit, sampled: set[int], index: int) -> _Seen | None:
         height, width = size_upright(image)
     if index not in sampled:
         return None
-    drawn = _drawn(split, index).turned_with(split.files[index], (height, width))
+    drawn = _drawn(split, index).rotated_with(split.files[index], (height, width))
     if drawn.sides != (height, width):
         sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
         raise Unfit(f"its edges have a different size ({sizes})")
@@ -101,7 +101,7 @@ def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Exampl
         index = usable[row]
         try:
             image = read_to_show(split.files[index]).convert("RGB")
-            edges = _drawn(split, index).turned_with(split.files[index], image.size[::-1])
+            edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
             drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown

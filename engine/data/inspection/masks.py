@@ -23,13 +23,13 @@ from engine.data.decoding.mask_values import (
     merge_counts,
     read_values,
 )
-from engine.data.decoding.orientation import turn_of, turned_with
+from engine.data.decoding.orientation import rotated_with, rotation_of
 from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import Unfit, folder_channels, read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import lay_mask, png
 from engine.data.formats.boxes import size_upright
-from engine.data.formats.turned import Drawn, Turns, drawn_on
+from engine.data.formats.rotated import Drawn, RotationReport, drawn_on
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
@@ -64,19 +64,19 @@ def look_through_masks(found: Recognised, progress: Progress, leave_out: LeaveOu
     assert code is not None
     looked.problems += code.notes
     counts: list[Counts] = []
-    turns = Turns()
+    rotations = RotationReport()
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         verdicts: dict[int, Drawn] = {}
         seen = tally.seen(split.files, partial(_see, split, code, sampled, verdicts), threads)
-        turns.note(verdicts, split.files)
+        rotations.note(verdicts, split.files)
         counted, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in seen.values()))
         counts += filter(None, seen.values())
         looked.splits.append(SplitReport(name, counted, split.made, total=len(seen), shares=shares))
         looked.problems += _judge_classes(name, shares, bool(seen))
         if name == "train":
             looked.examples += _examples(name, split, list(seen), code)
-    looked.problems += turns.problems("masks")
+    looked.problems += rotations.problems("masks")
     looked.mask_values = _value_table(counts, found.classes, code)
     return looked
 
@@ -88,10 +88,10 @@ def _see(split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
-        turn = turn_of(image)
+        rotation = rotation_of(image)
     wide, high = mask_size(split.masks[index])
-    if turn is not None:
-        verdicts[index] = drawn_on([(high, wide)], turn)
+    if rotation is not None:
+        verdicts[index] = drawn_on([(high, wide)], rotation)
     if (width, height) != (wide, high) and verdicts.get(index) != "raw":
         raise Unfit(f"its mask has a different size ({wide} x {high} pixels, the image has {width} x {height})")
     if index not in sampled:
@@ -163,7 +163,7 @@ def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode
         try:
             image = read_to_show(split.files[index]).convert("RGB")
             plane = class_plane(read_values(read_image(split.masks[index])), code)
-            plane = turned_with(plane, split.files[index], image.size[::-1])
+            plane = rotated_with(plane, split.files[index], image.size[::-1])
         except Exception:
             continue  # it could be read a moment ago; an image fewer is shown
         image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))

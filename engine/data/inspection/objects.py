@@ -13,7 +13,7 @@ from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_whole
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.orientation import turn_of
+from engine.data.decoding.orientation import rotation_of
 from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import opaque
@@ -53,10 +53,10 @@ def look_at(path: str, told: Sequence[tuple[int, int]], what: str, *, decode: bo
     """The height and width of an image turned upright, which must be those that its annotation gives (`told`); `what`
     names the objects in messages. Raises Unfit, or whatever a decoder raises, for an unusable image."""
     with open_to_show(path) as image:
-        size, turn = size_upright(image), turn_of(image)
+        size, rotation = size_upright(image), rotation_of(image)
     for height, width in told:
         if (height, width) != size:
-            turned = "" if turn is None else " once its EXIF orientation is applied"
+            turned = "" if rotation is None else " once its EXIF orientation is applied"
             own = f"it has {size[1]} x {size[0]} pixels{turned}"
             raise Unfit(f"{own}, but its {what} belong to an image of {width} x {height}")
     if decode:

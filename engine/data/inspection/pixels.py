@@ -26,15 +26,15 @@ PIXELS_OF_EACH = 4096
 SIDE = 512
 """A JPEG is decoded at a scale at which its sides are still at least this long."""
 CONSTANT = 3
-"""Levels of 255 that pixels must differ by, but for the outermost hundredth, not to count as nearly constant."""
+"""Levels of 255. Images whose pixels differ by no more, but for the outermost hundredth, are nearly constant."""
 CUT_PERCENT = 1.0
-LEAST_BLANK = 3
+FEWEST_BLANK = 3
 BLANK = 0.1
 """Single-color images are reported from this share of an otherwise varied sample on."""
 
 
 @dataclass
-class _Seen:
+class _Sample:
     """An image as the model sees it: some `pixels` [n, channels], and the `background` behind its transparency, None if
     it has none."""
 
@@ -50,32 +50,32 @@ class _Seen:
 def pixel_problems(files: Sequence[str], channels: int, learnt: Learnt | None) -> list[Problem]:
     """Return the problems of the pixels of `files`, by a sample of them that is decoded as for the model."""
     names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
-    seen: list[_Seen] = []
+    samples: list[_Sample] = []
     for path in names:
         try:
-            seen.append(_see(path, channels, learnt.bands if learnt else None))
+            samples.append(_see(path, channels, learnt.bands if learnt else None))
         except Exception:
             continue  # a decoder may raise nearly anything; whoever loads the image names it
     found = [_of_depth(learnt)] if learnt is not None and not learnt.is_8_bits else []
-    if not seen:
+    if not samples:
         return found
-    found += _of_transparency(seen)
-    found += _of_levels(seen) or _of_blanks(seen)
+    found += _of_transparency(samples)
+    found += _of_levels(samples) or _of_blanks(samples)
     return found
 
 
-def _see(path: str, channels: int, bands: Bands | None) -> _Seen:
+def _see(path: str, channels: int, bands: Bands | None) -> _Sample:
     content = read_image(path)
     if content.startswith(b"\xff\xd8"):
         with decode_header(content) as image:
             image.draft(image.mode, (SIDE, SIDE))
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-        return _Seen(path, _some(pixels), None)
+        return _Sample(path, _some(pixels), None)
     background = None
     if bands is None:
         with decode_header(content) as image:
             background = _background(image)
-    return _Seen(path, _some(decode_pixels(content, channels, bands)), background)
+    return _Sample(path, _some(decode_pixels(content, channels, bands)), background)
 
 
 def _background(image: Image.Image) -> int | None:
@@ -104,30 +104,30 @@ def _of_depth(learnt: Learnt) -> Problem:
     return warn(message, remedy)
 
 
-def _of_transparency(seen: Sequence[_Seen]) -> list[Problem]:
+def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
     """Report on which background transparent images are laid."""
-    transparent = [each for each in seen if each.background is not None]
+    transparent = [each for each in samples if each.background is not None]
     if not transparent:
         return []
     black = sum(each.background == BLACK for each in transparent)
     where = "white" if not black else "black" if black == len(transparent) else f"white, {black:,} of them on black"
     reason = " since what is visible is nearly white" if black else ""
     have = "has" if len(transparent) == 1 else "have"
-    message = f"{len(transparent):,} of {len(seen):,} images inspected {have} transparent parts; the model sees them on {where}{reason}."
+    message = f"{len(transparent):,} of {len(samples):,} images inspected {have} transparent parts; the model sees them on {where}{reason}."
     return [warn(message, "To choose another background, save the images without transparency.")]
 
 
-def _of_levels(seen: Sequence[_Seen]) -> list[Problem]:
+def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
     """Report that all images together use hardly any levels."""
-    pixels = np.concatenate([each.pixels for each in seen])
-    least, most = int(pixels.min()), int(pixels.max())
+    pixels = np.concatenate([each.pixels for each in samples])
+    lowest, highest = int(pixels.min()), int(pixels.max())
     low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)
-    if most <= 255 // NARROW and most > least:
-        message = f"The images use only the levels {least} to {most} of 255, so they are nearly black to the model."
-        remedy = f"Multiply all of them by {255 // most}, or save them with their full bit depth. If they are masks, choose the folder above."
+    if highest <= 255 // NARROW and highest > lowest:
+        message = f"The images use only the levels {lowest} to {highest} of 255, so they are nearly black to the model."
+        remedy = f"Multiply all of them by {255 // highest}, or save them with their full bit depth. If they are masks, choose the folder above."
         return [warn(message, remedy)]
     if float((high - low).max()) <= CONSTANT:
-        message = f"As the model sees them, the {len(seen):,} images inspected are nearly constant (levels {_span(low, high)} of 255)."
+        message = f"As the model sees them, the {len(samples):,} images inspected are nearly constant (levels {_span(low, high)} of 255)."
         return [
             warn(
                 message, "Check that the folder holds the images, and save them with a range that shows their content."
@@ -140,10 +140,10 @@ def _span(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> str:
     return f"{low.min():.0f} to {high.max():.0f}"
 
 
-def _of_blanks(seen: Sequence[_Seen]) -> list[Problem]:
+def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:
     """Report single-color images among others."""
-    blank = [each.path for each in seen if each.is_blank]
-    if len(blank) < max(LEAST_BLANK, BLANK * len(seen)) or 2 * len(blank) > len(seen):
+    blank = [each.path for each in samples if each.is_blank]
+    if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):
         return []
-    message = f"{len(blank):,} of {len(seen):,} images inspected are a single color ({first(blank)})."
+    message = f"{len(blank):,} of {len(samples):,} images inspected are a single color ({first(blank)})."
     return [warn(message, "If they show nothing, remove them; otherwise save them with all of their bits.")]

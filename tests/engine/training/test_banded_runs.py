@@ -65,7 +65,9 @@ def test_that_what_only_the_fifth_band_shows_is_learnt(
 
 def test_that_such_a_folder_is_looked_through_and_shown(scenes: Path) -> None:
     report = inspect(str(scenes), val_fraction=0.2, seed=0, progress=lambda done, total: None)
-    assert (report.channels, report.unreadable_count, report.problems) == (BANDS, 0, ())
+    (problem,) = report.problems
+    assert (report.channels, report.unreadable_count, problem.severity) == (BANDS, 0, "warning")
+    assert "16-bit" in problem.message
     assert [split.images for split in report.splits] == [72, 24]
     assert len(report.examples) == 12
 

@@ -1,4 +1,4 @@
-"""What the inspection reports of pixels that reach the model flattened."""
+"""Reports of the inspection on pixels that reach the model flattened."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_blank_images_among_others_are_named(tmp_path: Path) -> None:
     assert "single color" in texts(write(tmp_path, arrays))
 
 
-def test_examples_are_shown_as_the_model_sees_them(tmp_path: Path) -> None:
+def test_examples_have_the_background_of_the_model(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for number in range(4):
             image = Image.new("RGBA", (SIDE, SIDE), (0, 0, 0, 0))
@@ -90,5 +90,5 @@ def test_examples_are_shown_as_the_model_sees_them(tmp_path: Path) -> None:
             path.parent.mkdir(exist_ok=True)
             image.save(path)
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda done, total: None)
-    shown = imagecodecs.png_decode(report.examples[0].png)
-    assert (int(shown.min()), int(shown.max())) == (0, 255)
+    example = imagecodecs.png_decode(report.examples[0].png)
+    assert (int(example.min()), int(example.max())) == (0, 255)

@@ -32,11 +32,13 @@ def turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
     return path
 
 
-def voc(folder: Path, orientation: int, *, size: bool = True, drawn: Drawn = RAW, told: Drawn | None = None) -> Path:
+def voc(
+    folder: Path, orientation: int, *, size: bool = True, drawn: Drawn = RAW, annotated: Drawn | None = None
+) -> Path:
     for split, count in SPLITS.items():
         for number in range(count):
             turned_image(path := folder / "images" / split / f"{number}.jpg", orientation, drawn)
-            text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(told or drawn, size=size))
+            text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(annotated or drawn, size=size))
     return folder
 
 
@@ -66,7 +68,7 @@ def coco(folder: Path, orientation: int, *, outlines: bool = False) -> Path:
 
 
 def found(folder: Path, kind: str = "boxes") -> Recognised:
-    return recognise(str(folder), val_fraction=0.25, seed=0, formats=(kind,))
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
 
 
 def are_on_their_colors(recognised: Recognised) -> bool:
@@ -120,7 +122,7 @@ def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> Non
     raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
     edges = upright_edges(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
     rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
-    recognised = found(voc(tmp_path, orientation, told=Drawn(RAW.width, RAW.height, tuple(rectangles))))
+    recognised = found(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
     assert are_on_their_colors(recognised)
     assert "EXIF" not in texts(recognised)
 
@@ -133,14 +135,14 @@ def test_images_turned_by_180_follow_the_others_of_their_tool(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("orientation", [2, 3, 4])
-def test_an_orientation_that_nothing_tells_is_named(tmp_path: Path, orientation: int) -> None:
+def test_an_ambiguous_orientation_is_reported(tmp_path: Path, orientation: int) -> None:
     recognised = found(voc(tmp_path, orientation))
     assert "nothing tells" in texts(recognised)
 
 
 def test_only_images_with_another_size_name_no_orientation(tmp_path: Path) -> None:
-    voc(tmp_path, 6, told=RAW._replace(height=70))
-    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, formats=("boxes",))
+    voc(tmp_path, 6, annotated=RAW._replace(height=70))
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("boxes",))
     assert report.unreadable_count == 6
     assert "EXIF" in report.unreadable[0].reason
 
@@ -156,7 +158,7 @@ def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: i
     for each in source.instances(*pixels.shape[:2]):
         inside = pixels[each.window.part][each.window.pixels]
         assert abs(inside.mean(0) - COLOURS[("cat", "dog")[each.label]]).max() < 20
-    report = inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda a, b: None, formats=("instances",))
+    report = inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("instances",))
     assert report.unreadable_count == 0
     assert "EXIF" in " ".join(map(str, report.problems))
 
@@ -172,12 +174,12 @@ def test_masks_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int)
             path = tmp_path / "masks" / split / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(mask).save(path)
-    opened = open_splits(str(tmp_path), val_fraction=0.25, seed=0, formats=("masks",))
+    opened = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",))
     planes = opened.train.load(0, RAW.width, 3).numpy().astype(int)  # type: ignore[call-arg, arg-type, union-attr]
     for value, name in ((1, "dog"), (2, "cat")):
         inside = planes[:3, planes[3] == value]
         assert inside.shape[1] > 100
         assert abs(np.median(inside, 1) - COLOURS[name]).max() < 12
-    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, formats=("masks",))
+    report = inspect(str(tmp_path), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("masks",))
     assert report.unreadable_count == 0
     assert "EXIF" in " ".join(map(str, report.problems))
