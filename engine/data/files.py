@@ -113,3 +113,18 @@ class Files(Sequence[str]):
         assert self._rows is not None
         assert other._rows is not None
         return replace(self, _rows=np.concatenate([self._rows, other._rows]))
+
+
+def files_of(paths: Iterable[str]) -> Files:
+    """Return full paths in little memory; those of one folder should follow each other."""
+    listings: list[Listing] = []
+    names: list[str] = []
+    folder = ""
+    for path in paths:
+        parent, name = os.path.split(path)
+        if parent != folder and names:
+            listings.append(Listing.of(folder, names))
+            names = []
+        folder = parent
+        names.append(name)
+    return Files.of([*listings, Listing.of(folder, names)] if names else listings)

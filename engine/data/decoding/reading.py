@@ -67,18 +67,21 @@ _BYTE_ORDER_MARKS = (
 
 
 def read_text(path: str | os.PathLike[str], at_most: int = MOST_TEXT_BYTES) -> str:
-    """Return a text file's content, without its byte order mark.
-
-    A mark selects UTF-8, UTF-16 or UTF-32. Other files are read as UTF-8, with undecodable bytes as surrogate escapes.
-    Raises UnusableFile and OSError.
-    """
+    """Return a text file's content, decoded as by `decode_text`. Raises UnusableFile and OSError."""
     with judged(path):
         allow_for_text(path)
-        content = read_regular(path, at_most)
-        for mark, encoding, errors in _BYTE_ORDER_MARKS:
-            if content.startswith(mark):
-                return content[len(mark) :].decode(encoding, errors)
-        return content.decode("utf-8", "surrogateescape")
+        return decode_text(read_regular(path, at_most))
+
+
+def decode_text(content: bytes) -> str:
+    """Return text without its byte order mark.
+
+    A mark selects UTF-8, UTF-16 or UTF-32. Other text is read as UTF-8, with undecodable bytes as surrogate escapes.
+    """
+    for mark, encoding, errors in _BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            return content[len(mark) :].decode(encoding, errors)
+    return content.decode("utf-8", "surrogateescape")
 
 
 def read_xml(path: str) -> ElementTree.Element:

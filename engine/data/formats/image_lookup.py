@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
-from engine.data.formats.tree import Tree, split_named
+from engine.data.formats.tree import Tree, split_in, split_named
 
 IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs", "photos", "frames", "rgb")
 
@@ -29,6 +28,7 @@ class ImageLookup:
         self.ambiguous: list[str] = []
         self._tree = tree
         self._names: dict[str, dict[str, str]] = {}
+        self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
         self._known_roots: dict[tuple[str, str], list[str]] = {}
         self._anywhere: dict[str, list[str]] | None = None
 
@@ -44,15 +44,32 @@ class ImageLookup:
         parts = _parts(name)
         if not parts:
             return None
-        roots = self._roots(near, split)
-        for skipped in range(len(parts)):
-            if any(split_named(part) for part in parts[:skipped]):
-                roots = [root for root in roots if _fits(root, parts[:skipped])]
-            for root in roots:
-                folder = os.path.normpath(os.path.join(root, *parts[skipped:-1])).removeprefix(".")
-                if found := self._in(folder.lstrip(os.sep), parts[-1], ending=ending):
-                    return self._tree.path(found)
+        key = _key(parts[-1])
+        for folder, names in self._folders(tuple(parts[:-1]), near, split):
+            found = names.get(key) or names.get(key.lower())
+            if found is not None and not (ending and _key(found).lower() != key.lower()):
+                return folder + found
         return self._by_name_alone(parts, split, ending=ending)
+
+    def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the folders that may have an image that is named with the folders `parents`, the likeliest first.
+
+        Each is a full path with a separator at its end, and the images in it by name.
+        """
+        known = self._known_folders.get((parents, near, split))
+        if known is not None:
+            return known
+        folders: dict[str, None] = {}
+        roots = self._roots(near, split)
+        for skipped in range(len(parents) + 1):
+            if any(map(_split, parents[:skipped])):
+                roots = [root for root in roots if _fits(root, list(parents[:skipped]))]
+            for root in roots:
+                folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
+                if self._listed(folder):
+                    folders[folder] = None
+        found = [(self._tree.path(folder, ""), self._listed(folder)) for folder in folders]
+        return self._known_folders.setdefault((parents, near, split), found)
 
     def _roots(self, near: str, split: str) -> list[str]:
         """Return the folders from which names may start, the likeliest first."""
@@ -67,7 +84,7 @@ class ImageLookup:
                         os.path.join(one, name)
                         for one in inner
                         for name in self._tree.folders(one)
-                        if split_named(name) == split
+                        if _split(name) == split
                     ),
                     *inner,
                 ]
@@ -76,7 +93,8 @@ class ImageLookup:
         self._known_roots[near, split] = list(dict.fromkeys([*roots, *more]))
         return self._known_roots[near, split]
 
-    def _in(self, folder: str, name: str, *, ending: bool) -> str | None:
+    def _listed(self, folder: str) -> dict[str, str]:
+        """Return the images of a folder by their names and by these without endings; {} if there is no such folder."""
         if folder not in self._names:
             there: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
@@ -86,10 +104,7 @@ class ImageLookup:
                         there.setdefault(_key(each).lower(), each)
                         there[_key(each)] = each
             self._names[folder] = there
-        found = self._names[folder].get(_key(name)) or self._names[folder].get(_key(name).lower())
-        if found is None or (ending and _key(found).lower() != _key(name).lower()):
-            return None
-        return os.path.join(folder, found)
+        return self._names[folder]
 
     def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
         if self._anywhere is None:
@@ -113,7 +128,8 @@ def _parts(name: str) -> list[str]:
     if "://" in name or "?d=" in name:
         url = urlsplit(name)
         name = unquote(parse_qs(url.query).get("d", [url.path])[0])
-    name = re.sub(r"^[A-Za-z]:/", "", name)
+    if name[1:3] == ":/":
+        name = name[3:]
     if "\0" in name:
         return []
     return [part for part in name.split("/") if part not in ("", ".", "..")]
@@ -121,9 +137,14 @@ def _parts(name: str) -> list[str]:
 
 def _fits(folder: str, words: list[str]) -> bool:
     """Return True unless `folder` is of another split than `words` say."""
-    said = {split for word in words if (split := split_named(word))}
-    there = {split for word in folder.split(os.sep) if (split := split_named(word))}
+    said = {split for word in words if (split := _split(word))}
+    there = {split for word in folder.split(os.sep) if (split := _split(word))}
     return not said or not there or bool(said & there)
+
+
+def _split(name: str) -> str:
+    """Return the split that a folder is of by its name ("train", "train_images"); "" for none."""
+    return split_named(name) or split_in(name)
 
 
 def _key(name: str) -> str:

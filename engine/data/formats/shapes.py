@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
-from engine.data.files import Files, Listing
+from engine.data.files import Files, files_of
 from engine.data.formats.boxes import Box, Marked
 from engine.data.formats.format import Content
 from engine.data.formats.instances import MOST_INSTANCES, InstanceSplit, Outlines, too_many
@@ -162,18 +161,3 @@ def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems:
     for row, image in enumerate(images):
         truth[row, [numbers[tag] for tag in image.tags]] = True
     return LabelSplit([image.path for image in images], truth)
-
-
-def files_of(paths: Iterable[str]) -> Files:
-    """Return full paths in little memory; those of one folder should follow each other."""
-    listings: list[Listing] = []
-    names: list[str] = []
-    folder = ""
-    for path in paths:
-        parent, name = os.path.split(path)
-        if parent != folder and names:
-            listings.append(Listing.of(folder, names))
-            names = []
-        folder = parent
-        names.append(name)
-    return Files.of([*listings, Listing.of(folder, names)] if names else listings)

@@ -42,7 +42,8 @@ def rename_splits(folder: Path, draw: int) -> None:
 def drop_a_file(folder: Path, draw: int) -> None:
     """Lose one file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    files[draw % len(files)].unlink()
+    if files:
+        files[draw % len(files)].unlink()
 
 
 def drop_a_folder(folder: Path, draw: int) -> None:

@@ -1,0 +1,54 @@
+"""Search for images that annotation files name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.tree import Tree
+
+
+def lookup(folder: Path, *files: str) -> ImageLookup:
+    """Return the search in a folder with these files."""
+    for file in files:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return ImageLookup(Tree(str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.jpg", "images/a.jpg"),
+        ("images/a.jpg", "images/a.jpg"),
+        ("other-v1.0/images/a.jpg", "images/a.jpg"),
+        (r"C:\Users\me\images\a.jpg", "images/a.jpg"),
+        ("https://host/images/a.jpg?size=1", "images/a.jpg"),
+        ("A.JPG", "images/a.jpg"),
+        ("c.jpg", "deep/er/c.jpg"),
+        ("b.jpg", None),
+        ("a.png", None),
+    ],
+)
+def test_lookup_finds_an_image_by_its_path(tmp_path: Path, name: str, found: str | None) -> None:
+    images = lookup(tmp_path, "images/a.jpg", "deep/er/c.jpg")
+    expected = None if found is None else str(tmp_path / found)
+    assert images.find(name) == expected
+
+
+@pytest.mark.parametrize("train", ["train", "images/train2017", "train_images", "x_training/images"])
+def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> None:
+    images = lookup(tmp_path, f"{train}/a.jpg", "test/a.jpg", "test/b.jpg")
+    assert images.find("a", split="train", ending=False) == str(tmp_path / train / "a.jpg")
+    assert images.find("b.jpg", split="train") is None
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "c/a.jpg", "/data/a.jpg"])
+def test_lookup_does_not_choose_between_images_of_one_name(tmp_path: Path, name: str) -> None:
+    images = lookup(tmp_path, "x/a.jpg", "y/a.jpg")
+    assert images.find(name) is None
+    assert len(images.ambiguous) == 1
+    assert images.find("y/a.jpg") == str(tmp_path / "y/a.jpg")
