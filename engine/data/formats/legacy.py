@@ -10,7 +10,6 @@ from engine.data.formats.boxfolder import recognise_boxes
 from engine.data.formats.edges import recognise_edges
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.instancefolder import recognise_instances
-from engine.data.formats.labels_table import recognise_labels
 from engine.data.formats.maskfolder import recognise_masks
 from engine.data.formats.tree import Tree
 
@@ -33,5 +32,4 @@ FORMATS = (
     _make("old_instances", "instances", recognise_instances),
     _make("old_boxes", "boxes", recognise_boxes),
     _make("masks", "masks", recognise_masks),
-    _make("old_labels", "labels", recognise_labels),
 )

@@ -11,6 +11,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Choice, Problem
 from engine.data.formats import (
     any_files,
+    arcgis_tiles,
     bdd100k,
     coco,
     coco_panoptic,
@@ -20,6 +21,7 @@ from engine.data.formats import (
     idx,
     imagefolder,
     kitti,
+    labels_table,
     legacy,
     mot,
     points,
@@ -92,6 +94,8 @@ _MODULES: tuple[Format, ...] = (
     points.FORMAT,
     any_files.FORMAT,
     idx.FORMAT,
+    arcgis_tiles.FORMAT,
+    labels_table.FORMAT,
     imagefolder.FORMAT,
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)

@@ -1,8 +1,9 @@
-"""Tables of images with any number of labels, in the spellings in which people keep them."""
+"""Tables of classes and labels in all usual forms."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,201 +11,396 @@ import pytest
 from PIL import Image
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.formats.folders import subfolders
-from engine.data.formats.labels_table import LabelSplit, recognise_labels
+from engine.data.formats.format import Confidence, Content, Detection
+from engine.data.formats.labels_table import FORMAT, LabelSplit
+from engine.data.formats.registry import readings, recognise
+from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
-from engine.data.splits import Recognised
+from tests.support.dataset_formats import table
+from tests.support.dataset_formats.reading import content, merged, names_of
+from tests.support.dataset_formats.truth import TRUTH, Truth
 
-IMAGES = {"a.png": {"sea"}, "b.png": {"sea", "sky"}, "c.png": set(), "d.png": {"tree"}, "e.png": {"tree", "sky"}}
-CLASSES = ("sea", "sky", "tree")
+NAMES = ("a", "b", "c", "d", "e", "f")
+FLAGS = "filename,sea,sky,tree\na.png,1,0,0\nb.png,1,1,0\nc.png,0,0,0\nd.png,0,0,1\ne.png,0,1,1\n"
+LABELS: dict[str, set[str]] = {"a": {"sea"}, "b": {"sea", "sky"}, "c": set(), "d": {"tree"}, "e": {"tree", "sky"}}
 
 
-def images(folder: Path, names: tuple[str, ...] = tuple(IMAGES)) -> Path:
+def images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> Path:
+    """Write small images that differ from each other."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
-        Image.fromarray(np.full((4, 4, 3), 5 * number, np.uint8)).save(folder / name)
+        pixels = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{name}{ending}")
     return folder
 
 
-def recognised(folder: Path, val_fraction: float = 0.4) -> Recognised | None:
-    return recognise_labels(str(folder), subfolders(str(folder)), val_fraction, 0)
+def write(folder: Path, name: str, text: str) -> Path:
+    """Write six images into the folder images, and a table next to it."""
+    images(folder / "images")
+    (folder / name).write_text(text)
+    return folder
 
 
-def told(*splits: object, classes: tuple[str, ...] = CLASSES) -> dict[str, set[str]]:
-    """The labels of each image, by its name."""
-    found = {}
-    for split in splits:
-        assert isinstance(split, LabelSplit)
-        for file, row in zip(split.files, split.labels, strict=True):
-            found[Path(file).name] = {name for name, there in zip(classes, row, strict=True) if there}
-    return found
+def detections(folder: Path) -> Sequence[Detection]:
+    return FORMAT.detect(Tree(str(folder)))
 
 
-FLAGS = "filename,sea,sky,tree\n" + "".join(
-    f"{name},{','.join(str(int(each in labels)) for each in CLASSES)}\n" for name, labels in IMAGES.items()
-)
-WORDS = FLAGS.replace(",1", ",True").replace(",0", ",FALSE")
-SEMICOLONS = "Image;Tags;Author\n" + "".join(f'{n};"{"|".join(sorted(labels))}";x\n' for n, labels in IMAGES.items())
-SPACES = "image_name,tags\n" + "".join(f"{name[0]},{' '.join(sorted(labels))}\n" for name, labels in IMAGES.items())
-HEADLESS = "".join(f'{name},"{";".join(sorted(labels))}"\n' for name, labels in IMAGES.items())
-DICT = json.dumps({name: sorted(labels) for name, labels in IMAGES.items()})
-FLAG_DICT = json.dumps({name: {each: each in labels for each in CLASSES} for name, labels in IMAGES.items()})
-LIST = json.dumps([{"image": f"images/{name}", "labels": sorted(labels)} for name, labels in IMAGES.items()])
+def messages(found: Content) -> str:
+    return "\n".join(problem.message for problem in found.problems)
+
+
+@pytest.mark.parametrize("variant", [*table.VARIANTS, *table.NUMBERED])
+def test_table_reads_every_variant(tmp_path: Path, variant: str) -> None:
+    table.write(TRUTH, tmp_path, variant)
+    kind = table.KINDS[variant]
+    best = readings(str(tmp_path))[0]
+    assert (best.format.id, best.kind, best.detection.confidence) == ("table", kind, Confidence.CERTAIN)
+    found = content(FORMAT, tmp_path, kind)
+    assert found.classes == TRUTH.classes
+    assert names_of(found) == expected(TRUTH, variant, kind)
+    assert found.problems == []
+
+
+def expected(truth: Truth, variant: str, kind: str) -> dict[str, dict[str, object]]:
+    splits = (
+        {"": truth.images} if variant in table.WITHOUT_SPLITS else {"train": truth.of("train"), "val": truth.of("val")}
+    )
+    return {
+        split: {image.name: image.tags[0] if kind == "classes" else set(image.tags) for image in of_split}
+        for split, of_split in splits.items()
+    }
+
+
+@pytest.mark.parametrize("variant", [variant for variant, kind in table.KINDS.items() if kind == "classes"])
+def test_table_of_classes_reads_as_labels_too(tmp_path: Path, variant: str) -> None:
+    table.write(TRUTH, tmp_path, variant)
+    found = content(FORMAT, tmp_path, "labels")
+    assert merged(found) == {image.name: {image.tags[0]} for image in TRUTH.images}
+
+
+def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:
+    images(tmp_path / "train", NAMES)
+    images(tmp_path / "test", ("x", "y"))
+    (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'01'[name in 'abc']}\n" for name in NAMES))
+    (tmp_path / "test.csv").write_text("id\nx\ny\n")
+    (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\ny,0\n")
+    (detection,) = detections(tmp_path)
+    assert detection.kinds == ("classes", "labels")
+    found = content(FORMAT, tmp_path, "classes")
+    assert names_of(found) == {"train": {name: "01"[name in "abc"] for name in NAMES}}
+    assert "2 images that no table names" in messages(found)
+
+
+def test_table_reads_chexpert(tmp_path: Path) -> None:
+    root = tmp_path / "anything"
+    lines = ["Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Edema,Fracture"]
+    for split, number, cells in (("train", 1, "1.0,,"), ("train", 2, ",1.0,-1.0"), ("valid", 3, "0.0,1.0,1.0")):
+        images(root / split / f"patient{number}" / "study1", ["view1_frontal"], ".jpg")
+        lines.append(
+            f"CheXpert-v1.0-small/{split}/patient{number}/study1/view1_frontal.jpg,Male,{number},Frontal,AP,{cells}"
+        )
+    (root / "train.csv").write_text("\n".join(lines[:3]) + "\n")
+    (root / "valid.csv").write_text("\n".join([lines[0], lines[3]]) + "\n")
+    found = content(FORMAT, root, "labels")
+    assert found.classes == ("No Finding", "Edema", "Fracture")
+    train, val = (found.splits[name] for name in ("train", "val"))
+    assert train.labels.tolist() == [[True, False, False], [False, True, False]]
+    assert val.labels.tolist() == [[False, True, True]]
+    assert "1 values are -1 (uncertain), in the columns Fracture" in messages(found)
+    assert "3 values of labels are blank" in messages(found)
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("cells", "counts", "uncertain"),
     [
-        ("labels.csv", FLAGS),
-        ("labels.csv", WORDS),
-        ("labels.csv", SEMICOLONS),
-        ("train_v2.csv", SPACES),
-        ("labels.csv", HEADLESS),
-        ("labels.json", DICT),
-        ("labels.json", FLAG_DICT),
-        ("list.json", LIST),
-        ("labels.tsv", FLAGS.replace(",", "\t")),
+        (["1,0", "-1,1", "0,-1", "0,1", "1,1", "0,0"], [2, 3], True),
+        (["1,-1", "-1,1", "-1,-1", "-1,1", "1,1", "-1,-1"], [2, 3], False),
+        (["1.0,0.0", "-1.0,1.0", "0.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"], [2, 3], True),
     ],
 )
-def test_that_the_same_labels_are_read_of_every_table(tmp_path: Path, name: str, content: str) -> None:
+def test_table_keeps_labels_that_have_minus_one(
+    tmp_path: Path, cells: list[str], counts: list[int], uncertain: bool
+) -> None:
+    rows = "".join(f"{name}.png,{row}\n" for name, row in zip(NAMES, cells, strict=True))
+    found = content(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
+    assert found.classes == ("Edema", "Mass")
+    assert found.splits[""].labels.sum(0).tolist() == counts
+    assert ("2 values are -1" in messages(found)) == uncertain
+
+
+def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
+    text = "file,class\na.png,1\nb.png,-1\nc.png,0\nd.png,\ne.png,1\nf.png,10\n"
+    found = content(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    assert found.classes == ("0", "1", "10")
+    assert merged(found) == {"a": "1", "c": "0", "e": "1", "f": "10"}
+    assert "2 images without a class: b.png, d.png" in messages(found)
+    assert "no table names" not in messages(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "classes"),
+    [
+        ("labels.csv", "id,breed\n" + "".join(f"{n},golden retriever\n" for n in "ab") + "c,pug\nd,pug\n", 2),
+        ("birds.csv", "filepaths,labels\na.png,RED OWL\nb.png,GREY TIT\nc.png,RED OWL\nd.png,WREN\n", 3),
+        ("labels.csv", 'file,class\na.png,"tench, Tinca"\nb.png,"shark, white"\nc.png,"tench, Tinca"\n', 2),
+    ],
+)
+def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text: str, classes: int) -> None:
+    (detection,) = detections(write(tmp_path, name, text))
+    assert detection.kinds[0] == "classes"
+    found = content(FORMAT, tmp_path, "classes")
+    assert len(found.classes) == classes
+    assert all(" " in name or name in ("pug", "WREN") for name in found.classes)
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("classes.txt", "cat\ndog\nhen\n"),
+        ("label_num_to_disease_map.json", '{"0": "cat", "1": "dog", "2": "hen"}'),
+        ("label_map.csv", "name,label_id\ncat,0\ndog,1\nhen,2\n"),
+        ("class_indices.json", '{"cat": 0, "dog": 1, "hen": 2}'),
+        ("labels.txt", "0: cat\n1: dog\n2: hen\n"),
+    ],
+)
+def test_table_names_numbered_classes_from_a_file(tmp_path: Path, file: str, names: str) -> None:
+    write(tmp_path, "train.csv", "image,label\na.png,0\nb.png,1\nc.png,2\nd.png,0\n")
+    (tmp_path / file).write_text(names)
+    assert content(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
+
+
+def test_table_keeps_numbers_if_names_may_be_shifted(tmp_path: Path) -> None:
+    write(tmp_path, "train.csv", "image,label\na.png,1\nb.png,2\nc.png,1\n")
+    (tmp_path / "classes.txt").write_text("cat\ndog\nhen\ncow\n")
+    assert content(FORMAT, tmp_path, "classes").classes == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("head", "rows", "variants"),
+    [
+        ("image,diagnosis,target", ["nevus,0", "other,0", "melanoma,1", "nevus,0"], ["target", "diagnosis"]),
+        ("image,fruit,color", ["apple,red", "pear,green", "apple,green", "pear,red"], ["fruit", "color"]),
+        ("image,tags,class", ["a b,x", "a,y", "b,y", "b a,x"], ["class", "tags"]),
+    ],
+)
+def test_table_with_several_label_columns_asks(tmp_path: Path, head: str, rows: list[str], variants: list[str]) -> None:
+    text = "\n".join([head, *(f"{name}.png,{row}" for name, row in zip(NAMES, rows, strict=False))])
+    write(tmp_path, "data.csv", text)
+    assert [detection.variant for detection in detections(tmp_path)] == variants
+    found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
+    if "tags" not in variants:
+        assert found.train is None
+        assert any(problem.choices for problem in found.problems)
+
+
+def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> None:
+    text = "class id,filepaths,labels,data set\n0,a.png,owl,train\n1,b.png,tit,train\n0,c.png,owl,valid\n1,d.png,tit,test\n"
+    found = content(FORMAT, write(tmp_path, "birds.csv", text), "classes")
+    assert names_of(found) == {"train": {"a": "owl", "b": "tit"}, "val": {"c": "owl"}, "test": {"d": "tit"}}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("cat", "Cat", "dog"), ("sea lion", "sea_lion", "dog"), ("t-shirt", "T Shirt", "dog")],
+)
+def test_table_warns_of_two_spellings(tmp_path: Path, names: tuple[str, ...]) -> None:
+    rows = "".join(f"{name}.png,{names[number % 3]}\n" for number, name in enumerate(NAMES))
+    found = content(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
+    assert len(found.classes) == 3
+    assert f"{names[0]} (such as " in messages(found)
+    assert "are different classes" in messages(found)
+
+
+def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
+    text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
+    found = content(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    assert sorted(merged(found)) == ["b", "c", "d", "e", "f"]
+    assert "several classes: a.png" in messages(found)
+
+
+def test_table_joins_rows_of_one_label_each(tmp_path: Path) -> None:
+    text = "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n"
+    (detection,) = detections(write(tmp_path, "image-labels.csv", text))
+    assert detection.kinds == ("labels",)
+    found = content(FORMAT, tmp_path, "labels")
+    assert merged(found) == {name: labels for name, labels in LABELS.items() if labels}
+    assert "several rows" not in messages(found)
+
+
+def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
+    by_path, by_name, moved = (tmp_path / name for name in ("by_path", "by_name", "moved"))
+    for folder in (by_path, by_name):
+        images(folder / "site_a", ("1", "2"))
+        images(folder / "site_b", ("1", "2"))
+    images(moved / "images", ("1", "2"))
+    paths = "file,class\n" + "".join(f"site_{site}/{name}.png,{site}\n" for site in "ab" for name in "12")
+    (by_path / "labels.csv").write_text(paths)
+    (moved / "labels.csv").write_text(paths)
+    (by_name / "labels.csv").write_text("file,class\n1.png,a\n2.png,b\n")
+    found = content(FORMAT, by_path, "classes").splits[""]
+    assert [Path(file).parts[-2:] for file in found.files] == [
+        ("site_a", "1.png"), ("site_a", "2.png"), ("site_b", "1.png"), ("site_b", "2.png"),
+    ]  # fmt: skip
+    assert found.labels.tolist() == [0, 0, 1, 1]
+    for folder in (by_name, moved):
+        refused = content(FORMAT, folder, "classes")
+        assert refused.splits == {}
+        assert "may mean several images" in messages(refused)
+
+
+def test_table_reads_flags_of_celeba(tmp_path: Path) -> None:
+    rows = "".join(f"{name}.png {1 if name in 'abc' else -1}  {-1 if name in 'bcde' else 1}\n" for name in NAMES)
+    found = content(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
+    assert found.classes == ("Smiling", "Young")
+    assert merged(found)["a"] == {"Smiling", "Young"}
+    assert found.splits[""].labels.sum(0).tolist() == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("measurements.csv", "day,weight\n1,0.5\n2,0.7\n"),
+        ("annotations.json", json.dumps({"images": [{"file_name": "a.png"}], "annotations": []})),
+        ("createml.json", json.dumps([{"image": "a.png", "annotations": [{"label": "x", "coordinates": {"x": 1}}]}])),
+        ("boxes.csv", "filename,width,height,class,xmin,ymin,xmax,ymax\na.png,8,6,cat,1,1,3,3\n"),
+        ("pairs.csv", "image,mask\n" + "".join(f"{name}.png,masks/{name}_m.png\n" for name in NAMES)),
+        ("captions.csv", "image,caption\n" + "".join(f"{name}.png,the letter {name}\n" for name in NAMES)),
+        ("folds.csv", "image,fold\n" + "".join(f"{name}.png,{number % 3}\n" for number, name in enumerate(NAMES))),
+        ("label_studio.csv", 'image,label\na.png,"[{""x"": 1}]"\nb.png,"[{""x"": 2}]"\n'),
+        ("other.csv", "file,class\nx.png,cat\ny.png,dog\n"),
+        ("train.txt", "images/a.png\nimages/b.png\n"),
+    ],
+)
+def test_table_leaves_other_files_to_others(tmp_path: Path, name: str, text: str) -> None:
+    assert [detection.kinds for detection in detections(write(tmp_path, name, text))] == []
+
+
+@pytest.mark.parametrize("folders", [("train", "test"), ("train_images", "test_images"), ("x_training", "x_testing")])
+def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[str, str]) -> None:
+    for folder in folders:
+        images(tmp_path / folder)
+    (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'xy'[name in 'abc']}\n" for name in NAMES))
+    found = content(FORMAT, tmp_path, "classes").splits["train"]
+    assert [Path(file).parent.name for file in found.files] == [folders[0]] * 6
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("identity.txt", "attributes.txt"),  # both without names of columns
+        ("colors.csv", "shapes.csv"),
+        ("a/label_one.csv", "b/label_two.csv"),
+    ],
+)
+def test_table_asks_for_a_choice_among_several(tmp_path: Path, first: str, second: str) -> None:
     images(tmp_path / "images")
-    (tmp_path / name).write_text(content)
-    found = recognised(tmp_path)
-    assert found is not None
-    assert (found.kind, found.classes) == ("labels", CLASSES)
-    assert told(found.train, found.val) == IMAGES
-    assert isinstance(found.val, LabelSplit)
-    assert found.val.made
+    for path, classes in ((first, "xy"), (second, "pq")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        mark, head = (" ", "") if path.endswith(".txt") else (",", "file,class\n")
+        rows = "".join(f"{name}.png{mark}{classes[number % 2]}\n" for number, name in enumerate(NAMES))
+        (tmp_path / path).write_text(head + rows)
+    assert sorted(detection.variant for detection in detections(tmp_path)) == sorted([first, second])
+    assert recognise(str(tmp_path), val_fraction=0.3, seed=0).train is None
+    chosen = recognise(str(tmp_path), val_fraction=0.3, seed=0, format=f"table:{second}")
+    assert chosen.classes == ("p", "q")
 
 
-def test_that_splits_are_read_of_two_tables_of_folders_and_of_a_column(tmp_path: Path) -> None:
-    two = tmp_path / "two"
-    images(two)
-    lines = FLAGS.splitlines(keepends=True)
-    (two / "train.csv").write_text("".join(lines[:4]))
-    (two / "val.csv").write_text("".join([lines[0], *lines[4:]]))
-    folders = tmp_path / "folders"
-    names = tuple(IMAGES)
-    images(folders / "train", names[:3])
-    images(folders / "valid", names[3:])
-    (folders / "train/_classes.csv").write_text("".join(lines[:4]))
-    (folders / "valid/_classes.csv").write_text("".join([lines[0], *lines[4:]]))
-    column = tmp_path / "column"
-    images(column / "images")
-    marks = ["split", "train", "train", "train", "Val", "val"]
-    marked = "".join(f"{line.strip()},{mark}\n" for line, mark in zip(lines, marks, strict=True))
-    (column / "all.csv").write_text(marked)
-    for folder in (two, folders, column):
-        found = recognised(folder)
-        assert found is not None
-        assert sorted(told(found.train)) == ["a.png", "b.png", "c.png"]
-        assert told(found.val) == {name: IMAGES[name] for name in ("d.png", "e.png")}
-        assert isinstance(found.val, LabelSplit)
-        assert not found.val.made
-        messages = [problem.message for problem in found.problems]
-        assert messages == [
-            "No training image has the label tree, which is never learned.",
-            "No validation image has the label sea, which is never validated.",
-        ]
+def test_table_of_a_few_of_the_images_is_doubtful(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        images(tmp_path / name, [f"{name}{number}" for number in range(20)])
+    (tmp_path / "checked.csv").write_text("file,label\ncat1.png,good\ncat2.png,bad\ndog3.png,good\n")
+    (detection,) = detections(tmp_path)
+    assert detection.confidence < Confidence.CERTAIN
+    assert "only 3 of 40 images" in detection.against[0]
+    assert recognise(str(tmp_path), val_fraction=0.3, seed=0).format == "imagefolder"
 
 
-def test_that_arcgis_labelled_tiles_are_read_with_the_names_of_their_definition(tmp_path: Path) -> None:
-    images(tmp_path / "images")
-    (tmp_path / "labels").mkdir()
-    values = {"sea": 3, "sky": 5, "tree": 9}
-    for name, labels in IMAGES.items():
-        objects = "".join(f"<object><name>{values[label]}</name></object>" for label in sorted(labels))
-        (tmp_path / "labels" / f"{name[0]}.xml").write_text(f"<annotation>{objects}</annotation>")
-    classes = [{"Value": value, "Name": name} for name, value in values.items()]
-    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"Classes": classes}))
-    found = recognised(tmp_path)
-    assert found is not None
-    assert found.classes == CLASSES
-    assert told(found.train, found.val) == IMAGES
+def test_table_of_splits_is_no_table_of_labels(tmp_path: Path) -> None:
+    rows = "".join(f"{name}.png {number % 3}\n" for number, name in enumerate(NAMES))
+    assert detections(write(tmp_path, "list_eval_partition.txt", rows)) == []
 
 
-def test_that_what_does_not_belong_together_is_told_once_of_a_kind(tmp_path: Path) -> None:
-    images(tmp_path, (*IMAGES, "left.png", "over.png"))
-    (tmp_path / "labels.csv").write_text(FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)))
-    found = recognised(tmp_path)
-    assert found is not None
-    messages = [problem.message for problem in found.problems if problem.severity == "warning"]
-    assert messages[0] == "There are 5 images that a table names can't be found: gone0.png, gone1.png, gone2.png, …."
-    assert messages[1] == "There are 2 images that no table names: left.png, over.png."
+def test_table_of_measured_values_is_refused(tmp_path: Path) -> None:
+    rows = "".join(f"{name}.png,{0.37 * number}\n" for number, name in enumerate(NAMES))
+    (detection,) = detections(write(tmp_path, "train.csv", "image,score\n" + rows))
+    assert detection.kinds == ()
+    assert "classes" in detection.remedy
 
 
-def test_that_folders_without_tables_of_labels_are_left_to_others(tmp_path: Path) -> None:
-    assert recognised(images(tmp_path)) is None
-    (tmp_path / "measurements.csv").write_text("day,weight\n1,0.5\n2,0.7\n")
-    (tmp_path / "annotations.json").write_text(json.dumps({"images": [{"file_name": "a.png"}], "annotations": []}))
-    assert recognised(tmp_path) is None
+def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
+    write(tmp_path, "labels.csv", FLAGS)
+    (tmp_path / "cameras.csv").write_text("file,tags\n" + "".join(f"{name}.png,left\n" for name in NAMES))
+    found = content(FORMAT, tmp_path, "labels")
+    assert merged(found) == LABELS
+    assert "not used: cameras.csv" in messages(found)
 
 
-def test_that_of_several_tables_the_one_called_labels_is_used_and_the_others_are_told(tmp_path: Path) -> None:
-    images(tmp_path)
-    (tmp_path / "labels.csv").write_text(FLAGS)
-    (tmp_path / "cameras.csv").write_text("file,tags\n" + "".join(f"{name},left\n" for name in IMAGES))
-    found = recognised(tmp_path)
-    assert found is not None
-    assert found.classes == CLASSES
-    assert found.problems[0].message == "These tables of labels are not used: cameras.csv."
-
-
-def test_that_rare_labels_are_in_both_parts(tmp_path: Path) -> None:
-    names = tuple(f"{number:02}.png" for number in range(40))
-    images(tmp_path, names)
-    rows = "".join(f"{name},{'common' if number > 3 else 'common;rare'}\n" for number, name in enumerate(names))
-    (tmp_path / "labels.csv").write_text("file,labels\n" + rows)
-    found = recognised(tmp_path, 0.25)
-    assert found is not None
-    for split, count in ((found.train, 3), (found.val, 1)):
-        assert isinstance(split, LabelSplit)
-        assert split.labels.sum(0)[1] == count
-
-
-def test_that_a_look_tells_how_often_each_label_occurs_and_what_cannot_be_read(tmp_path: Path) -> None:
-    images(tmp_path / "train")
-    images(tmp_path / "val", ("a.png", "f.png"))
+def test_table_of_each_split_may_have_its_own_form(tmp_path: Path) -> None:
+    images(tmp_path / "train", NAMES[:5])
+    images(tmp_path / "val", ("a", "f"))
     (tmp_path / "train/labels.csv").write_text(FLAGS)
     (tmp_path / "val/labels.csv").write_text("file,labels\na.png,sea\nf.png,tree;sky\n")
     (tmp_path / "train/e.png").write_bytes(b"torn")
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda *_: None, kinds=("labels",))
-    assert (report.kind, report.classes, report.channels) == ("labels", CLASSES, 3)
+    assert (report.format, report.classes, report.channels) == ("table", ("sea", "sky", "tree"), 3)
     assert [split.counts for split in report.splits] == [
         {"sea": 2, "sky": 1, "tree": 1},
         {"sea": 1, "sky": 1, "tree": 1},
     ]
     assert [split.images for split in report.splits] == [4, 2]
     assert report.unreadable_count == 1
-    assert {example.class_name for example in report.examples} == {"sea", "sea, sky", "", "tree"}
 
 
-def test_that_labels_are_given_as_numbers_to_the_loader(tmp_path: Path) -> None:
-    images(tmp_path)
+def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
+    write(tmp_path, "labels.csv", FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)))
+    found = content(FORMAT, tmp_path, "labels")
+    assert merged(found) == LABELS
+    assert "5 images that a table names can't be found: gone0.png" in messages(found)
+    assert "1 image that no table names: f.png" in messages(found)
+
+
+def test_table_puts_rare_labels_into_both_parts(tmp_path: Path) -> None:
+    names = [f"{number:02}" for number in range(40)]
+    images(tmp_path, names)
+    rows = "".join(f"{name}.png,{'common' if number > 3 else 'common;rare'}\n" for number, name in enumerate(names))
+    (tmp_path / "labels.csv").write_text("file,labels\n" + rows)
+    found = recognise(str(tmp_path), val_fraction=0.25, seed=0, kinds=("labels",))
+    for split, count in ((found.train, 3), (found.val, 1)):
+        assert isinstance(split, LabelSplit)
+        assert split.labels.sum(0)[1] == count
+
+
+def test_table_gives_the_loader_numbers(tmp_path: Path) -> None:
+    images(tmp_path, NAMES[:5])
     (tmp_path / "labels.csv").write_text(FLAGS)
     splits = open_splits(str(tmp_path), val_fraction=0.4, seed=0, kinds=("labels",))
     for split in (splits.train, splits.val):
         for place, target in enumerate(split.targets.tolist()):
-            assert target == [float(name in IMAGES[split.path(place)]) for name in CLASSES]
-    counts = [split.class_counts(3) for split in (splits.train, splits.val)]
-    assert np.sum(counts, axis=0).tolist() == [2, 2, 2]
+            assert target == [float(name in LABELS[Path(split.path(place)).stem]) for name in ("sea", "sky", "tree")]
 
 
-def test_that_a_label_of_half_a_character_is_shown_by_its_number(tmp_path: Path) -> None:
-    images(tmp_path)
-    (tmp_path / "labels.json").write_text('{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
-    found = recognised(tmp_path)
-    assert found is not None
-    assert found.classes == ("sea", "\\ud800")
+def test_table_shows_half_a_character_by_its_number(tmp_path: Path) -> None:
+    write(tmp_path, "labels.json", '{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
+    assert content(FORMAT, tmp_path, "classes").classes == ("sea", "\\ud800")
 
 
-def test_that_a_tile_whose_labels_are_in_no_known_encoding_is_not_used(tmp_path: Path) -> None:
-    images(tmp_path / "images")
-    (tmp_path / "labels").mkdir()
-    for name in IMAGES:
-        text = "<annotation><object><name>sea</name></object></annotation>"
-        (tmp_path / "labels" / name.replace("png", "xml")).write_text(text)
-    (tmp_path / "labels" / "a.xml").write_text(f'<?xml version="1.0" encoding="x"?>{text}')
-    found = recognised(tmp_path)
-    assert found is not None
-    assert "There is 1 image that no table names: a.png." in {problem.message for problem in found.problems}
+def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "labels.csv", "file,class\na.png,cat\nb.png,dog\n" + 'c.png,"' + "x" * 200_000 + '"\n')
+    found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
+    assert any("labels.csv" in problem.message for problem in found.problems)
+
+
+@pytest.mark.parametrize(
+    "last", ["f.png,1,0", "f.png,1,0,Tru", "f.png,0", 'f.png,"'], ids=["cells", "word", "one_cell", "quote"]
+)
+def test_table_leaves_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
+    flags = FLAGS.replace(",0\n", ",FALSE\n").replace(",1\n", ",TRUE\n")
+    found = content(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
+    assert merged(found) == LABELS
+    assert "seems to be cut off" in messages(found)
+
+
+def test_table_without_a_last_line_break_is_complete(tmp_path: Path) -> None:
+    found = content(FORMAT, write(tmp_path, "labels.csv", FLAGS.rstrip()), "labels")
+    assert merged(found) == LABELS
+    assert "cut off" not in messages(found)

@@ -1,0 +1,80 @@
+"""Labeled tiles of ArcGIS: images, and for each an XML file with the classes of the tile. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from xml.etree import ElementTree
+
+from engine.data.decoding.masks import arcgis_classes
+from engine.data.decoding.reading import Unfit, describe_failure, read_xml
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, spread_evenly, warn
+from engine.system.regular_files import UnusableFile
+
+LAYOUT = (
+    "Choose a folder that ArcGIS exported as Labeled_Tiles or MultiLabeled_Tiles, with the folders images and labels."
+)
+_SAMPLED = 20
+
+
+def _detect(tree: Tree) -> list[Detection]:
+    if not {"images", "labels"} <= set(tree.folders()) or not tree.has(".xml", "labels"):
+        return []
+    names = tree.files("labels", ".xml")
+    tiles, several = 0, False
+    for index in spread_evenly(len(names), _SAMPLED):
+        try:
+            root = read_xml(tree.path("labels", names[index]))
+        except (OSError, Unfit, UnusableFile):
+            continue
+        if root.find(".//object//bndbox") is not None:
+            return []
+        classes = _classes(root)
+        tiles += bool(classes)
+        several |= len(classes) > 1
+    if not tiles:
+        return []
+    evidence = f"images and {len(names):,} XML files with classes and no boxes in labels"
+    kinds = ("labels",) if several else ("classes", "labels")
+    return [Detection(kinds, Confidence.CERTAIN, (evidence,))]
+
+
+def _classes(root: ElementTree.Element) -> list[str]:
+    return [name for each in root.iterfind(".//object/name") if (name := (each.text or "").strip())]
+
+
+def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    known = arcgis_classes(tree.root)
+    titles = {} if known is None else dict(zip(map(str, known[0]), known[1], strict=True))
+    lookup = ImageLookup(tree)
+    images: list[ShapedImage] = []
+    damaged: list[str] = []
+    missing: list[str] = []
+    reason = ""
+    for name in tree.files("labels", ".xml"):
+        try:
+            classes = _classes(read_xml(tree.path("labels", name)))
+        except (OSError, Unfit, UnusableFile) as error:
+            damaged.append(name)
+            reason = reason or describe_failure(error)
+            continue
+        path = lookup.find(os.path.splitext(name)[0], "labels", ending=False)
+        if path is None:
+            missing.append(name)
+        else:
+            tags = dict.fromkeys(titles.get(each, each) for each in classes)
+            images.append(ShapedImage(path, tags=tuple(tags)))
+    problems = []
+    if damaged:
+        message = f"{counted(damaged, 'file')} of labels that can't be read: {first(damaged)} ({shown(reason)})."
+        problems.append(warn(message, "Their images are left out; export them again."))
+    if missing:
+        message = f"{counted(missing, 'file')} of labels without an image: {first(missing)}."
+        problems.append(warn(message, "They are left out; put the images into the folder images."))
+    return convert(kind, {"": images}, problems, list(titles.values()) or None)
+
+
+FORMAT = Format("arcgis_tiles", "ArcGIS labeled tiles", ("classes", "labels"), LAYOUT, _detect, _read)

@@ -1,0 +1,28 @@
+"""Writer of ArcGIS's labeled tiles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain", "several")
+NAMED = "named"
+"""Further variant, with values for classes and their names in a file of its own."""
+WITHOUT_SPLITS = (*VARIANTS, NAMED)
+KINDS = {"plain": "classes", "several": "labels", "named": "labels"}
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write images and XML files with classes, which are values in the variant "named"."""
+    (folder / "labels").mkdir(parents=True)
+    for image in truth.images:
+        image.save(folder / "images" / f"{image.name}.tif")
+        tags = image.tags[:1] if variant == "plain" else image.tags
+        names = [str(1 + 2 * truth.classes.index(tag)) if variant == "named" else tag for tag in tags]
+        objects = "".join(f"<object><name>{name}</name></object>" for name in names)
+        (folder / "labels" / f"{image.name}.xml").write_text(f"<annotation>{objects}</annotation>")
+    if variant == "named":
+        classes = [{"Value": 1 + 2 * number, "Name": name} for number, name in enumerate(truth.classes)]
+        (folder / "esri_model_definition.emd").write_text(json.dumps({"Classes": classes}))
