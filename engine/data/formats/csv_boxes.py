@@ -1,0 +1,410 @@
+"""Boxes in tables: Roboflow and TensorFlow CSV, Open Images, VoTT CSV, RetinaNet CSV and the like. Torch-free."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import MAX_PIXELS, finite
+from engine.data.formats.boxes import Box, Marked, upright_size
+from engine.data.formats.class_numbers import MAX_NAMES_BYTES, find_names
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
+from engine.data.formats.tables import (
+    YES,
+    Table,
+    cut_off,
+    describe,
+    find_tables,
+    open_table,
+    split_of,
+    without_fraction,
+)
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn, wrong
+from engine.system.regular_files import UnusableFile
+
+LAYOUT = (
+    "Choose a folder of images with a CSV file of boxes: a column of file names, xmin, ymin, xmax and ymax in pixels, and "
+    "class; with one such file each for train and val, or a column split."
+)
+ENDINGS = (".csv", ".tsv", ".txt")
+_CORNERS = (
+    ("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"), ("x1", "y1", "x2", "y2"),
+    ("x0", "y0", "x1", "y1"), ("left", "top", "right", "bottom"), ("xtl", "ytl", "xbr", "ybr"),
+    ("bbox_xmin", "bbox_ymin", "bbox_xmax", "bbox_ymax"), ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"),
+    ("x_1", "y_1", "x_2", "y_2"),
+)  # fmt: skip
+_SIZES = (
+    ("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("bbox_x", "bbox_y", "bbox_w", "bbox_h"),
+    ("xmin", "ymin", "width", "height"), ("x_min", "y_min", "width", "height"), ("x", "y", "w", "h"),
+    ("x", "y", "width", "height"), ("x_1", "y_1", "width", "height"), ("left", "top", "width", "height"),
+)  # fmt: skip
+_CENTERS = (("x_center", "y_center", "width", "height"), ("cx", "cy", "w", "h"), ("xc", "yc", "w", "h"))
+_LISTS = ("bbox", "box", "bounding_box", "boundingbox", "bboxes", "boxes")
+_STRINGS = ("boxes_string", "boxesstring")
+_WIDTHS = ("image_width", "img_width", "width")
+_HEIGHTS = ("image_height", "img_height", "height")
+_IGNORED = ("is_group_of", "isgroupof", "iscrowd", "is_crowd", "difficult")
+_NAMELESS = "object"
+"""Name of the only class of a table without a column of classes."""
+_PEEKED_ROWS = 2000
+_MEASURED = 50
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table of boxes.
+
+    Attributes:
+        file: Column of the images.
+        box: Columns of the four numbers, or the one that has all four.
+        form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (of the box, and its width and height).
+        classes: Columns that may have the class; none if the table has no classes.
+        size: Columns of the image's width and height.
+        ignored: Column of crowds and difficult objects.
+        split: Column of splits.
+    """
+
+    file: int
+    box: tuple[int, ...]
+    form: str
+    classes: tuple[int, ...] = ()
+    size: tuple[int, int] | None = None
+    ignored: int | None = None
+    split: int | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    folder: str
+    split: str
+    path: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    files: tuple[_File, ...]
+    form: str
+    unused: tuple[str, ...] = ()
+
+
+# Detection
+
+
+def _detect(tree: Tree) -> list[Detection]:
+    found: list[tuple[_File, Table, Columns]] = []
+    lookup = ImageLookup(tree)
+    best = 0.0
+    for folder, name in find_tables(tree, ENDINGS):
+        table = open_table(tree.path(folder, name), head=True)
+        columns = None if table is None else box_columns(table)
+        if table is None or columns is None:
+            continue
+        file = _File(folder, split_of(folder, name), table.path)
+        rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
+        named = {row[columns.file] for row in rows[:: max(len(rows) // 20, 1)]}
+        present = [each for each in named if lookup.find(each, folder, split=file.split, ending=is_image(each))]
+        if present and any(numbers(table, columns, row) for row in rows):
+            best = max(best, len(present) / len(named))
+            found.append((file, table, columns))
+    if not found:
+        return []
+    split = [each for each in found if each[0].split]
+    used = split or [each for each in found if each[1].plain == found[0][1].plain]
+    unused = tuple(each[0].path for each in found if each not in used)
+    files = tuple(each[0] for each in used)
+    evidence = (f"{' and '.join(describe(each[1], tree) for each in used[:3])} with boxes",)
+    against = () if best >= 0.5 else ("most of the images are not in the folder",)
+    confidence = Confidence.CERTAIN if best >= 0.5 else Confidence.WEAK
+    forms = _forms(used, lookup)
+    return [
+        Detection(
+            ("boxes",), confidence, evidence, against,
+            variant=form if len(forms) > 1 else "", source=_Source(files, form, unused),
+        )
+        for form in forms
+    ]  # fmt: skip
+
+
+def box_columns(table: Table) -> Columns | None:
+    """Return the columns of a table of boxes, None if it is none."""
+    names = table.plain
+    file = file_column(table)
+    if file is None:
+        return None
+    if table.headless:
+        return _without_head(table)
+    box, form = _box(names)
+    if not box or file in box:
+        return None
+    classes = tuple(names.index(name) for name in LABEL_COLUMNS if name in names and names.index(name) != file)
+    if not classes and "name" in names and names.index("name") != file:
+        classes = (names.index("name"),)
+    sizes = (_column(names, _WIDTHS, box), _column(names, _HEIGHTS, box))
+    return Columns(
+        file,
+        box,
+        form,
+        classes,
+        None if None in sizes else (sizes[0] or 0, sizes[1] or 0),
+        _column(names, _IGNORED, box),
+        split_column_named(names, file),
+    )
+
+
+def _box(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
+    for form, known in (("xyxy", _CORNERS), ("centers", _CENTERS), ("xywh", _SIZES)):
+        for columns in known:
+            if set(columns) <= set(names):
+                return tuple(map(names.index, columns)), form
+    for form, alone in (("xyxy", _STRINGS), ("list", _LISTS)):
+        for name in alone:
+            if name in names:
+                return (names.index(name),), form
+    return (), ""
+
+
+def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
+    return next((names.index(name) for name in candidates if name in names and names.index(name) not in taken), None)
+
+
+def _without_head(table: Table) -> Columns | None:
+    """Return the columns of lines of a path, four numbers and a class, as RetinaNet has them."""
+    rows = table.sample()
+    fitting = (
+        [row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])]
+        if len(table.head) == 6
+        else []
+    )
+    if len(fitting) <= len(rows) / 2:
+        return None
+    return Columns(0, (1, 2, 3, 4), "xyxy", (5,))
+
+
+def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) -> list[str]:
+    """Return the meanings of four numbers in one cell that fit the first rows and their images' sizes."""
+    columns = used[0][2]
+    if columns.form != "list":
+        return [columns.form]
+    measured: dict[str, tuple[int, int] | None] = {}
+    pairs: list[tuple[Sequence[float], tuple[int, int] | None]] = []
+    for file, table, each in used:
+        for row in itertools.islice(table.rows(), _PEEKED_ROWS):
+            size = _size(row, each)
+            name = row[each.file]
+            if size is None and len(measured) < _MEASURED:
+                path = lookup.find(name, file.folder, split=file.split, ending=is_image(name))
+                measured.setdefault(name, upright_size(path) if path else None)
+            pairs += [(box, size or measured.get(name)) for box in numbers(table, each, row) or ()]
+    return fitting_forms(pairs)
+
+
+def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
+    """Return what four numbers may mean, "xywh" or "xyxy", by the boxes and the sizes of their images.
+
+    Boxes have a size above 0 and are within their images.
+    """
+    corners = sizes = True
+    for (one, two, three, four), size in boxes:
+        corners &= three > one and four > two
+        if size is not None:
+            corners &= three <= size[1] + 1 and four <= size[0] + 1
+            sizes &= one + three <= size[1] + 1 and two + four <= size[0] + 1
+    fitting = [form for form, fits in (("xywh", sizes), ("xyxy", corners)) if fits]
+    return fitting or ["xywh", "xyxy"]
+
+
+# Reading
+
+
+def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
+    """Return the four numbers of each box of a row: [] for an image without objects, None if a number can't be read."""
+    cells = [row[column] for column in columns.box]
+    if len(cells) == 1:
+        if not re.search(r"\d", cells[0]):
+            return [] if cells[0] in ("", "[]", "no_box") else None
+        text = cells[0].replace(";", " ")
+        cells = re.sub(r"[\[\](),]", " ", text).split()
+    elif not any(cells):
+        return []
+    if table.delimiter == ";":
+        cells = [cell.replace(",", ".") for cell in cells]
+    found = [finite(cell) for cell in cells]
+    values = [value for value in found if value is not None]
+    if len(values) != len(found) or len(values) % 4:
+        return None
+    return list(zip(*[iter(values)] * 4, strict=True))
+
+
+def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
+    """Return the height and width of an image that a row gives, None if it gives none."""
+    if columns.size is None:
+        return None
+    width, height = (finite(row[column]) or 0 for column in columns.size)
+    return (int(height), int(width)) if 1 <= min(width, height) <= max(width, height) <= MAX_PIXELS else None
+
+
+@dataclass
+class _Reading:
+    """Boxes by split and path, the numbers of their classes by name, and faults."""
+
+    lookup: ImageLookup
+    images: dict[str, dict[str, Marked]] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    largest: float = 0.0
+    is_fractional: bool = False
+
+
+def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    source: _Source = detection.source
+    reading = _Reading(ImageLookup(tree))
+    problems: list[Problem] = []
+    if source.unused:
+        problems.append(warn(f"These tables of boxes are not used: {first(source.unused)}."))
+    for file in source.files:
+        try:
+            table = open_table(file.path)
+        except (OSError, UnusableFile) as error:
+            reason = error.words if isinstance(error, UnusableFile) else "can't be read"
+            problems.append(wrong(f"{shown(tree.within(file.path))} {reason}.", "Repair it, or remove it."))
+            continue
+        columns = None if table is None else box_columns(table)
+        if table is not None and columns is not None:
+            if table.open_end and columns.box[-1] == len(table.head) - 1:  # the last number may lack digits
+                table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
+            problems += cut_off(tree, [table])
+            _read_table(table, columns, source.form, file, reading)
+            if table.cut:
+                _leave_out_last(table, columns, reading)
+    problems += _problems(reading)
+    marked = [image for images in reading.images.values() for image in images.values()]
+    if reading.is_fractional and reading.largest <= 1.01:
+        for image in marked:
+            image.fractions = True
+    folders = list(dict.fromkeys([*(file.folder for file in source.files), "", *tree.folders()]))
+    classes = _in_order(list(reading.names), tree, folders, marked)
+    return Content(classes, {split: list(images.values()) for split, images in reading.images.items()}, problems)
+
+
+def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
+    """Read the boxes of a table."""
+    form = form if columns.form == "list" else columns.form
+    of_class = _class_column(table, columns)
+    split_name = "" if columns.split is None else table.plain[columns.split]
+    for line, row in enumerate(table.rows(), 1 if table.headless else 2):
+        name = row[columns.file]
+        split = file.split if columns.split is None else split_in_cell(split_name, row[columns.split]) or file.split
+        path = reading.lookup.find(name, file.folder, split=split, ending=is_image(name))
+        if path is None and split != file.split:  # the images of all splits may be in a folder called train
+            path = reading.lookup.find(name, file.folder, ending=is_image(name))
+        if path is None:
+            reading.missing.append(name)
+            continue
+        reading.paths[name] = path
+        image = reading.images.setdefault(split, {}).setdefault(path, Marked(path))
+        image.size = image.size or _size(row, columns)
+        boxes = numbers(table, columns, row)
+        label = _NAMELESS if of_class is None else without_fraction(row[of_class])
+        if boxes is None or (boxes and not label):
+            reading.faults.append(f"{os.path.basename(table.path)}, row {line}")
+            continue
+        is_ignored = columns.ignored is not None and without_fraction(row[columns.ignored].lower()) in YES
+        for box in boxes:
+            edges = edges_of(box, form)
+            reading.largest = max(reading.largest, *edges)
+            reading.is_fractional |= any(value % 1 for value in edges)
+            number = reading.names.setdefault(label, len(reading.names))
+            image.boxes.append(Box(*edges, number, is_ignored))
+
+
+def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
+    """Leave out the last image of a table that is cut off, as some of its boxes may be missing."""
+    name = ""
+    for row in table.rows():
+        name = row[columns.file]
+    for images in reading.images.values():
+        for path in [path for path in images if path == reading.paths.get(name)]:
+            del images[path]
+
+
+def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom."""
+    one, two, three, four = box
+    if form == "xywh":
+        return one, two, one + three, two + four
+    if form == "centers":
+        return one - three / 2, two - four / 2, one + three / 2, two + four / 2
+    return one, two, three, four
+
+
+def _class_column(table: Table, columns: Columns) -> int | None:
+    """Return the column of classes: one with names before one with numbers."""
+    rows = table.sample()
+    worded = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
+    return next(iter([*worded, *columns.classes]), None)
+
+
+def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[Marked]) -> tuple[str, ...]:
+    """Renumber the boxes by the order of the classes and return their names."""
+    titles = {name: name for name in names}
+    if names and all(name.isascii() and name.isdigit() for name in names):
+        order = sorted(names, key=int)
+        found, _ = find_names(tree, folders, [int(name) for name in names])
+        titles = {name: found.get(int(name), name) for name in names}
+    else:
+        known = _listed_names(tree, folders, names)
+        if known and all(re.fullmatch(r"\d+", value) for value in known.values()):
+            order = sorted(names, key=lambda name: int(known[name]))
+        else:
+            titles = {name: known.get(name, name) for name in names}
+            order = sorted(names, key=lambda name: titles[name])
+    numbers_of = {names.index(name): number for number, name in enumerate(order)}
+    for image in images:
+        image.boxes = [box._replace(label=numbers_of[box.label]) for box in image.boxes]
+    return tuple(shown(titles[name]) for name in order)
+
+
+def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
+    """Return what a table of two columns says about all of the names: titles (Open Images) or numbers (RetinaNet)."""
+    for folder in folders:
+        for file in tree.files(folder, ".csv"):
+            path = tree.path(folder, file)
+            if "class" not in file.lower() or os.stat(path).st_size > MAX_NAMES_BYTES:
+                continue
+            table = open_table(path)
+            if table is not None and len(table.head) == 2:
+                pairs = dict([table.head, *((row[0], row[1]) for row in table.rows())])
+                if all(pairs.get(name) for name in names):
+                    return pairs
+    return {}
+
+
+def _problems(reading: _Reading) -> Iterator[Problem]:
+    unclear = sorted(set(reading.lookup.ambiguous))
+    missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
+    if unclear:
+        message = f"{counted(unclear, 'name')} in a table that may mean several images: {first(unclear)}."
+        yield warn(message, "They are left out; write the path from the table to each image into it.")
+    if missing:
+        message = f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}."
+        yield warn(message, "They are left out.")
+    if reading.faults:
+        message = (
+            f"{counted(reading.faults, 'box', 'boxes')} without four numbers and a class: {first(reading.faults)}."
+        )
+        yield warn(message, "They are left out; correct these rows of the table.")
+    if not any(reading.images.values()):
+        yield wrong("No image that the tables of boxes name is in the folder.", LAYOUT)
+
+
+FORMAT = Format("csv_boxes", "CSV table of boxes", ("boxes",), LAYOUT, _detect, _read)

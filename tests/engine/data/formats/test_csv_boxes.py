@@ -1,0 +1,148 @@
+"""Tables of boxes around objects in images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.formats.boxes import BoxSplit
+from engine.data.formats.csv_boxes import FORMAT
+from engine.data.formats.format import Confidence, Content, Detection
+from engine.data.formats.registry import readings, recognise
+from engine.data.formats.tree import Tree
+from tests.support.dataset_formats import csv_boxes
+from tests.support.dataset_formats.reading import content, merged, names_of
+from tests.support.dataset_formats.truth import TRUTH, TrueImage
+
+HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
+
+
+def write(folder: Path, name: str, text: str, images: Sequence[str] = ("a", "b", "c")) -> Path:
+    """Write images of 60 x 40 pixels into the folder images, and a table next to it."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images):
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 60, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{image}.png")
+    (folder / name).write_text(text)
+    return folder
+
+
+def detections(folder: Path) -> Sequence[Detection]:
+    return FORMAT.detect(Tree(str(folder)))
+
+
+def messages(found: Content) -> str:
+    return "\n".join(problem.message for problem in found.problems)
+
+
+def boxes_of(image: TrueImage) -> list[tuple[str, tuple[int, ...]]]:
+    return [(each.name, each.box) for each in image.objects]
+
+
+@pytest.mark.parametrize("variant", [*csv_boxes.VARIANTS, *csv_boxes.NAMED_APART])
+def test_csv_boxes_reads_every_variant(tmp_path: Path, variant: str) -> None:
+    csv_boxes.write(TRUTH, tmp_path, variant)
+    best = readings(str(tmp_path))[0]
+    assert (best.format.id, best.kind, best.detection.confidence) == ("csv_boxes", "boxes", Confidence.CERTAIN)
+    found = content(FORMAT, tmp_path, "boxes")
+    splits = (
+        {"": TRUTH.images}
+        if variant in csv_boxes.WITHOUT_SPLITS
+        else {name: TRUTH.of(name) for name in ("train", "val")}
+    )
+    assert names_of(found) == {
+        split: {
+            image.name: boxes_of(image) for image in images if image.objects or variant not in csv_boxes.WITHOUT_EMPTY
+        }
+        for split, images in splits.items()
+    }
+    assert found.classes == TRUTH.classes
+    assert found.problems == []
+
+
+def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
+    csv_boxes.write(TRUTH, tmp_path, csv_boxes.ONE_CLASS)
+    found = content(FORMAT, tmp_path, "boxes")
+    assert found.classes == ("object",)
+    assert merged(found) == {image.name: [("object", each.box) for each in image.objects] for image in TRUTH.images}
+
+
+@pytest.mark.parametrize(
+    ("boxes", "forms"),
+    [
+        (["[40, 5, 10, 10]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xywh"]),  # no corner is left of the other
+        (["[30, 20, 59, 39]", "[2, 2, 20, 20]", "[1, 1, 5, 5]"], ["xyxy"]),  # 30 + 59 is beyond the image
+        (["[2, 2, 20, 20]", "[1, 1, 5, 5]", "[3, 3, 9, 9]"], ["xywh", "xyxy"]),
+    ],
+)
+def test_csv_boxes_in_one_cell_are_asked_about(tmp_path: Path, boxes: list[str], forms: list[str]) -> None:
+    rows = "".join(f'{name},"{box}"\n' for name, box in zip("abc", boxes, strict=True))
+    found = detections(write(tmp_path, "train.csv", "image_id,bbox\n" + rows))
+    assert [each.source.form for each in found] == forms
+    assert [each.variant for each in found] == (forms if len(forms) > 1 else [""])
+    result = recognise(str(tmp_path), val_fraction=0.4, seed=0, kinds=("boxes",))
+    assert (result.train is None) == (len(forms) > 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [("b.png,60,40,dog,1,,5,6", "row 3"), ("b.png,60,40,dog,1,two,5,6", "row 3"), ("b.png,60,40,,1,2,5,6", "row 3")],
+)
+def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str) -> None:
+    text = f"{HEAD}a.png,60,40,cat,1,2,30,20\n{row}\nb.png,60,40,dog,5,6,7,8\n"
+    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert merged(found) == {"a": [("cat", (1, 2, 30, 20))], "b": [("dog", (5, 6, 7, 8))]}
+    assert f"boxes.csv, {place}" in messages(found)
+
+
+def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
+    text = "ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\na,cat,0.1,0.5,0.25,0.75,1\nb,cat,0.1,0.5,0.25,0.75,0\n"
+    write(tmp_path, "train-annotations-bbox.csv", text)
+    found = recognise(str(tmp_path), val_fraction=0, seed=0, kinds=("boxes",))
+    assert isinstance(found.train, BoxSplit)
+    assert found.train.ignored.tolist() == [True, False]
+    assert found.train.boxes.tolist() == [[6, 10, 30, 30]] * 2
+
+
+def test_csv_boxes_counts_missing_images(tmp_path: Path) -> None:
+    text = HEAD + "".join(f"{name}.png,60,40,cat,1,2,30,20\n" for name in ("a", "b", "gone"))
+    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert sorted(merged(found)) == ["a", "b"]
+    assert "1 image that a table names can't be found: gone.png" in messages(found)
+
+
+def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
+    for site in ("x", "y"):
+        write(tmp_path / site, "notes.txt", "")
+    text = HEAD + "x/images/a.png,60,40,cat,1,2,30,20\ny/images/a.png,60,40,dog,1,2,9,9\nb.png,60,40,cow,1,2,9,9\n"
+    (tmp_path / "boxes.csv").write_text(text)
+    found = content(FORMAT, tmp_path, "boxes")
+    paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
+    assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
+    assert "may mean several images: b.png" in messages(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.csv", "file,class\na.png,cat\nb.png,dog\n"),
+        ("boxes.csv", HEAD + "x.png,60,40,cat,1,2,3,4\n"),
+        ("empty.csv", HEAD),
+        ("words.csv", HEAD + "a.png,60,40,cat,one,two,three,four\n"),
+        ("sizes.csv", "file,width,height\na.png,60,40\n"),
+    ],
+)
+def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text: str) -> None:
+    assert detections(write(tmp_path, name, text)) == []
+
+
+@pytest.mark.parametrize("last", ["b.png,60,40,cat,5,6,7,8", "b.png,60,40,cat,5,6", "b.png,60,40,ca"])
+def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
+    text = f"{HEAD}a.png,60,40,cat,1,2,30,20\nb.png,60,40,dog,1,2,9,9\n{last}"
+    found = content(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert merged(found) == {"a": [("cat", (1, 2, 30, 20))]}
+    assert "seems to be cut off" in messages(found)
