@@ -19,6 +19,7 @@ from engine.data.formats import (
     createml,
     csv_boxes,
     dota,
+    huggingface,
     idx,
     imagefolder,
     kitti,
@@ -26,8 +27,10 @@ from engine.data.formats import (
     legacy,
     mot,
     points,
+    unsupported,
     via,
     vott,
+    webdataset,
     wider_face,
     yolo,
 )
@@ -98,9 +101,12 @@ _MODULES: tuple[Format, ...] = (
     idx.FORMAT,
     vott.FORMAT,
     csv_boxes.FORMAT,
+    huggingface.FORMAT,
+    webdataset.FORMAT,
     arcgis_tiles.FORMAT,
     labels_table.FORMAT,
     imagefolder.FORMAT,
+    unsupported.FORMAT,
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)
 """By their ids, in the order in which equal evidence counts."""

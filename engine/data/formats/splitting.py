@@ -13,6 +13,7 @@ import numpy.typing as npt
 from engine.contract.problems import Problem
 from engine.data.files import Files
 from engine.data.formats.labels_table import LabelSplit, rarest_labels
+from engine.data.formats.unpacking import stable_root
 from engine.data.splits import FileSplit, IdxSplit, Labels, draw_validation, warn, wrong
 
 
@@ -88,6 +89,7 @@ def keys(split: Any, folder: str) -> Iterable[bytes]:
     if isinstance(split, IdxSplit):
         rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
         return (row.to_bytes(8, "little") for row in rows)
+    folder = stable_root(split.files[0], folder) if len(split.files) else folder
     if isinstance(split.files, Files):
         return split.files.below(folder)
     return (os.fsencode(os.path.relpath(path, folder)) for path in split.files)

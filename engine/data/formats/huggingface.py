@@ -1,0 +1,396 @@
+"""Datasets of the Hugging Face Hub: Parquet files with images, and folders of images with a metadata file. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MOST_IMAGE_BYTES, MOST_TABLE_BYTES, judged, read_text
+from engine.data.formats import parquet
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.csv_boxes import edges_of, fitting_forms
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.image_lookup import ImageLookup
+from engine.data.formats.label_columns import LABEL_COLUMNS
+from engine.data.formats.label_detection import detect_in
+from engine.data.formats.labels_table import read
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.tables import METADATA, is_metadata, plain, split_of
+from engine.data.formats.tree import Tree, suffix
+from engine.data.formats.unpacking import file_name, unpacked
+from engine.data.splits import counted, first, shown, warn
+from engine.system.regular_files import UnusableFile
+
+LAYOUT = (
+    "Choose a downloaded repository of the Hugging Face Hub: Parquet files with the columns image and label, or images with "
+    "a metadata.csv, metadata.jsonl or metadata.parquet that has the column file_name."
+)
+_BOXES = ("bbox", "bboxes", "boxes", "box")
+_BOX_CLASSES = ("category", "categories", "label", "labels", "class", "classes", "category_id")
+_OBJECTS = ("objects", "annotations", "faces", "instances")
+_SAMPLED = 200
+_INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """Parquet files with images, and the column to learn from."""
+
+    files: tuple[str, ...]
+    image: str
+    label: str
+    form: str = ""
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """Metadata files with boxes: each its folder relative to the dataset's and its name."""
+
+    files: tuple[tuple[str, str], ...]
+    column: str
+    form: str
+
+
+def _detect(tree: Tree) -> list[Detection]:
+    metadata, shards = _files(tree)
+    readable = [(folder, name) for folder, name in metadata if not name.endswith(".parquet") or parquet.is_installed()]
+    if (shards or len(readable) < len(metadata)) and not parquet.is_installed():
+        paths = shards or [os.path.join(*file) for file in metadata if file not in readable]
+        evidence = (f"{shown(paths[0])} and {len(paths) - 1:,} more Parquet files",)
+        remedy = f"Reading Parquet files takes the package pyarrow. Install it: {parquet.INSTALL}"
+        return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
+    found = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
+    by_folder: dict[str, list[str]] = {}
+    for path in shards:
+        folder = os.path.dirname(path)
+        by_folder.setdefault(os.path.dirname(folder) if split_of(os.path.basename(folder), "") else folder, []).append(
+            path
+        )
+    for folder, paths in by_folder.items():
+        found += _of_shards(tree, paths, folder if len(by_folder) > 1 else "")
+    return found
+
+
+def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the metadata files, and the paths of other Parquet files relative to the dataset's folder."""
+    metadata: list[tuple[str, str]] = []
+    shards: list[str] = []
+    for folder in tree.walk(depth=2):
+        if tree.has((".csv", ".jsonl", ".parquet"), folder):
+            for name in tree.files(folder, (".csv", ".jsonl", ".parquet")):
+                if name.lower() in METADATA:
+                    metadata += [(folder, name)] if is_metadata(tree, folder, name) else []
+                elif suffix(name) == ".parquet":
+                    shards.append(os.path.join(folder, name))
+    return metadata, shards
+
+
+# Parquet files with images
+
+
+def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
+    paths = tuple(map(tree.path, shards))
+    try:
+        types, noted = parquet.features(paths[0])
+    except (OSError, UnusableFile):
+        return
+    images = [name for name, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
+    images = images or [name for name, kind in types.items() if kind in ("binary", "large_binary")]
+    if len(images) != 1:
+        return
+    files = "1 Parquet file" if len(paths) == 1 else f"{len(paths):,} Parquet files"
+    evidence = f"{files} with images, such as {shown(shards[0])}"
+    boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
+    if boxes is not None:
+        forms = _forms(row.get(boxes) for row in _some_rows(paths[0], [boxes]))
+        for form in forms:
+            source = _Shards(paths, images[0], boxes, form)
+            name = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
+            yield Detection(
+                ("boxes",), Confidence.CERTAIN, (f"{evidence} and boxes in {boxes}",), variant=name, source=source
+            )
+    labels = _label_columns(types, noted, _readme_classes(tree))
+    for label in labels:
+        kinds = ("labels",) if "list" in types[label] else ("classes", "labels")
+        name = "/".join(filter(None, (variant, label if len(labels) > 1 else "")))
+        source = _Shards(paths, images[0], label)
+        yield Detection(
+            kinds, Confidence.CERTAIN, (f"{evidence}, and the column {shown(label)}",), variant=name, source=source
+        )
+
+
+def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: Mapping[str, Any]) -> list[str]:
+    """Return the columns of classes: those of the type ClassLabel, else the likeliest by its name."""
+    named_in_file = [name for name, feature in noted.items() if _class_names(feature) is not None]
+    simple = {name for name, kind in types.items() if not kind.startswith("struct") and "struct" not in kind}
+    found = [name for name in dict.fromkeys([*named_in_file, *readme]) if name in simple]
+    if found:
+        return found
+    named = [name for name in types if plain(name) in LABEL_COLUMNS and name in simple]
+    return sorted(named, key=lambda name: LABEL_COLUMNS.index(plain(name)))[:1]
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    """Return the names of a feature of classes, None for others."""
+    if isinstance(feature, list) and len(feature) == 1:
+        return _class_names(feature[0])
+    if not isinstance(feature, dict):
+        return None
+    if feature.get("_type") == "ClassLabel":
+        names = feature.get("names")
+        return [str(name) for name in names] if isinstance(names, list) else None
+    return _class_names(feature.get("feature"))
+
+
+def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
+    folder = unpacked(source.files, lambda target: _unpack(source, target))
+    images = msgspec.json.decode((folder / _INDEX).read_bytes(), type=list[list[str]])
+    names = _names(tree, source)
+    splits: dict[str, list[ShapedImage]] = {}
+    without: list[str] = []
+    faults: list[str] = []
+    for path, files in zip(source.files, images, strict=True):
+        split = split_of(tree.within(os.path.dirname(path)), os.path.basename(path))
+        for number, (name, row) in enumerate(zip(files, parquet.rows(path, [source.label]), strict=True)):
+            if not name:
+                without.append(f"{os.path.basename(path)}, row {number + 1}")
+                continue
+            image = ShapedImage(str(folder / name))
+            if kind == "boxes":
+                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number + 1}", faults)
+            else:
+                image.tags = _tags(row[source.label], names)
+            splits.setdefault(split, []).append(image)
+    problems = _row_problems(without, faults)
+    return convert(kind, splits, problems, names or _numbers(splits))
+
+
+def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
+    problems = []
+    if without:
+        problems.append(warn(f"{counted(without, 'row')} without an image: {first(without)}.", "They are left out."))
+    if faults:
+        message = f"{counted(faults, 'box', 'boxes')} without four numbers and a class, in {first(faults)}."
+        problems.append(warn(message, "They are left out; correct them."))
+    return problems
+
+
+def _unpack(source: _Shards, folder: Path) -> None:
+    """Write the images of the files, and in an index the name of each, "" for rows without one."""
+    index: list[list[str]] = []
+    for number, path in enumerate(source.files):
+        (folder / f"{number:05d}").mkdir()
+        names: list[str] = []
+        used: set[str] = set()
+        for row, values in enumerate(parquet.rows(path, [source.image])):
+            image = values[source.image]
+            content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
+            if not isinstance(content, bytes) or not 0 < len(content) <= MOST_IMAGE_BYTES:
+                names.append("")
+                continue
+            names.append(f"{number:05d}/{file_name(name, content, row, used)}")
+            (folder / names[-1]).write_bytes(content)
+        index.append(names)
+    (folder / _INDEX).write_bytes(msgspec.json.encode(index))
+
+
+def _names(tree: Tree, source: _Shards) -> list[str]:
+    """Return the names of classes by number: from the Parquet file, or else from the README's dataset_info."""
+    _, noted = parquet.features(source.files[0])
+    feature = noted.get(source.label)
+    found = _class_names(feature)
+    if found is None and feature is not None:
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature[0]
+        found = next((names for key in _BOX_CLASSES if (names := _class_names(inner.get(key))) is not None), None)
+    return found if found is not None else _readme_classes(tree).get(source.label, [])
+
+
+def _readme_classes(tree: Tree) -> dict[str, list[str]]:
+    """Return the names of classes by column that the head of the README gives in dataset_info."""
+    name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
+    if name is None:
+        return {}
+    try:
+        with judged(tree.path(name)):
+            head = re.match(r"---\s*\n(.*?)\n---", read_text(tree.path(name)), re.DOTALL)
+            content = yaml.safe_load(head[1]) if head else None
+    except (OSError, UnusableFile, yaml.YAMLError):
+        return {}
+    info = content.get("dataset_info") if isinstance(content, dict) else None
+    found: dict[str, list[str]] = {}
+    for each in info if isinstance(info, list) else [info]:
+        features = each.get("features") if isinstance(each, dict) else None
+        for feature in features if isinstance(features, list) else ():
+            if isinstance(feature, dict) and (names := _find_names(feature)):
+                found.setdefault(str(feature.get("name")), names)
+    return found
+
+
+def _find_names(feature: Any) -> list[str]:
+    """Return the names anywhere within a feature of the README."""
+    if isinstance(feature, dict):
+        names = feature.get("names")
+        if isinstance(names, dict):
+            return [str(names[key]) for key in sorted(names, key=lambda key: int(key) if str(key).isdigit() else 0)]
+        if isinstance(names, list) and all(isinstance(each, str) for each in names):
+            return names
+        return next((found for each in feature.values() if (found := _find_names(each))), [])
+    if isinstance(feature, list):
+        return next((found for each in feature if (found := _find_names(each))), [])
+    return []
+
+
+def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of a cell; -1 and null mean none."""
+    values = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
+
+
+def _name(value: Any, names: Sequence[str]) -> str:
+    """Return the name of a class that a file gives by its number or name; "" for none."""
+    if value is None or value == -1:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return names[value]
+    return str(int(value)) if isinstance(value, bool) else str(value).strip()
+
+
+def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
+    """Return classes that are numbers by their size; None for others."""
+    found = {tag for images in splits.values() for image in images for tag in image.tags}
+    found |= {shape.name for images in splits.values() for image in images for shape in image.shapes}
+    return sorted(found, key=int) if found and all(each.isascii() and each.isdigit() for each in found) else None
+
+
+# Boxes
+
+
+def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
+    """Detect metadata files with a column of objects."""
+    fitting = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
+    some = [row for folder, name in fitting for row in _some_records(tree.path(folder, name))]
+    column = next((key for row in some for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
+    if column is None:
+        return
+    lookup = ImageLookup(tree)
+    sized = []
+    for row in some:
+        path = lookup.find(str(row.get("file_name", "")))
+        sized.append((row.get(column), upright_size(path) if path else None))
+    forms = fitting_forms((box, size) for objects, size in sized for box, _ in _pairs(objects) or () if _is_box(box))
+    for form in forms:
+        evidence = (f"{' and '.join(shown(os.path.join(*file)) for file in fitting[:3])} with boxes in {column}",)
+        source = _Metadata(tuple(fitting), column, form)
+        yield Detection(("boxes",), Confidence.CERTAIN, evidence, variant=form if len(forms) > 1 else "", source=source)
+
+
+def _forms(cells: Iterator[Any]) -> list[str]:
+    return fitting_forms((box, None) for objects in cells for box, _ in _pairs(objects) or () if _is_box(box))
+
+
+def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
+    """Return the boxes of a cell and the class of each; None if it has no boxes."""
+    if isinstance(objects, list):
+        found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
+        return (
+            [pair for each in found if each is not None for pair in each]
+            if any(each is not None for each in found)
+            else None
+        )
+    if not isinstance(objects, dict):
+        return None
+    boxes = next((objects[key] for key in _BOXES if isinstance(objects.get(key), list)), None)
+    if boxes is None:
+        return None
+    classes = next((objects[key] for key in _BOX_CLASSES if isinstance(objects.get(key), list)), None)
+    if classes is None:
+        classes = ["object"] * len(boxes)
+    return list(zip(boxes, [*classes, *[None] * (len(boxes) - len(classes))], strict=False))
+
+
+def _is_box(box: Any) -> bool:
+    return isinstance(box, list) and len(box) == 4 and all(isinstance(each, int | float) for each in box)
+
+
+def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
+    """Return the boxes of a cell; those that can't be used are added to `faults`."""
+    found = []
+    for box, label in _pairs(objects) or ():
+        name = _name(label, names)
+        if not _is_box(box) or not name:
+            faults.append(where)
+        else:
+            found.append(box_shape(name, *edges_of(box, form)))
+    return found
+
+
+def _read_metadata(tree: Tree, source: _Metadata) -> Content:
+    lookup = ImageLookup(tree)
+    names = _readme_classes(tree).get(source.column, [])
+    splits: dict[str, list[ShapedImage]] = {}
+    missing: list[str] = []
+    faults: list[str] = []
+    for folder, name in source.files:
+        split = split_of(folder, "")
+        for row in _records(tree.path(folder, name)):
+            file = str(row.get("file_name", ""))
+            path = lookup.find(file, folder, split=split)
+            if path is None:
+                missing.append(file)
+                continue
+            shapes = _shapes(row.get(source.column), names, source.form, file, faults)
+            splits.setdefault(split, []).append(ShapedImage(path, shapes))
+    problems = _row_problems((), faults)
+    if missing:
+        message = f"{counted(missing, 'image')} that a metadata file names can't be found: {first(missing)}."
+        problems.append(warn(message, "They are left out."))
+    return convert("boxes", splits, problems, names or _numbers(splits))
+
+
+def _records(path: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a JSON Lines or Parquet file; invalid lines are skipped."""
+    if suffix(path) == ".parquet":
+        yield from parquet.rows(path)
+        return
+    with judged(path):
+        for line in read_text(path, MOST_TABLE_BYTES).splitlines():
+            try:
+                row = json.loads(line) if line.strip() else None
+            except ValueError:
+                continue
+            if isinstance(row, dict):
+                yield row
+
+
+def _some_records(path: str) -> list[Mapping[str, Any]]:
+    try:
+        return [row for row, _ in zip(_records(path), range(_SAMPLED), strict=False)]
+    except (OSError, UnusableFile):
+        return []
+
+
+def _some_rows(path: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
+    try:
+        return [row for row, _ in zip(parquet.rows(path, columns), range(_SAMPLED), strict=False)]
+    except (OSError, UnusableFile):
+        return []
+
+
+def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    if isinstance(detection.source, _Shards):
+        return _read_shards(tree, detection.source, kind)
+    if isinstance(detection.source, _Metadata):
+        return _read_metadata(tree, detection.source)
+    return read(tree, detection, kind)
+
+
+FORMAT = Format("huggingface", "Hugging Face dataset", ("classes", "labels", "boxes"), LAYOUT, _detect, _read)

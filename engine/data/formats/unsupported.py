@@ -1,0 +1,265 @@
+"""Datasets that Footplate recognizes but does not read, each with the way to convert it. Torch-free."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.tables import find_tables, open_table
+from engine.data.formats.tree import Tree
+from engine.data.formats.webdataset import find_archives, samples
+from engine.data.splits import shown
+from engine.system.regular_files import UnusableFile, open_regular
+
+LAYOUT = "Convert the dataset to a format that Footplate reads."
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+_DEPTH = 4
+_MAX_FOLDERS = 500
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A format by its files.
+
+    Attributes:
+        variant: Name of the detection.
+        title: Name in messages.
+        endings: Endings of the files, with dots; compound ones such as ".nii.gz" as well.
+        remedy: Way to convert it.
+        is_one: Judges a file by its full path, for endings that others use, too.
+    """
+
+    variant: str
+    title: str
+    endings: tuple[str, ...]
+    remedy: str
+    is_one: Callable[[str], bool] | None = None
+
+
+def _starts_with(*starts: bytes) -> Callable[[str], bool]:
+    """Return a test for files that begin with one of the `starts`."""
+
+    def test(path: str) -> bool:
+        return _head(path).startswith(starts)
+
+    return test
+
+
+def _head(path: str, count: int = 160) -> bytes:
+    try:
+        with open_regular(path) as stream:
+            return stream.read(count)
+    except (OSError, UnusableFile):
+        return b""
+
+
+def _is_dicom(path: str) -> bool:
+    return _head(path)[128:132] == b"DICM"
+
+
+def _is_zip_of_images(path: str) -> bool:
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return any(is_image(name) for name in archive.namelist()[:1000])
+    except (OSError, UnusableFile, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return False
+
+
+def _is_tfrecord(path: str) -> bool:
+    """Return True if a file begins with the length of a TFRecord that fits into it."""
+    head = _head(path, 8)
+    return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
+
+
+_KINDS = (
+    _Kind(
+        "dicom", "DICOM", (".dcm", ".dicom"),
+        "Convert the slices to 16-bit PNG or TIFF, for example with dcmj2pnm of DCMTK (dcmj2pnm +on2), or export them from 3D "
+        "Slicer.",
+        _is_dicom,
+    ),
+    _Kind(
+        "nifti", "NIfTI", (".nii", ".nii.gz"),
+        "Export the slices of the volumes and their masks as PNG or TIFF into the folders images and masks, for example with "
+        "med2image or 3D Slicer.",
+    ),
+    _Kind(
+        "volumes", "medical volumes", (".mha", ".mhd", ".nrrd"),
+        "Export the slices of the volumes and their masks as PNG or TIFF, for example with 3D Slicer or SimpleITK.",
+    ),
+    _Kind(
+        "arrow", "Arrow files of Hugging Face's save_to_disk", (".arrow",),
+        "Save it as Parquet: datasets.load_from_disk(FOLDER), then to_parquet for each split.",
+        _starts_with(b"ARROW1", b"\xff\xff\xff\xff"),
+    ),
+    _Kind(
+        "npz", "arrays of numpy", (".npz",),
+        "Save the images as PNG into a folder for each class, for example with numpy and Pillow; MedMNIST's own method save "
+        "does it for its data.",
+        _starts_with(b"PK"),
+    ),
+    _Kind(
+        "pickle", "pickled arrays", (".pkl", ".pickle"),
+        "Save the images as PNG into a folder for each class; for CIFAR, torchvision reads the batches.",
+        _starts_with(b"\x80"),
+    ),
+    _Kind(
+        "tfrecord", "TFRecord", (".tfrecord", ".tfrecords", ".tfrec", ".record"),
+        "Export the images and annotations again as COCO JSON or Pascal VOC (Roboflow and Datumaro convert TFRecord), or read "
+        "them with TensorFlow and save the images into a folder for each class.",
+        _is_tfrecord,
+    ),
+    _Kind(
+        "lmdb", "LMDB", (".mdb",),
+        "Write the images of the database into files, for example with the lmdb package or the export script of its dataset.",
+    ),
+    _Kind(
+        "hdf5", "HDF5", (".h5", ".hdf5", ".he5", ".hdf"),
+        "Save the arrays as PNG or TIFF files, for example with h5py and Pillow, into a folder for each class or into images "
+        "and masks.",
+        _starts_with(b"\x89HDF"),
+    ),
+    _Kind(
+        "recordio", "MXNet RecordIO", (".rec",),
+        "Unpack the images, for example with mxnet's im2rec tools, into a folder for each class.",
+        _starts_with(b"\x0a\x23\xd7\xce"),
+    ),
+    _Kind(
+        "mat", "MATLAB annotations", (".mat",),
+        "Write the annotations as COCO JSON, or the classes as a labels.csv: scipy.io.loadmat reads .mat files.",
+        _starts_with(b"MATLAB 5.0 MAT-file", b"MATLAB 7.3 MAT-file"),
+    ),
+    _Kind(
+        "zip", "packed images", (".zip",),
+        "Unpack the archive, and choose the folder with its contents.",
+        _is_zip_of_images,
+    ),
+    _Kind(
+        "7z", "packed images", (".7z", ".rar"),
+        "Unpack the archive, and choose the folder with its contents.",
+        _starts_with(b"7z\xbc\xaf\x27\x1c", b"Rar!"),
+    ),
+    _Kind(
+        "video", "videos", (".mp4", ".avi", ".mov", ".mkv", ".webm"),
+        "Extract frames into a folder of images and annotate them: ffmpeg -i video.mp4 -vf fps=1 frames/%06d.jpg.",
+    ),
+)  # fmt: skip
+
+_TAR = _Kind("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
+_PEEKED = 60
+
+
+def _detect(tree: Tree) -> list[Detection]:
+    images = 0
+    files: dict[str, list[str]] = {}
+    folders = list(itertools.islice(tree.walk(depth=_DEPTH), _MAX_FOLDERS))
+    for folder in folders:
+        suffixes = tree.suffixes(folder)
+        images += sum(suffixes[ending] for ending in EXTENSIONS)
+        endings = {_SHARD.sub("", suffix) for suffix in suffixes}
+        for kind in _KINDS:
+            if any("." + ending.rsplit(".", 1)[1] in endings for ending in kind.endings):
+                names = [name for name in tree.files(folder) if _SHARD.sub("", name.lower()).endswith(kind.endings)]
+                files.setdefault(kind.variant, []).extend(os.path.join(folder, name) for name in names)
+    found: list[Detection] = []
+    for kind in _KINDS:
+        paths = files.get(kind.variant, [])
+        if paths and (kind.is_one is None or any(kind.is_one(tree.path(path)) for path in paths[:5])):
+            found.append(_refused(kind, paths, images))
+    found += _without_ending(tree, folders) if not images and not found else []
+    found += [*_videos(tree), *_run_lengths(tree), *_packed(tree, images)]
+    return sorted(found, key=lambda detection: -detection.confidence)
+
+
+def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
+    """Return the refusal of some files: weak if there are images, too, which may be all that is needed."""
+    count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
+    evidence = (f"{count} of {kind.title}, such as {shown(paths[0])}",)
+    if images:
+        return Detection((), Confidence.WEAK, evidence, (f"{images:,} images",), kind.variant, kind.remedy)
+    return Detection((), Confidence.CERTAIN, evidence, variant=kind.variant, remedy=kind.remedy)
+
+
+def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
+    """Detect files without endings: DICOM as scanners name it, TFRecord shards, and CIFAR's batches."""
+    by_variant = {kind.variant: kind for kind in _KINDS}
+    for folder in folders:
+        names = [name for name in tree.files(folder) if "." not in name] if tree.suffixes(folder)[""] else []
+        if not names:
+            continue
+        paths = [os.path.join(folder, name) for name in names]
+        first = tree.path(paths[0])
+        if _is_dicom(first):
+            yield _refused(by_variant["dicom"], paths, 0)
+        elif _SHARD.search(names[0]) and _is_tfrecord(first):
+            yield _refused(by_variant["tfrecord"], paths, 0)
+        elif _head(first).startswith(b"\x80"):
+            yield _refused(by_variant["pickle"], paths, 0)
+        else:
+            continue
+        return
+
+
+def _videos(tree: Tree) -> Iterator[Detection]:
+    """Detect masks of videos: DAVIS and YouTube-VOS."""
+    if {"JPEGImages", "Annotations"} <= set(tree.folders()) and not tree.has(".xml", "Annotations"):
+        is_vos = "meta.json" in tree.files("", ".json")
+        is_davis = "ImageSets" in tree.folders() and any(
+            name in tree.folders("Annotations") for name in ("480p", "Full-Resolution", "1080p")
+        )
+        if is_vos or is_davis:
+            title = "YouTube-VOS" if is_vos else "DAVIS"
+            remedy = (
+                "Footplate does not follow objects through videos. To learn masks of single frames, copy the frames to images "
+                "and the annotations to masks, each under the same name."
+            )
+            evidence = (f"JPEGImages and Annotations of {title}, a folder for each video",)
+            yield Detection((), Confidence.CERTAIN, evidence, variant=title.lower(), remedy=remedy)
+
+
+def _run_lengths(tree: Tree) -> Iterator[Detection]:
+    """Detect tables of masks as run lengths, as Kaggle has them."""
+    for folder, name in find_tables(tree, (".csv",)):
+        table = open_table(tree.path(folder, name), head=True)
+        columns = [
+            column
+            for column in ("encoded_pixels", "rle_mask", "rle", "annotation", "segmentation")
+            if table and column in table.plain
+        ]
+        if table is None or not columns:
+            continue
+        column = table.plain.index(columns[0])
+        cells = [row[column] for row in table.sample(50) if row[column] not in ("", "-1")]
+        if cells and all(len(cell.split()) > 1 and cell.replace(" ", "").isdigit() for cell in cells):
+            remedy = "Draw the run lengths into masks, PNG files with 0 and the class in a folder masks next to the folder images."
+            evidence = (f"{shown(tree.within(table.path))} with masks as run lengths in {shown(table.head[column])}",)
+            yield Detection((), Confidence.LIKELY, evidence, variant="rle", remedy=remedy)
+            return
+
+
+def _packed(tree: Tree, images: int) -> Iterator[Detection]:
+    """Detect tar files of images without classes, and any tar files in a folder without images."""
+    archives = find_archives(tree)
+    for path in archives[:3]:
+        try:
+            found = list(samples(tree.path(path), at_most=_PEEKED))
+        except (OSError, UnusableFile):
+            continue
+        if any(sample.labels and sample.name for sample in found):
+            return
+        if not images or any(sample.name for sample in found):
+            yield _refused(_TAR, archives, images)
+            return
+
+
+def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    raise NotImplementedError("nothing of these formats is read")
+
+
+FORMAT = Format("unsupported", "data of an unsupported format", (), LAYOUT, _detect, _read)

@@ -1,0 +1,196 @@
+"""WebDataset: tar files with an image and a class under the same name (KEY.jpg and KEY.cls or KEY.json). Torch-free."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import MOST_IMAGE_BYTES, MOST_TEXT_BYTES, decode_text, judged
+from engine.data.formats.class_numbers import find_names
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.label_columns import LABEL_COLUMNS
+from engine.data.formats.shapes import ShapedImage, convert
+from engine.data.formats.tables import plain, split_of
+from engine.data.formats.tree import Tree
+from engine.data.formats.unpacking import file_name, unpacked
+from engine.data.splits import counted, first, shown, warn
+from engine.system.regular_files import UnusableFile, open_regular
+
+LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
+ENDINGS = (".tar", ".tgz", ".gz")
+_PEEKED = 60
+_INDEX = "index.json"
+_CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
+
+
+@dataclass
+class Sample:
+    """Members of a tar file with the same key: the image's name and content, and the labels; "" for none."""
+
+    key: str
+    name: str = ""
+    content: bytes = b""
+    labels: list[str] = field(default_factory=list)
+
+
+def find_archives(tree: Tree) -> list[str]:
+    """Return the paths of the tar files, relative to the dataset's folder, down to two levels."""
+    return [
+        os.path.join(folder, name)
+        for folder in tree.walk(depth=2)
+        for name in tree.files(folder, ENDINGS)
+        if name.lower().endswith((".tar", ".tar.gz", ".tgz"))
+    ]
+
+
+def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
+    """Yield the samples of a tar file in their order.
+
+    Args:
+        path: Full path.
+        at_most: Number of members after which to stop.
+
+    Raises:
+        UnusableFile: It is no tar file, or damaged.
+        OSError: It can't be read.
+    """
+    current = Sample("")
+    with _opened(path) as archive:
+        for number, member in enumerate(archive):
+            archive.members = []  # type: ignore[attr-defined]  # else all headers stay in memory
+            if at_most is not None and number >= at_most:
+                break
+            folder, name = os.path.split(member.name)
+            base, _, ending = name.partition(".")
+            if not member.isreg() or not base or not ending:
+                continue
+            key = f"{folder}/{base}"
+            if key != current.key:
+                if current.key:
+                    yield current
+                current = Sample(key)
+            _add(current, archive, member, ending.lower())
+    if current.key:
+        yield current
+
+
+def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
+    """Add a member of a tar file to the sample of its key."""
+    if is_image(member.name):
+        if not sample.name and 0 < member.size <= MOST_IMAGE_BYTES:
+            sample.name, sample.content = member.name, _content(archive, member)
+    elif ending in _CLASSES and member.size <= MOST_TEXT_BYTES:
+        text = decode_text(_content(archive, member)).strip()
+        sample.labels += _labels_of_json(text) if ending == "json" else [text] if text else []
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = archive.extractfile(member)
+    return b"" if stream is None else stream.read()
+
+
+def _labels_of_json(text: str) -> list[str]:
+    """Return the classes in a JSON object, by the names of its fields; a JSON number or text is a class itself."""
+    try:
+        content: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    if isinstance(content, dict):
+        fields = {plain(str(key)): value for key, value in content.items()}
+        content = next((fields[name] for name in (*LABEL_COLUMNS, "cls") if name in fields), None)
+    listed = content if isinstance(content, list) else [content]
+    return [str(each).strip() for each in listed if isinstance(each, str | int) and not isinstance(each, bool)]
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tarfile.TarFile]:
+    with judged(path):
+        try:
+            with open_regular(path) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+                yield archive
+        except (tarfile.TarError, EOFError) as error:
+            raise UnusableFile(
+                path, f"is not a readable tar file ({shown(str(error))[:100]})", "Download it again."
+            ) from None
+
+
+def _detect(tree: Tree) -> list[Detection]:
+    shards = find_archives(tree)
+    found: list[Sample] = []
+    for shard in shards[:3]:
+        try:
+            found += samples(tree.path(shard), at_most=_PEEKED)
+        except (OSError, UnusableFile):
+            continue
+    labelled = [sample for sample in found if sample.name and sample.labels]
+    if not labelled or len(labelled) < len([sample for sample in found if sample.name]) / 2:
+        return []
+    several = any(len(sample.labels) > 1 for sample in labelled)
+    files = "1 tar file" if len(shards) == 1 else f"{len(shards):,} tar files"
+    evidence = (f"{files} with images and classes, such as {shown(shards[0])}",)
+    kinds = ("labels",) if several else ("classes", "labels")
+    return [Detection(kinds, Confidence.CERTAIN, evidence, source=tuple(shards))]
+
+
+def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    shards: Sequence[str] = detection.source
+    folder = unpacked([tree.path(shard) for shard in shards], lambda target: _unpack(tree, shards, target))
+    index = msgspec.json.decode((folder / _INDEX).read_bytes(), type=list[list[tuple[str, list[str]]]])
+    splits: dict[str, list[ShapedImage]] = {}
+    without: list[str] = []
+    for shard, images in zip(shards, index, strict=True):
+        split = split_of(*os.path.split(shard))
+        for name, labels in images:
+            if name:
+                splits.setdefault(split, []).append(ShapedImage(str(folder / name), tags=tuple(dict.fromkeys(labels))))
+            else:
+                without.append(shard)
+    problems = []
+    if without:
+        problems.append(
+            warn(f"{counted(without, 'sample')} without an image, in {first(without)}.", "They are left out.")
+        )
+    classes = _name_numbers(tree, splits)
+    return convert(kind, splits, problems, classes)
+
+
+def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str] | None:
+    """Give numbered classes the names that a file has for them; return the classes in the order of their numbers."""
+    tags = {tag for images in splits.values() for image in images for tag in image.tags}
+    if not tags or not all(tag.isascii() and tag.isdigit() for tag in tags):
+        return None
+    names, _ = find_names(tree, [""], [int(tag) for tag in tags])
+    title = {tag: names.get(int(tag), tag) for tag in tags}
+    for images in splits.values():
+        for image in images:
+            image.tags = tuple(title[tag] for tag in image.tags)
+    return [title[tag] for tag in sorted(tags, key=int)]
+
+
+def _unpack(tree: Tree, shards: Sequence[str], folder: Path) -> None:
+    """Write the images of the tar files, and in an index the name and the labels of each."""
+    index: list[list[tuple[str, list[str]]]] = []
+    for number, shard in enumerate(shards):
+        (folder / f"{number:05d}").mkdir()
+        found: list[tuple[str, list[str]]] = []
+        used: set[str] = set()
+        for row, sample in enumerate(samples(tree.path(shard))):
+            name = ""
+            if sample.name:
+                name = f"{number:05d}/{file_name(sample.name, sample.content, row, used)}"
+                (folder / name).write_bytes(sample.content)
+            found.append((name, sample.labels))
+        index.append(found)
+    (folder / _INDEX).write_bytes(msgspec.json.encode(index))
+
+
+FORMAT = Format("webdataset", "WebDataset", ("classes", "labels"), LAYOUT, _detect, _read)

@@ -1,0 +1,130 @@
+"""Hugging Face datasets: metadata files next to images, and Parquet files."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from engine.data.datasets.open_splits import open_splits
+from engine.data.formats.format import Confidence
+from engine.data.formats.huggingface import FORMAT
+from engine.data.formats.registry import readings, recognise
+from engine.data.formats.tree import Tree
+from engine.data.splits import FileSplit
+from tests.support.dataset_formats import huggingface
+from tests.support.dataset_formats.reading import content, names_of
+from tests.support.dataset_formats.truth import TRUTH, TrueImage
+
+needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
+VARIANTS = [
+    *(variant for variant in huggingface.VARIANTS if variant not in huggingface.NEEDS_PYARROW),
+    *(pytest.param(variant, marks=needs_pyarrow) for variant in (*huggingface.NEEDS_PYARROW, huggingface.README)),
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a cache of its own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
+    return folder
+
+
+def expected(image: TrueImage, kind: str) -> object:
+    if kind == "boxes":
+        return [(each.name, each.box) for each in image.objects]
+    return image.tags[0] if kind == "classes" else set(image.tags)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_huggingface_reads_every_variant(tmp_path: Path, variant: str) -> None:
+    huggingface.write(TRUTH, tmp_path, variant)
+    kind = huggingface.KINDS[variant]
+    best = readings(str(tmp_path))[0]
+    assert (best.format.id, best.kind, best.detection.confidence) == ("huggingface", kind, Confidence.CERTAIN)
+    found = content(FORMAT, tmp_path, kind)
+    names = ("",) if variant in huggingface.WITHOUT_SPLITS else ("train", "val")
+    assert names_of(found) == {
+        name: {image.name: expected(image, kind) for image in (TRUTH.of(name) if name else TRUTH.images)}
+        for name in names
+    }
+    assert found.classes == TRUTH.classes
+    assert found.problems == []
+
+
+def test_huggingface_captions_are_no_classes(tmp_path: Path) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / "train" / f"{image.name}.png")
+    rows = "".join(f"{image.name}.png,an image called {image.name}\n" for image in TRUTH.images)
+    (tmp_path / "train" / "metadata.csv").write_text("file_name,text\n" + rows)
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+
+
+@needs_pyarrow
+def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
+    huggingface.write(TRUTH, tmp_path, "parquet")
+    content(FORMAT, tmp_path, "classes")
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")}
+    content(FORMAT, tmp_path, "classes")
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")} == written
+    assert len(written) == len(TRUTH.images)
+    splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0)
+    assert (len(splits.train), len(splits.val)) == (4, 2)
+
+
+@needs_pyarrow
+def test_huggingface_draws_the_same_split_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from pyarrow import Table, parquet
+
+    from tests.support.dataset_formats.archives import encoded
+
+    rows = [
+        {"image": {"bytes": encoded(image), "path": f"{number}.png"}, "label": number % 2}
+        for number, image in enumerate(TRUTH.images * 4)
+    ]
+    (tmp_path / "data").mkdir()
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "data" / "train.parquet")
+    held_out = []
+    for name in ("one", "other"):
+        monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp(name) / "deep" / name))
+        found = recognise(str(tmp_path), val_fraction=0.3, seed=3)
+        assert isinstance(found.val, FileSplit)
+        held_out.append([Path(path).name for path in found.val.files])
+    assert held_out[0] == held_out[1]
+    assert len(held_out[0]) == 8
+
+
+@needs_pyarrow
+def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
+    from pyarrow import Table, parquet
+
+    from tests.support.dataset_formats.archives import encoded
+
+    images = [encoded(TRUTH.images[0]), None, b""]
+    rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
+    parquet.write_table(Table.from_pylist(rows), tmp_path / "train.parquet")
+    found = content(FORMAT, tmp_path, "classes")
+    assert names_of(found) == {"train": {"0000000": "class 0"}}
+    assert "2 rows without an image" in found.problems[0].message
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("text", [b"", b"PAR1 torn", b"{}"])
+def test_huggingface_leaves_torn_parquet_to_others(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "train.parquet").write_bytes(text)
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+
+
+def test_huggingface_without_pyarrow_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr("engine.data.formats.parquet.is_installed", lambda: False)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == ()
+    assert 'pip install "footplate[huggingface]"' in detection.remedy
+    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    assert any("footplate[huggingface]" in problem.remedy for problem in found.problems)

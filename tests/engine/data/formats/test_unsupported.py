@@ -1,0 +1,113 @@
+"""Datasets that are recognized, but not read."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.registry import recognise
+from engine.data.formats.tree import Tree
+from engine.data.formats.unsupported import FORMAT
+from tests.support.dataset_formats import table
+from tests.support.dataset_formats.truth import TRUTH
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+FILES = {
+    "dicom": {"series/IM1.dcm": bytes(128) + b"DICM rest"},
+    "nifti": {"case/volume.nii.gz": b"\x1f\x8b", "case/seg.nii": b"x"},
+    "volumes": {"a.nrrd": b"NRRD0004"},
+    "tfrecord": {"train.tfrecord": (4).to_bytes(8, "little") + bytes(4) + b"data" + bytes(4)},
+    "arrow": {"train/data-00000-of-00001.arrow": b"ARROW1", "train/state.json": b"{}"},
+    "npz": {"pathmnist.npz": b"PK\x03\x04"},
+    "pickle": {"cifar-10-batches-py/data_batch_1": b"\x80\x02}", "cifar-10-batches-py/batches.meta": b"\x80\x02}"},
+    "lmdb": {"train.lmdb/data.mdb": b"x", "train.lmdb/lock.mdb": b"x"},
+    "hdf5": {"data.h5": b"\x89HDF\r\n\x1a\n"},
+    "mat": {"annotations.mat": b"MATLAB 5.0 MAT-file, Platform: x"},
+    "7z": {"images.7z": b"7z\xbc\xaf\x27\x1c rest"},
+    "video": {"clips/a.mp4": b"x"},
+}
+
+
+@pytest.mark.parametrize("variant", FILES)
+def test_unsupported_format_is_named(tmp_path: Path, variant: str) -> None:
+    for name, content in FILES[variant].items():
+        write(tmp_path / name, content)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert (detection.variant, detection.kinds) == (variant, ())
+    assert detection.remedy
+    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    assert found.train is None
+    assert detection.remedy in {problem.remedy for problem in found.problems}
+
+
+def test_unsupported_dicom_without_endings(tmp_path: Path) -> None:
+    write(tmp_path / "scan" / "IM000001", bytes(128) + b"DICM")
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.variant == "dicom"
+
+
+@pytest.mark.parametrize(
+    "name", ["mnist-train.tfrecord-00000-of-00001", "train-00000-of-01024", "a/b.tfrec", "pets.record"]
+)
+def test_unsupported_tfrecord_by_any_name(tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, FILES["tfrecord"]["train.tfrecord"])
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.variant == "tfrecord"
+
+
+@pytest.mark.parametrize("packed", ["zip", "tar"])
+def test_unsupported_packed_images_are_to_be_unpacked(tmp_path: Path, packed: str) -> None:
+    source = TRUTH.images[0].save(tmp_path / "away" / "a.png")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    if packed == "zip":
+        with zipfile.ZipFile(folder / "images.zip", "w") as archive:
+            archive.write(source, "train/a.png")
+    else:
+        with tarfile.open(folder / "images.tar.gz", "w:gz") as tar:
+            tar.add(source, "train/a.png")
+    (detection,) = FORMAT.detect(Tree(str(folder)))
+    assert detection.variant == packed
+    assert "Unpack" in detection.remedy
+
+
+@pytest.mark.parametrize(("title", "name"), [("youtube-vos", "meta.json"), ("davis", "ImageSets/2017/train.txt")])
+def test_unsupported_masks_of_videos(tmp_path: Path, title: str, name: str) -> None:
+    quality = "480p/" if title == "davis" else ""
+    for folder, ending in (("JPEGImages", "jpg"), ("Annotations", "png")):
+        TRUTH.images[0].save(tmp_path / folder / f"{quality}bear" / f"00000.{ending}")
+    write(tmp_path / name, b"{}")
+    assert title in [detection.variant for detection in FORMAT.detect(Tree(str(tmp_path)))]
+
+
+def test_unsupported_run_lengths_of_kaggle(tmp_path: Path) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / "train" / f"{image.name}.png")
+    rows = "".join(f"{image.name}.png,1 3 10 5\n" for image in TRUTH.images)
+    (tmp_path / "train.csv").write_text("ImageId,EncodedPixels\n" + rows)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.variant == "rle"
+
+
+@pytest.mark.parametrize("name", ["notes.mat", "old.h5", "backup.zip", "a.tfrecord", "b.dcm"])
+def test_unsupported_files_must_be_what_they_seem(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"something else")
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize("variant", ["hdf5", "video", "mat"])
+def test_unsupported_files_next_to_a_dataset_do_not_matter(tmp_path: Path, variant: str) -> None:
+    table.write(TRUTH, tmp_path, "single")
+    for name, content in FILES[variant].items():
+        write(tmp_path / name, content)
+    found = recognise(str(tmp_path), val_fraction=0.3, seed=0)
+    assert found.format == "table"
+    assert found.train is not None

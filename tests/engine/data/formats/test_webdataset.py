@@ -1,0 +1,135 @@
+"""WebDataset: tar files with images and their classes."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from engine.data.formats.format import Confidence
+from engine.data.formats.registry import readings, recognise
+from engine.data.formats.tree import Tree
+from engine.data.formats.unpacking import file_name, unpacked
+from engine.data.formats.webdataset import FORMAT, samples
+from engine.system.regular_files import UnusableFile
+from tests.support.dataset_formats import webdataset
+from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.reading import content, names_of
+from tests.support.dataset_formats.truth import TRUTH
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a cache of its own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
+    return folder
+
+
+def write(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return path
+
+
+@pytest.mark.parametrize("variant", [*webdataset.VARIANTS, webdataset.NUMBERED])
+def test_webdataset_reads_every_variant(tmp_path: Path, variant: str) -> None:
+    webdataset.write(TRUTH, tmp_path, variant)
+    kind = webdataset.KINDS[variant]
+    best = readings(str(tmp_path))[0]
+    assert (best.format.id, best.kind, best.detection.confidence) == ("webdataset", kind, Confidence.CERTAIN)
+    found = content(FORMAT, tmp_path, kind)
+    names = ("",) if variant in webdataset.WITHOUT_SPLITS else ("train", "val")
+    assert names_of(found) == {
+        name: {
+            image.name: image.tags[0] if kind == "classes" else set(image.tags)
+            for image in (TRUTH.of(name) if name else TRUTH.images)
+        }
+        for name in names
+    }
+    assert found.classes == TRUTH.classes
+    assert found.problems == []
+
+
+def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path) -> None:
+    image = encoded(TRUTH.images[0])
+    names = ("../../evil", "/tmp/absolute", "a/b", "c/b", "w\\windows", "ü", ".hidden/x")
+    members = {f"{name}.{ending}": image if ending == "png" else b"x" for name in names for ending in ("png", "cls")}
+    write(tmp_path / "shard-000000.tar", members)
+    found = content(FORMAT, tmp_path, "classes")
+    files = list(found.splits[""].files)
+    assert len(files) == len(set(files)) == len(names)
+    assert all(Path(file).resolve().is_relative_to(cache.resolve()) for file in files)
+    assert not (tmp_path.parent / "evil.png").exists()
+
+
+def test_webdataset_reports_samples_without_an_image(tmp_path: Path) -> None:
+    image = encoded(TRUTH.images[0])
+    write(tmp_path / "x-0.tar", {"a.png": image, "a.cls": b"1", "b.cls": b"0", "c.png": image, "c.cls": b"0"})
+    found = content(FORMAT, tmp_path, "classes")
+    assert names_of(found) == {"": {"a": "1", "c": "0"}}
+    assert "1 sample without an image" in found.problems[0].message
+
+
+@pytest.mark.parametrize("text", [b"", b"no tar file" * 100, b"\x1f\x8b torn"])
+def test_webdataset_names_a_torn_tar_file(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x.tar").write_bytes(text)
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+    with pytest.raises(UnusableFile) as caught:
+        list(samples(str(tmp_path / "x.tar")))
+    assert caught.value.path == str(tmp_path / "x.tar")
+
+
+def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:
+    webdataset.write(TRUTH, tmp_path, "plain")
+    path = tmp_path / "shard-000001.tar"
+    os.truncate(path, path.stat().st_size - 20_000)
+    found = recognise(str(tmp_path), val_fraction=0.2, seed=0)
+    assert any("shard-000001.tar" in problem.message for problem in found.problems)
+
+
+def test_webdataset_of_captions_is_no_classification(tmp_path: Path) -> None:
+    write(tmp_path / "x-0.tar", {"a.png": encoded(TRUTH.images[0]), "a.txt": b"a thing"})
+    assert FORMAT.detect(Tree(str(tmp_path))) == []
+
+
+def test_unpacked_folder_follows_the_archives(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(b"1")
+    first = unpacked([str(archive)], lambda folder: (folder / "x").touch())
+    assert unpacked([str(archive)], lambda folder: pytest.fail("unpacked twice")) == first
+    archive.write_bytes(b"22")
+    assert unpacked([str(archive)], lambda folder: None) != first
+
+
+def test_unpacked_leaves_nothing_behind_if_it_fails(tmp_path: Path, cache: Path) -> None:
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(b"1")
+
+    def fail(folder: Path) -> None:
+        (folder / "x").touch()
+        raise UnusableFile(archive, "is torn")
+
+    with pytest.raises(UnusableFile):
+        unpacked([str(archive)], fail)
+    assert list((cache / "unpacked").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a/b.JPG", b"", "b.JPG"),
+        ("", b"\xff\xd8\xff", "0000007.jpg"),
+        ("b.bin", b"\x89PNG", "b.png"),
+        ("..", b"GIF89a", "0000007.gif"),
+        ("taken.png", b"", "0000007-taken.png"),
+    ],
+)
+def test_file_name_of_an_image_in_an_archive(name: str, content: bytes, expected: str) -> None:
+    assert file_name(name, content, 7, {"taken.png"}) == expected

@@ -1,0 +1,16 @@
+"""Images of the truth as files in memory, for formats that keep them in archives."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from tests.support.dataset_formats.truth import TrueImage
+
+
+def encoded(image: TrueImage) -> bytes:
+    """Return an image as a PNG file."""
+    stream = io.BytesIO()
+    Image.fromarray(image.pixels()).save(stream, "PNG")
+    return stream.getvalue()

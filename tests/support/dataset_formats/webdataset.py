@@ -1,0 +1,49 @@
+"""Writer of WebDataset's tar files."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.truth import TrueImage, Truth
+
+VARIANTS = ("plain", "splits", "nested", "json", "labels", "gz")
+NUMBERED = "numbers"
+"""Further variant, with the names of the classes in classes.txt."""
+WITHOUT_SPLITS = ("plain", "numbers", "json", "labels", "gz")
+KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in (*VARIANTS, NUMBERED)}
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write the images and their classes into two tar files, or into one for each split."""
+    with_splits = variant not in WITHOUT_SPLITS
+    halves = {"train": truth.of("train"), "val": truth.of("val")}
+    for number, (split, images) in enumerate(halves.items()):
+        name = f"{split}-000000.tar" if variant == "splits" else f"shard-{number:06d}.tar"
+        path = folder / (split if variant == "nested" and with_splits else "") / (name + ".gz" * (variant == "gz"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, "w:gz" if variant == "gz" else "w") as archive:
+            for image in images:
+                for ending, content in _members(truth, image, variant).items():
+                    member = tarfile.TarInfo(f"{image.name}.{ending}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+    if variant == "numbers":
+        (folder / "classes.txt").write_text("\n".join(truth.classes))
+
+
+def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
+    """Return the files of one sample by their endings."""
+    match variant:
+        case "numbers":
+            labels = {"cls": str(truth.classes.index(image.tags[0]))}
+        case "json":
+            labels = {"json": json.dumps({"label": image.tags[0], "width": image.width})}
+        case "labels":
+            labels = {"json": json.dumps({"labels": image.tags})}
+        case _:
+            labels = {"cls": image.tags[0] + "\n"}
+    return {"png": encoded(image)} | {ending: text.encode() for ending, text in labels.items()}
