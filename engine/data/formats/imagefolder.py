@@ -163,6 +163,9 @@ def _against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator
     """Yield what speaks against the folders `names` being classes."""
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
+    inner = {child for name in sampled for root in roots for child in _children(tree, root, name)}
+    if inside := sorted(name for name in inner if _plain(name) in _ROLES):
+        yield f"folders named by their role inside those of the classes ({_some(inside)})"
     stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
     yield from _annotations_beside(tree, roots, sampled, stems)
     counts = [len(found) for found in stems.values()]
@@ -186,6 +189,11 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
         siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
         if siblings:
             yield f"the folder {shown(own)} next to {_some(siblings)}, which may hold its annotations"
+
+
+def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
+    folder = os.path.join(root, name)
+    return tree.folders(folder) if tree.exists(folder) else ()
 
 
 def _annotations_beside(

@@ -113,6 +113,12 @@ def one_folder_per_image(folder: Path) -> None:
         photos(folder / f"{number:032x}", "image.png")
 
 
+def roles_in_each_folder(folder: Path) -> None:
+    for name in ("patient1", "patient2", "patient3"):
+        photos(folder / name / "images", *NAMES)
+        photos(folder / name / "annotations", *NAMES)
+
+
 def xml_among_images(folder: Path) -> None:
     cats_and_dogs(folder)
     (folder / "cat" / "1.xml").write_text("<note/>")
@@ -141,6 +147,7 @@ def nested_roles(folder: Path) -> None:
         (photos_and_masks, "drawn looks like masks"),
         (stereo, "the same file names in left and right"),
         (one_folder_per_image, "one image each"),
+        (roles_in_each_folder, "inside those of the classes (annotations, images)"),
         (xml_among_images, "annotation files among the images"),
         (txt_beside_images, "annotation files among the images"),
     ],
