@@ -13,6 +13,7 @@ import errno
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -85,15 +86,56 @@ def decode_text(content: bytes) -> str:
 
 
 def read_xml(path: str) -> ElementTree.Element:
-    """The root of an XML file. Raises UnusableFile, OSError, and Unfit for what is no XML, or of an encoding that
-    nobody knows."""
+    """Return the root of an XML file, its tags without namespaces.
+
+    A byte order mark counts more than the declared encoding, and a file whose declaration can be read as ASCII is not
+    of UTF-16, whatever it declares. Raises UnusableFile, OSError, and Unfit for invalid XML or an unknown encoding.
+    """
     with judged(path):
         allow_for_text(path)
         content = read_regular(path, MOST_TEXT_BYTES)
         try:
-            return ElementTree.fromstring(content)
+            root = ElementTree.fromstring(_in_encoding_of_expat(content))
         except (ElementTree.ParseError, ValueError, LookupError) as error:
             raise Unfit(f"it is not valid XML ({shown(str(error))[:200]})") from None
+        if b"xmlns" in content.replace(b"\0", b""):
+            for element in root.iter():
+                element.tag = element.tag.rpartition("}")[2]
+        return root
+
+
+_XML_DECLARATION = re.compile(r"""<\?xml\b[^>]{0,200}\?>""")
+_XML_ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}encoding\s*=\s*["']([\w.:-]{1,40})["']""")
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_UNKNOWN_TO_EXPAT = frozenset(
+    {"gb2312", "gbk", "gb18030", "big5", "cp932", "shift_jis", "euc_jp", "iso2022_jp", "euc_kr", "cp949"}
+)
+
+
+def _in_encoding_of_expat(content: bytes) -> bytes | str:
+    """Return XML decoded if expat would misread it or refuse it, else as it is, without blanks around it.
+
+    Expat reads neither encodings of several bytes per letter nor files that declare another encoding than they have.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if content.startswith(mark):
+            return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
+    content = content.strip() if content.lstrip()[:1] == b"<" and b"\0" not in content[:4] else content
+    declared = _XML_ENCODING.match(content)
+    if declared is None:
+        return content
+    name = declared[1].decode("ascii").lower()
+    if name.startswith(("utf-16", "utf16", "utf-32", "utf32", "ucs-", "unicode")):
+        name = "utf-8"
+    elif codecs.lookup(name).name not in _UNKNOWN_TO_EXPAT:
+        return content
+    return _XML_DECLARATION.sub("", content.decode(name), count=1)
 
 
 def read_number(word: str, line: int) -> float:
