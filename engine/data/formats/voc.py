@@ -1,120 +1,369 @@
-"""Boxes in XML files, one for each image, as PASCAL VOC keeps them (its development kit, section 4.1); so do
-labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles. Torch-free.
+"""Boxes in XML files, one for each image, as in PASCAL VOC (its development kit, section 4.1). Torch-free.
 
-Edges are taken as they stand, counted from the image's left and top. PASCAL's own count pixels from 1, most tools
-since do not; the difference is a pixel on two sides.
+labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles write them too. Coordinates are used as they are, counted
+from the image's left and top. PASCAL's own count pixels from 1, most tools since do not; the difference is a pixel on
+two sides.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from engine.data.decoding.reading import Unfit, finite, read_xml
-from engine.data.formats.boxes import Annotations, Box, Marked
-from engine.data.formats.pairing import (
-    XML,
-    Pair,
-    by_lists,
-    classes_of,
-    endings,
-    find_pairs,
-    join,
-    named,
-    parse_all,
-    probe,
-    without_counterpart,
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.masks import arcgis_classes
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, read_text, read_xml
+from engine.data.formats.shape_files import (
+    MOST_FILES_SAMPLED,
+    Collection,
+    as_number,
+    as_size,
+    files_ending,
+    sample,
+    split_of_path,
 )
-from engine.data.splits import counted, first, warn
+from engine.data.formats.boxes import Annotations
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn
 from engine.system.regular_files import UnusableFile
 
-
-class _Object(NamedTuple):
-    name: str
-    edges: tuple[float, float, float, float]
-    difficult: bool
+ANNOTATION_FOLDERS = ("annotations", "annotation", "labels", "label", "xmls", "xml")
+_LIST_FOLDERS = (os.path.join("ImageSets", "Main"), "ImageSets", "")
+_MASK_FOLDERS = frozenset({"segmentationclass", "segmentationobject", "masks", "mask"})
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
+_TRUE = frozenset({"1", "true", "yes"})
+_COORDINATE = re.compile(r"([xy])\d*")
+_LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
+"""Line of a list of names; those of one class have 1, 0 or -1 behind the name."""
 
 
 class _Parsed(NamedTuple):
-    path: str
+    image_name: str
     size: tuple[int, int] | None
-    objects: list[_Object]
-    boxless: int
+    shapes: list[Shape]
+    faults: list[tuple[str, str]]
+    """Reason and detail of each object that can't be used."""
 
 
-def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """The images and boxes in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _by_lists(folder, folders) or find_pairs(folder, folders, XML)
-    about = [pair.annotations for pair in pairs.values()]
-    if not any(probe(each, endings(each, ".xml"), _is_voc) for each in about):
+@dataclass
+class _File:
+    """An annotation file, by its path relative to the dataset's folder.
+
+    Attributes:
+        base: Folder that has the folders of images and annotations in it.
+        name: Path of the image below its folder, without the ending.
+        splits: Splits that the image belongs to.
+    """
+
+    path: str
+    base: str
+    name: str
+    splits: list[str] = field(default_factory=list)
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder with VOC's XML files can be read."""
+    paths = _candidates(tree)
+    valid, others, boxes, objects = _survey(tree, sample(paths))
+    if valid and not objects and len(paths) > valid + others:
+        valid, others, boxes, objects = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+    if not valid or (objects and not boxes):
+        return []
+    likely = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
+    evidence = (f"{counted(paths, 'XML file').removeprefix('There is ').removeprefix('There are ')} in VOC's format",)
+    against = (f"{others} of {valid + others} XML files opened are of another format",) if others else ()
+    return [Detection(("boxes",), likely if boxes else Confidence.LIKELY, evidence, against)]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes of a folder with VOC's XML files."""
+    files = [_file(path) for path in _candidates(tree)]
+    found = Collection(tree)
+    _assign_splits(tree, files, found)
+    pending: list[tuple[_File, _Parsed]] = []
+    renamed: list[str] = []
+    for file in files:
+        if not file.splits:
+            continue
+        image = _image_of(tree, file, found)
+        parsed = _parse_or_skip(tree, file, found, image)
+        if parsed is None:
+            continue
+        if image is None:
+            pending.append((file, parsed))
+            continue
+        if _names_other_image(file, parsed, found):
+            renamed.append(file.path)
+        _add(tree, file, parsed, image, found)
+    for file, parsed in pending:
+        image = _named_image(file, parsed, found)
+        if image is None:
+            found.note_missing(file.path)
+        else:
+            _add(tree, file, parsed, image, found)
+    if renamed:
+        message = f"{counted(renamed, 'annotation')} whose <filename> is that of another image: {first(renamed)}."
+        found.problems.append(warn(message, "They are used for the images with the names of the XML files; rename them."))
+    return found.content(kind, _name_classes(tree, found))
+
+
+FORMAT = Format(
+    id="voc",
+    title="PASCAL VOC XML",
+    kinds=("boxes",),
+    layout="Images and one XML file for each of them under the same name, next to it or in a folder Annotations.",
+    detect=detect,
+    read=read,
+)
+
+
+def _candidates(tree: Tree) -> list[str]:
+    """Return the XML files but for GDAL's, which are about rasters."""
+    return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
+
+
+def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
+    """Return how many files are of this format and of others, and how many boxes and objects are in them.
+
+    Raises UnusableFile if there is nothing else.
+    """
+    valid = others = boxes = objects = 0
+    unusable: UnusableFile | None = None
+    for path in paths:
+        try:
+            root = read_xml(tree.path(path))
+        except UnusableFile as error:
+            unusable = unusable or error
+            continue
+        except (OSError, ValueError):
+            continue
+        if root.tag != "annotation":
+            others += 1
+            continue
+        valid += 1
+        for each in root.iterfind("object"):
+            objects += 1
+            boxes += each.find("bndbox") is not None or each.find("polygon") is not None
+    if unusable is not None and not valid and not others:
+        raise unusable
+    return valid, others, boxes, objects
+
+
+def _file(path: str) -> _File:
+    """Return an annotation file with what its path says about its image."""
+    folders = os.path.dirname(path).split(os.sep) if os.path.dirname(path) else []
+    places = [index for index, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
+    stem = os.path.splitext(os.path.basename(path))[0]
+    if not places:
+        return _File(path, os.path.join("", *folders), stem)
+    return _File(path, os.path.join("", *folders[: places[-1]]), os.path.join("", *folders[places[-1] + 1 :], stem))
+
+
+def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> None:
+    """Assign files to the splits of the lists of names in their folder, else of their folders' names."""
+    by_base: dict[str, list[_File]] = {}
+    for file in files:
+        by_base.setdefault(file.base, []).append(file)
+    missing: list[str] = []
+    unlisted: list[str] = []
+    for base, of_base in by_base.items():
+        lists = _lists(tree, base)
+        known = _by_name(of_base)
+        listed = {split: [(name, _listed_files(name, known)) for name in names] for split, names in lists.items()}
+        if not any(matches for names in listed.values() for _, matches in names):
+            for file in of_base:
+                file.splits.append(split_of_path(file.path))
+            continue
+        for split, names in listed.items():
+            for name, matches in names:
+                if not matches:
+                    missing.append(name)
+                for file in matches:
+                    if split not in file.splits:
+                        file.splits.append(split)
+        unlisted += [file.path for file in of_base if not file.splits]
+    if missing:
+        message = f"{counted(missing, 'image')} named in a list but without an annotation: {first(missing)}."
+        found.problems.append(warn(message, "They are left out; annotate them, or remove them from the list."))
+    if unlisted:
+        message = f"{counted(unlisted, 'annotation')} in no list of a split: {first(unlisted)}."
+        found.problems.append(warn(message, "They are left out; add them to a list in ImageSets/Main."))
+
+
+def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
+    """Return the names in the lists of splits, from the first folder that has one for training."""
+    for folder in _LIST_FOLDERS:
+        where = os.path.join(base, folder)
+        if not tree.exists(where):
+            continue
+        names = {name.lower(): name for name in tree.files(where, ".txt")}
+        if "train.txt" not in names and "trainval.txt" in names:
+            names["train.txt"] = names["trainval.txt"]
+        lists = {
+            split: _lines(tree.path(where, names[f"{split}.txt"]))
+            for split in ("train", "val", "test")
+            if f"{split}.txt" in names
+        }
+        if "train" in lists:
+            return lists
+    return {}
+
+
+def _lines(path: str) -> list[str]:
+    lines = read_text(path, MOST_TABLE_BYTES).removeprefix("\ufeff").splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
+    """Return the files by the paths of their images and by their names alone."""
+    known: dict[str, list[_File]] = {}
+    for file in files:
+        for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
+            known.setdefault(name, []).append(file)
+    return known
+
+
+def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
+    """Return the files that a line of a list names: a name with blanks, a path, or the first word."""
+    marked = _LISTED.fullmatch(line)
+    for name in dict.fromkeys((line, marked[1] if marked else line, line.split(maxsplit=1)[0])):
+        parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
+        for skipped in range(len(parts)):
+            path = "/".join(parts[skipped:])
+            for each in (path, os.path.splitext(path)[0] if is_image(path) or path.lower().endswith(".xml") else path):
+                if each in known:
+                    return known[each]
+    return []
+
+
+def _image_of(tree: Tree, file: _File, found: Collection) -> str | None:
+    """Return the image with the name of an annotation file."""
+    near = os.path.dirname(file.path)
+    split = split_of_path(file.path)
+    for where in dict.fromkeys((near, file.base)):
+        path = found.find(file.name, where, split=split, ending=False)
+        if path is not None and not _is_of_masks(tree, path):
+            return path
+    return None
+
+
+def _named_image(file: _File, parsed: _Parsed, found: Collection) -> str | None:
+    """Return the image that an annotation file names, unless that has an annotation of its own name."""
+    if not parsed.image_name:
         return None
-    joined = {split: join(pair, XML) for split, pair in pairs.items()}
-    problems = without_counterpart(joined.values(), alone_left_out=True)
-    parsed, unparsed = parse_all(joined, _parse)
-    problems += unparsed
-    boxless = [content.path for contents in parsed.values() for _, content in contents for _ in range(content.boxless)]
-    if boxless:
-        message = f"{counted(boxless, 'object')} without a box (bndbox), in {first(boxless)}."
-        problems.append(warn(message, "They are left out; save them as upright boxes."))
-    names = {each.name for contents in parsed.values() for _, content in contents for each in content.objects}
-    classes, indices = classes_of(folder, names)
-    splits = {
-        split: [
-            Marked(
-                image,
-                [Box(*each.edges, indices[each.name], each.difficult) for each in content.objects],
-                content.size,
-            )
-            for image, content in contents
-        ]
-        for split, contents in parsed.items()
-    }
-    return Annotations(classes, splits, problems)
+    has_ending = is_image(parsed.image_name)
+    path = found.find(parsed.image_name, file.base, split=split_of_path(file.path), ending=has_ending)
+    return None if path is None or found.is_used(path) else path
 
 
-def _by_lists(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """JPEGImages, Annotations, and lists of names in ImageSets/Main."""
-    images, about = named(folders, ("jpegimages",)), named(folders, ("annotations",))
-    if images is None or about is None:
-        return {}
-    images, about = os.path.join(folder, images), os.path.join(folder, about)
-    return by_lists(images, about, os.path.join(folder, "ImageSets", "Main"), ("train", "val", "test"))
+def _names_other_image(file: _File, parsed: _Parsed, found: Collection) -> bool:
+    """Return True if an annotation file names an image of the dataset that has not the name of the file."""
+    name = os.path.basename(parsed.image_name.replace("\\", "/"))
+    own = os.path.basename(file.name)
+    if not is_image(name) or own in (name, os.path.splitext(name)[0]):
+        return False
+    return found.find(name, file.base, split=split_of_path(file.path)) is not None
 
 
-def _is_voc(path: str) -> bool | None:
-    """Whether a file is of this format; None where it is no XML."""
+def _is_of_masks(tree: Tree, path: str) -> bool:
+    return not _MASK_FOLDERS.isdisjoint(tree.within(path).lower().split(os.sep)[:-1])
+
+
+def _parse_or_skip(tree: Tree, file: _File, found: Collection, image: str | None) -> _Parsed | None:
     try:
-        return read_xml(path).tag == "annotation"
-    except UnusableFile:
-        raise
-    except (OSError, ValueError):
+        return _parse(tree.path(file.path))
+    except (OSError, ValueError) as error:
+        found.skip_file(file.path, error, image)
         return None
+
+
+def _add(tree: Tree, file: _File, parsed: _Parsed, image: str, found: Collection) -> None:
+    for reason, detail in parsed.faults:
+        found.skip_object(file.path, reason, detail)
+    splits = [split or split_of_path(tree.within(image)) for split in file.splits]
+    found.add(ShapedImage(image, parsed.shapes, parsed.size), *splits)
 
 
 def _parse(path: str) -> _Parsed:
-    """The contents of a file. Raises as `read_xml`, and Unfit for invalid numbers."""
+    """Return the content of an annotation file. Raises as `read_xml`, and Unfit for another format."""
     root = read_xml(path)
-    height, width = (_number(root, f"size/{side}") for side in ("height", "width"))
-    objects = []
-    boxless = 0
+    if root.tag != "annotation":
+        raise Unfit("it is not in VOC's format")
+    shapes: list[Shape] = []
+    faults: list[tuple[str, str]] = []
     for each in root.iterfind("object"):
-        edges = [_number(each, f"bndbox/{edge}") for edge in ("xmin", "ymin", "xmax", "ymax")]
-        left, top, right, bottom = edges
-        if left is None or top is None or right is None or bottom is None:
-            boxless += 1
+        if _text(each, "deleted") in _TRUE:  # LabelMe's web tool keeps what users have removed
             continue
-        name = (each.findtext("name") or "").strip() or "unnamed"
-        objects.append(_Object(name, (left, top, right, bottom), _number(each, "difficult") == 1))
-    return _Parsed(path, (int(height), int(width)) if height and width else None, objects, boxless)
+        name = (each.findtext("name") or "").strip()
+        corners = list(_corners(each))
+        if not name:
+            faults.append(("without a name", ""))
+        elif not corners:
+            faults.append(("without a box (bndbox)", ""))
+        for edges in corners if name else ():
+            if isinstance(edges, str):
+                faults.append(("with coordinates that are not numbers", edges))
+            else:
+                shapes.append(box_shape(name, *edges, ignored=_text(each, "difficult") in _TRUE))
+    image_name = (root.findtext("filename") or "").strip()
+    return _Parsed(image_name, as_size(root.findtext("size/height"), root.findtext("size/width")), shapes, faults)
 
 
-def _number(element: ElementTree.Element, path: str) -> float | None:
-    text = element.findtext(path)
-    if text is None or not text.strip():
+def _text(element: ElementTree.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip().lower()
+
+
+def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
+    """Yield the edges of each box of an object, of its polygon if it has no box; a text if they are no numbers."""
+    boxes = element.findall("bndbox")
+    for box in boxes:
+        texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]
+        left, top, right, bottom = map(as_number, texts)
+        if left is None or top is None or right is None or bottom is None:
+            edge, text = next((edge, text) for edge, text in zip(_EDGES, texts, strict=True) if as_number(text) is None)
+            yield f"{edge} is {shown(text)[:40] or 'missing'}"
+        else:
+            yield left, top, right, bottom
+    polygon = element.find("polygon")
+    if not boxes and polygon is not None:
+        values: dict[str, list[float | None]] = {"x": [], "y": []}
+        for each in polygon.iter():
+            if (axis := _COORDINATE.fullmatch(each.tag)) is not None:
+                values[axis[1]].append(as_number(each.text))
+        x, y = ([number for number in values[axis] if number is not None] for axis in "xy")
+        if len(x) < 3 or len(x) != len(values["x"]) or len(y) != len(values["y"]) or len(x) != len(y):
+            yield "its polygon has no three points"
+        else:
+            yield min(x), min(y), max(x), max(y)
+
+
+def _name_classes(tree: Tree, found: Collection) -> tuple[str, ...]:
+    """Rename classes to those of ArcGIS's definition, if it has all of them; return its names in its order."""
+    known = arcgis_classes(tree.root)
+    images = [image for split in found.splits.values() for image in split]
+    if known is None:
+        return ()
+    values, titles = known
+    names = {title: title for title in titles}
+    names |= {str(value): title for value, title in zip(values, titles, strict=True)}
+    if {shape.name for image in images for shape in image.shapes} - names.keys():
+        return ()
+    for image in images:
+        image.shapes = [shape._replace(name=names[shape.name]) for shape in image.shapes]
+    return titles
+
+
+def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
+    """Return the boxes of a folder with VOC's XML files; None if it is of another format."""
+    tree = Tree(folder)
+    detections = detect(tree)
+    if not detections:
         return None
-    number = finite(text)
-    if number is None:
-        raise Unfit(f"{path} is {text.strip()[:40]}, which is not a number")
-    return number
+    content = read(tree, detections[0], "boxes")
+    return Annotations(content.classes, dict(content.splits), content.problems)
