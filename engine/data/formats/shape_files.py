@@ -172,6 +172,7 @@ class Collection:
         self._used: set[str] = set()
         self._missing: dict[str, None] = {}
         self._twice: list[str] = []
+        self._renamed: list[str] = []
         self._unannotated: list[str] = []
         self._unreadable: list[tuple[str, str]] = []
         self._unreadable_images: set[str] = set()
@@ -181,9 +182,24 @@ class Collection:
         """Return the full path of an image, see `ImageLookup.find`."""
         return self._lookup.find(name, near, split=split, ending=ending)
 
-    def is_used(self, path: str) -> bool:
-        """Return True if an image has been added."""
-        return path in self._used
+    def find_named(self, path: str, own: str | None, name: str, near: str, split: str) -> str | None:
+        """Return the image that an annotation file is about: the one with its own name, else the one that it names.
+
+        Args:
+            path: Annotation file.
+            own: Image with the name of the annotation file. Files that have one are to be asked for first.
+            name: Name of the image in the file.
+            near: Folder that `name` may start from.
+            split: Split that the annotations are for.
+        """
+        base = os.path.basename(name.replace("\\", "/"))
+        if own is not None:
+            stem = os.path.splitext(os.path.basename(own))[0]
+            if is_image(base) and os.path.splitext(base)[0] != stem and self.find(name, near, split=split):
+                self._renamed.append(path)
+            return own
+        image = self.find(name, near, split=split, ending=is_image(base)) if base else None
+        return None if image in self._used else image
 
     def add(self, image: ShapedImage, *splits: str) -> None:
         """Add an annotated image to splits, unless it has been added before."""
@@ -280,6 +296,9 @@ class Collection:
         if self._twice:
             message = f"{counted(self._twice, 'annotation')} of an image that has one already: {first(self._twice)}."
             yield warn(message, "The first is used; remove the others.")
+        if self._renamed:
+            message = f"{counted(self._renamed, 'annotation')} that names another image: {first(self._renamed)}."
+            yield warn(message, "The images with the names of the annotation files are used; check that they fit.")
         alone = [*self._unannotated, *self._alone()]
         if alone:
             message = f"{counted(alone, 'image')} without an annotation: {first(alone)}."
@@ -304,3 +323,8 @@ class Collection:
 def without_none(shape: Shape | None) -> list[Shape]:
     """Return the shape in a list, or an empty one."""
     return [] if shape is None else [shape]
+
+
+def number_of(names: Sequence[str], noun: str) -> str:
+    """Return "1 image" or "1,204 images"."""
+    return f"{len(names):,} {noun}{'' if len(names) == 1 else 's'}"

@@ -23,6 +23,7 @@ from engine.data.formats.shape_files import (
     as_number,
     as_size,
     files_ending,
+    number_of,
     sample,
     split_of_path,
 )
@@ -76,7 +77,7 @@ def detect(tree: Tree) -> list[Detection]:
     if not valid or (objects and not boxes):
         return []
     likely = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
-    evidence = (f"{counted(paths, 'XML file').removeprefix('There is ').removeprefix('There are ')} in VOC's format",)
+    evidence = (f"{number_of(paths, 'XML file')} in VOC's format",)
     against = (f"{others} of {valid + others} XML files opened are of another format",) if others else ()
     return [Detection(("boxes",), likely if boxes else Confidence.LIKELY, evidence, against)]
 
@@ -86,30 +87,22 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = [_file(path) for path in _candidates(tree)]
     found = Collection(tree)
     _assign_splits(tree, files, found)
-    pending: list[tuple[_File, _Parsed]] = []
-    renamed: list[str] = []
-    for file in files:
-        if not file.splits:
+    images = {file.path: _image_of(tree, file, found) for file in files if file.splits}
+    for file in sorted((file for file in files if file.splits), key=lambda file: images[file.path] is None):
+        image = images[file.path]
+        try:
+            parsed = _parse(tree.path(file.path))
+        except (OSError, ValueError) as error:
+            found.skip_file(file.path, error, image)
             continue
-        image = _image_of(tree, file, found)
-        parsed = _parse_or_skip(tree, file, found, image)
-        if parsed is None:
-            continue
-        if image is None:
-            pending.append((file, parsed))
-            continue
-        if _names_other_image(file, parsed, found):
-            renamed.append(file.path)
-        _add(tree, file, parsed, image, found)
-    for file, parsed in pending:
-        image = _named_image(file, parsed, found)
-        if image is None:
+        image = found.find_named(file.path, image, parsed.image_name, file.base, split_of_path(file.path))
+        if image is None or _is_of_masks(tree, image):
             found.note_missing(file.path)
-        else:
-            _add(tree, file, parsed, image, found)
-    if renamed:
-        message = f"{counted(renamed, 'annotation')} whose <filename> is that of another image: {first(renamed)}."
-        found.problems.append(warn(message, "They are used for the images with the names of the XML files; rename them."))
+            continue
+        for reason, detail in parsed.faults:
+            found.skip_object(file.path, reason, detail)
+        splits = [split or split_of_path(tree.within(image)) for split in file.splits]
+        found.add(ShapedImage(image, parsed.shapes, parsed.size), *splits)
     return found.content(kind, _name_classes(tree, found))
 
 
@@ -253,41 +246,8 @@ def _image_of(tree: Tree, file: _File, found: Collection) -> str | None:
     return None
 
 
-def _named_image(file: _File, parsed: _Parsed, found: Collection) -> str | None:
-    """Return the image that an annotation file names, unless that has an annotation of its own name."""
-    if not parsed.image_name:
-        return None
-    has_ending = is_image(parsed.image_name)
-    path = found.find(parsed.image_name, file.base, split=split_of_path(file.path), ending=has_ending)
-    return None if path is None or found.is_used(path) else path
-
-
-def _names_other_image(file: _File, parsed: _Parsed, found: Collection) -> bool:
-    """Return True if an annotation file names an image of the dataset that has not the name of the file."""
-    name = os.path.basename(parsed.image_name.replace("\\", "/"))
-    own = os.path.basename(file.name)
-    if not is_image(name) or own in (name, os.path.splitext(name)[0]):
-        return False
-    return found.find(name, file.base, split=split_of_path(file.path)) is not None
-
-
 def _is_of_masks(tree: Tree, path: str) -> bool:
     return not _MASK_FOLDERS.isdisjoint(tree.within(path).lower().split(os.sep)[:-1])
-
-
-def _parse_or_skip(tree: Tree, file: _File, found: Collection, image: str | None) -> _Parsed | None:
-    try:
-        return _parse(tree.path(file.path))
-    except (OSError, ValueError) as error:
-        found.skip_file(file.path, error, image)
-        return None
-
-
-def _add(tree: Tree, file: _File, parsed: _Parsed, image: str, found: Collection) -> None:
-    for reason, detail in parsed.faults:
-        found.skip_object(file.path, reason, detail)
-    splits = [split or split_of_path(tree.within(image)) for split in file.splits]
-    found.add(ShapedImage(image, parsed.shapes, parsed.size), *splits)
 
 
 def _parse(path: str) -> _Parsed:

@@ -1,0 +1,257 @@
+"""Shapes and tags in XML files of CVAT for images 1.1, one for each task or project. Torch-free.
+
+Source: CVAT's documentation, "CVAT for image" and "XML annotation format".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged
+from engine.data.formats.shape_files import (
+    Collection,
+    as_number,
+    as_points,
+    as_size,
+    ellipse_points,
+    files_ending,
+    number_of,
+    rotated,
+    sample,
+    split_of_path,
+    words_in,
+)
+from engine.data.formats.bitmaps import from_runs, patch_shape
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.tree import Tree, split_named
+from engine.data.memory_limit import allow_for_text
+from engine.data.splits import shown, wrong
+from engine.system.regular_files import UnusableFile, open_regular
+
+_HEAD_BYTES = 1 << 16
+_OUTLINES = (b"<polygon", b"<mask", b"<ellipse")
+_WORDS = (*_OUTLINES, b"<image", b"<track", b"<box", b"<tag", b"<version>")
+_WITHOUT_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
+
+
+@dataclass
+class _Meta:
+    """Labels of a file and the subsets of its tasks by their ids."""
+
+    labels: dict[str, None] = field(default_factory=dict)
+    subsets: dict[str, str] = field(default_factory=dict)
+
+    def subset(self, image: ElementTree.Element) -> str:
+        """Return the subset that an image belongs to; "" if it is not known."""
+        if found := image.get("subset"):
+            return found
+        if (task := image.get("task_id")) is not None:
+            return self.subsets.get(task, "")
+        return next(iter(self.subsets.values())) if len(self.subsets) == 1 else ""
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder with CVAT's XML files can be read."""
+    paths = _files(tree, sample_others=True)
+    words: set[bytes] = set()
+    of_images = []
+    for path in paths:
+        found = words_in(tree.path(path), _WORDS)
+        words |= found
+        if b"<image" in found:
+            of_images.append(path)
+    if not paths:
+        return []
+    if not of_images:
+        if b"<track" not in words:
+            return []
+        remedy = 'Export the annotations from CVAT as "CVAT for images 1.1", with the images.'
+        return [Detection((), Confidence.CERTAIN, ("tracks of CVAT for video 1.1",), remedy=remedy)]
+    kinds: list[str] = []
+    if words.intersection(_OUTLINES):
+        kinds.append("instances")
+    if words.intersection((*_OUTLINES, b"<box")):
+        kinds.append("boxes")
+    if b"<tag" in words:
+        kinds += ["classes", "labels"]
+    evidence = f"{number_of(of_images, 'XML file')} of CVAT for images"
+    return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the annotations of a folder with CVAT's XML files."""
+    found = Collection(tree)
+    meta = _Meta()
+    for path in _files(tree):
+        meta.subsets = {}
+        try:
+            for image in _images(tree.path(path), meta, path, found):
+                _add_image(tree, path, image, meta, kind, found)
+        except (OSError, ValueError) as error:
+            message = f"{shown(path)} can't be read: {describe_failure(error)}."
+            found.problems.append(wrong(message, "Export the annotations from CVAT again."))
+    return found.content(kind, meta.labels)
+
+
+FORMAT = Format(
+    id="cvat",
+    title="CVAT XML",
+    kinds=("instances", "boxes", "classes", "labels"),
+    layout='An export of CVAT as "CVAT for images 1.1": annotations.xml and the images, in a folder images or next to it.',
+    detect=detect,
+    read=read,
+)
+
+
+def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
+    """Return the files of CVAT, those with the names that it gives first."""
+    paths = files_ending(tree, ".xml")
+    named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
+    others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
+    return [
+        path for path in [*named, *(sample(others) if sample_others else others)] if _is_cvat(tree.path(path))
+    ]
+
+
+def _is_cvat(path: str) -> bool:
+    """Return True if a file begins as those of CVAT do."""
+    parser = ElementTree.XMLPullParser(("start",))
+    try:
+        with open_regular(path) as stream:
+            parser.feed(stream.read(_HEAD_BYTES))
+        tags = [element.tag for _, element in parser.read_events()][:2]  # type: ignore[misc, union-attr]
+    except (OSError, ValueError, LookupError, ElementTree.ParseError):
+        return False
+    return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))
+
+
+def _images(path: str, meta: _Meta, name: str, found: Collection) -> Iterator[ElementTree.Element]:
+    """Yield the images of a file, and note its labels and subsets before. Raises UnusableFile, OSError and Unfit."""
+    with open_regular(path) as stream, judged(path):
+        length = os.fstat(stream.fileno()).st_size
+        if length > MOST_TABLE_BYTES:
+            raise UnusableFile(path, f"has {length:,} bytes; the maximum is {MOST_TABLE_BYTES:,}", "Divide it.")
+        allow_for_text(path)
+        try:
+            for _, element in ElementTree.iterparse(stream):
+                if element.tag == "meta":
+                    _note_meta(element, meta)
+                elif element.tag == "track":
+                    found.skip_object(name, "in tracks of videos")
+                elif element.tag == "image":
+                    yield element
+                else:
+                    continue
+                element.clear()
+        except (ElementTree.ParseError, LookupError) as error:
+            raise Unfit(f"it is not valid XML ({shown(str(error))[:200]})") from None
+
+
+def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
+    for label in element.iter("label"):
+        meta.labels[(label.findtext("name") or "").strip()] = None
+    for number, task in enumerate(element.iter("task")):
+        if subset := (task.findtext("subset") or "").strip():
+            meta.subsets[(task.findtext("id") or str(number)).strip()] = subset
+
+
+def _add_image(
+    tree: Tree, path: str, element: ElementTree.Element, meta: _Meta, kind: str, found: Collection
+) -> None:
+    name, near = element.get("name") or "", os.path.dirname(path)
+    subset = meta.subset(element)
+    split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)
+    image = found.find(f"{subset}/{name}", near, split=split)
+    if image is None:
+        found.note_missing(name)
+        return
+    size = as_size(element.get("height"), element.get("width"))
+    shapes: list[Shape] = []
+    tags: dict[str, None] = {}
+    for each in element:
+        label = (each.get("label") or "").strip()
+        if not label:
+            found.skip_object(image, "without a label")
+        elif each.tag == "tag":
+            tags[label] = None
+        elif each.tag not in _READERS:
+            known = each.tag in _WITHOUT_AREA
+            found.skip_object(image, f"drawn as {each.tag}" if known else "of an unknown shape")
+        elif kind in ("boxes", "instances"):
+            try:
+                shapes.append(_READERS[each.tag](label, each, size))
+            except Unfit as error:
+                found.skip_object(image, "that can't be used", f"{each.tag} {label}: {error}")
+    found.add(ShapedImage(image, shapes, size, tuple(tags)), split or split_of_path(tree.within(image)))
+
+
+def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
+    """Return the numbers in attributes. Raises Unfit."""
+    found = []
+    for name in names:
+        number = as_number(element.get(name))
+        if number is None:
+            raise Unfit(f"{name} is {shown(element.get(name) or 'missing')[:40]}")
+        found.append(number)
+    return found
+
+
+def _rotation(element: ElementTree.Element) -> float:
+    return _numbers(element, "rotation")[0] if element.get("rotation") else 0.0
+
+
+def _polygon_shape(label: str, points: list[tuple[float, float]]) -> Shape:
+    shape = polygon_shape(label, points)
+    if shape is None:
+        raise Unfit(f"it has {len(points)} points")
+    return shape
+
+
+def _box(label: str, element: ElementTree.Element, size: Any) -> Shape:
+    left, top, right, bottom = _numbers(element, "xtl", "ytl", "xbr", "ybr")
+    degrees = _rotation(element)
+    if not degrees % 360:
+        return box_shape(label, left, top, right, bottom)
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return _polygon_shape(label, rotated(corners, degrees, ((left + right) / 2, (top + bottom) / 2)))
+
+
+def _polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
+    points = as_points([each.split(",") for each in (element.get("points") or "").split(";") if each.strip()])
+    if points is None:
+        raise Unfit("its points are not pairs of numbers")
+    return _polygon_shape(label, points)
+
+
+def _ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
+    x, y, radius_x, radius_y = _numbers(element, "cx", "cy", "rx", "ry")
+    return _polygon_shape(label, rotated(ellipse_points(x, y, radius_x, radius_y), _rotation(element), (x, y)))
+
+
+def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
+    left, top, width, height = map(int, _numbers(element, "left", "top", "width", "height"))
+    if size is None:
+        raise Unfit("the size of its image is unknown")
+    if width > size[1] or height > size[0]:
+        raise Unfit(f"it has {width} x {height} pixels, the image {size[1]} x {size[0]}")
+    try:
+        runs = [int(each) for each in (element.get("rle") or "").split(",")]
+    except ValueError:
+        raise Unfit("its rle is not a list of numbers") from None
+    shape = patch_shape(label, from_runs(runs, height, width), left, top, size)
+    if shape is None:
+        raise Unfit("it is empty")
+    return shape
+
+
+_READERS: dict[str, Callable[[str, ElementTree.Element, Any], Shape]] = {
+    "box": _box,
+    "polygon": _polygon,
+    "ellipse": _ellipse,
+    "mask": _mask,
+}

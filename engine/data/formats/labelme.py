@@ -1,0 +1,259 @@
+"""Shapes and flags in JSON files of labelme and X-AnyLabeling, one for each image. Torch-free.
+
+Sources: labelme's `label_file.py` and `shape.py`; X-AnyLabeling's user guide, "Label file format".
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit
+from engine.data.formats.shape_files import (
+    MOST_FILES_SAMPLED,
+    Collection,
+    as_points,
+    as_size,
+    ellipse_points,
+    files_ending,
+    number_of,
+    read_json,
+    sample,
+    split_of_path,
+    without_none,
+)
+from engine.data.formats.bitmaps import decode_png, patch_shape
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, warn, wrong
+from engine.system.regular_files import UnusableFile
+
+_POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
+_OUTLINES = _POLYGONS | {"circle", "mask"}
+_SHAPES = _OUTLINES | {"rectangle"}
+_WITHOUT_AREA = frozenset({"point", "points", "line", "linestrip", "cuboid"})
+Point = tuple[float, float]
+_IGNORE = "__ignore__"
+"""Label that labelme's examples give to areas of no class."""
+
+
+@dataclass
+class _Survey:
+    """Findings in a sample of files."""
+
+    valid: int = 0
+    others: int = 0
+    outlines: int = 0
+    boxes: int = 0
+    tagged: int = 0
+    most_tags: int = 0
+    unusable: UnusableFile | None = None
+
+
+@dataclass
+class _Group:
+    """Polygons of one label and group, which are one object."""
+
+    name: str
+    id: str
+    ignored: bool
+    rings: list[list[Point]] = field(default_factory=list)
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder with labelme's JSON files can be read."""
+    paths = files_ending(tree, ".json")
+    survey = _survey(tree, sample(paths))
+    if survey.valid and not survey.outlines + survey.boxes + survey.tagged:
+        survey = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+    if not survey.valid:
+        if survey.unusable is not None and not survey.others:
+            raise survey.unusable
+        return []
+    kinds: list[str] = []
+    if survey.outlines:
+        kinds.append("instances")
+    if survey.outlines or survey.boxes or not survey.tagged:
+        kinds.append("boxes")
+    if survey.tagged:
+        kinds += ["classes", "labels"] if survey.most_tags == 1 else ["labels"]
+    confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
+    total = survey.valid + survey.others
+    against = (f"{survey.others} of {total} JSON files opened are of another format",) if survey.others else ()
+    return [Detection(tuple(kinds), confidence, (f"{number_of(paths, 'JSON file')} of labelme",), against)]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the annotations of a folder with labelme's JSON files."""
+    found = Collection(tree)
+    flags: set[str] = set()
+    embedded: list[str] = []
+    paths = files_ending(tree, ".json")
+    images = {path: _own_image(path, found) for path in paths}
+    for path in sorted(paths, key=lambda path: images[path] is None):
+        own = images[path]
+        try:
+            content = read_json(tree.path(path), MOST_TABLE_BYTES)
+            if not _is_labelme(content):
+                raise Unfit("it is not in labelme's format")
+        except (OSError, ValueError) as error:
+            if own is not None:  # other JSON files of the folder may be about anything
+                found.skip_file(path, error, own)
+            continue
+        name = content.get("imagePath")
+        image = found.find_named(path, own, name if isinstance(name, str) else "", *_where(path))
+        if image is None:
+            (embedded.append if content.get("imageData") else found.note_missing)(path)
+            continue
+        flags.update(_flags(content))
+        size = as_size(content.get("imageHeight"), content.get("imageWidth"))
+        shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
+        split = split_of_path(path) or split_of_path(tree.within(image))
+        found.add(ShapedImage(image, shapes, size, _tags(content)), split)
+    if embedded:
+        message = f"{counted(embedded, 'image')} only embedded in JSON files: {first(embedded)}."
+        found.problems.append(_without_images(message, found))
+    return found.content(kind, sorted(flags))
+
+
+FORMAT = Format(
+    id="labelme",
+    title="labelme JSON",
+    kinds=("instances", "boxes", "classes", "labels"),
+    layout="Images and one JSON file of labelme or X-AnyLabeling for each of them under the same name.",
+    detect=detect,
+    read=read,
+)
+
+
+def _without_images(message: str, found: Collection) -> Problem:
+    """Return the problem of images that exist in JSON files only; an error if there are no others."""
+    remedy = "Save the images as files next to the JSON files (labelme_export_json)."
+    return warn(message, f"They are left out. {remedy}") if any(found.splits.values()) else wrong(message, remedy)
+
+
+def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
+    """Count what is in some of the files."""
+    found = _Survey()
+    for path in paths:
+        try:
+            content = read_json(tree.path(path), MOST_TABLE_BYTES)
+        except UnusableFile as error:
+            found.unusable = found.unusable or error
+            continue
+        except (OSError, ValueError):
+            continue
+        if not _is_labelme(content):
+            found.others += 1
+            continue
+        found.valid += 1
+        types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
+        found.outlines += sum(each in _OUTLINES for each in types)
+        found.boxes += types.count("rectangle")
+        tags = _tags(content)
+        found.tagged += bool(tags)
+        found.most_tags = max(found.most_tags, len(tags))
+    return found
+
+
+def _is_labelme(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
+
+
+def _where(path: str) -> tuple[str, str]:
+    """Return the folder that images are searched from for a JSON file, and its split."""
+    return os.path.dirname(path), split_of_path(path)
+
+
+def _own_image(path: str, found: Collection) -> str | None:
+    """Return the image with the name of a JSON file."""
+    near, split = _where(path)
+    return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
+
+
+def _flags(content: dict[str, Any]) -> list[str]:
+    flags = content.get("flags")
+    return [name for name in flags if name.strip()] if isinstance(flags, dict) else []
+
+
+def _tags(content: dict[str, Any]) -> tuple[str, ...]:
+    """Return the flags of the image that are set."""
+    return tuple(name for name in _flags(content) if content["flags"][name] is True)
+
+
+def _type(shape: dict[str, Any]) -> str:
+    """Return the kind of a shape; old files have polygons only and name no kind."""
+    return str(shape.get("shape_type") or "polygon")
+
+
+def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: Collection) -> list[Shape]:
+    """Return the boxes and outlines of one file; polygons of one label and group are one object."""
+    shapes: list[Shape] = []
+    groups: dict[tuple[str, str], _Group] = {}
+    for shape in content["shapes"]:
+        kind = _type(shape) if isinstance(shape, dict) else ""
+        label = shape.get("label") if isinstance(shape, dict) else None
+        if kind not in _SHAPES:
+            found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
+        elif not isinstance(label, str) or not label.strip():
+            found.skip_object(path, "without a label")
+        elif label == _IGNORE:
+            found.skip_object(path, f"labeled {_IGNORE}")
+        else:
+            try:
+                drawn = _drawn(kind, label.strip(), shape, size)
+            except Unfit as error:
+                found.skip_object(path, "that can't be used", str(error))
+                continue
+            group = shape.get("group_id")
+            if isinstance(drawn, Shape):
+                shapes.append(drawn)
+            elif group is None:
+                shapes += without_none(polygon_shape(label.strip(), drawn, ignored=_is_difficult(shape)))
+            else:
+                key = (label.strip(), str(group))
+                groups.setdefault(key, _Group(*key, _is_difficult(shape))).rings.append(drawn)
+    for each in groups.values():
+        shapes += without_none(polygon_shape(each.name, *each.rings, ignored=each.ignored))
+    return shapes
+
+
+def _is_difficult(shape: dict[str, Any]) -> bool:
+    """Return True if X-AnyLabeling's mark for difficult objects is set."""
+    return shape.get("difficult") is True
+
+
+def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
+    """Return a shape, or the ring of a polygon. Raises Unfit."""
+    points = as_points(shape.get("points"))
+    if points is None or len(points) < (3 if kind in _POLYGONS else 2):
+        raise Unfit(f"its {kind} has invalid points" if points is None else f"its {kind} has {len(points)} points")
+    if kind in _POLYGONS:
+        return points
+    (x, y), (x1, y1) = points[:2]
+    if kind == "circle":
+        radius = math.hypot(x1 - x, y1 - y)
+        if not radius:
+            raise Unfit("its circle has no radius")
+        return ellipse_points(x, y, radius, radius)
+    if kind == "mask":
+        return _mask(name, shape, (min(x, x1), min(y, y1)), size)
+    across, down = zip(*points, strict=True)
+    return box_shape(name, min(across), min(down), max(across), max(down), ignored=_is_difficult(shape))
+
+
+def _mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
+    """Return a mask that is embedded as an image. Raises Unfit."""
+    if size is None:
+        raise Unfit("the size of its image is unknown")
+    inside = decode_png(shape.get("mask"), size)
+    found = patch_shape(name, inside, round(corner[0]), round(corner[1]), size, ignored=_is_difficult(shape))
+    if found is None:
+        raise Unfit("its mask is empty")
+    return found

@@ -1,0 +1,246 @@
+"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image of a data set. Torch-free.
+
+Source: Supervisely's documentation, "Supervisely format", "Objects" and "Tags". Coordinates are used as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.shape_files import (
+    MOST_FILES_SAMPLED,
+    Collection,
+    as_points,
+    as_size,
+    number_of,
+    read_json,
+    sample,
+    split_of_path,
+)
+from engine.data.formats.bitmaps import decode_png, patch_shape
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.tree import Tree, split_named
+from engine.system.regular_files import UnusableFile
+
+_OUTLINES = frozenset({"polygon", "bitmap"})
+_WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
+
+Point = tuple[float, float]
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder with a project of Supervisely can be read."""
+    paths = _files(tree)
+    found = _survey(tree, sample(paths))
+    if found.valid and not found.shapes and not found.tags:
+        found = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
+    if not found.valid:
+        if found.unusable is not None and not found.others:
+            raise found.unusable
+        return []
+    kinds: list[str] = []
+    if found.shapes & _OUTLINES:
+        kinds.append("instances")
+    if found.shapes & {*_OUTLINES, "rectangle"} or not found.tags:
+        kinds.append("boxes")
+    if found.tags:
+        kinds += ["classes", "labels"] if found.most_tags == 1 else ["labels"]
+    certain = found.valid >= found.others
+    evidence = f"{number_of(paths, 'JSON file')} of Supervisely in folders ann"
+    return [Detection(tuple(kinds), Confidence.CERTAIN if certain else Confidence.LIKELY, (evidence,))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the annotations of a folder with a project of Supervisely."""
+    found = Collection(tree)
+    classes, tags = _declared(tree)
+    for path in _files(tree):
+        folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
+        image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
+        try:
+            content = read_json(tree.path(path))
+            if not _is_annotation(content):
+                raise Unfit("it is not in Supervisely's format")
+        except (OSError, ValueError) as error:
+            found.skip_file(path, error, image)
+            continue
+        if image is None:
+            found.note_missing(path)
+            continue
+        of_image = _tags(content)
+        split = split_of_path(path) or next((split for tag in of_image if (split := split_named(tag))), "")
+        size = as_size(content["size"].get("height"), content["size"].get("width"))
+        shapes = _shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
+        kept = tuple(tag for tag in of_image if not split_named(tag))
+        found.add(ShapedImage(image, shapes, size, kept), split)
+    return found.content(kind, classes if kind in ("boxes", "instances") else tags)
+
+
+FORMAT = Format(
+    id="supervisely",
+    title="Supervisely project",
+    kinds=("instances", "boxes", "classes", "labels"),
+    layout="A project of Supervisely: meta.json, and for each data set a folder with the folders img and ann.",
+    detect=detect,
+    read=read,
+)
+
+
+def _files(tree: Tree) -> list[str]:
+    """Return the annotation files of all data sets."""
+    return [
+        os.path.join(folder, name)
+        for folder in tree.walk()
+        if os.path.basename(folder) == "ann" and tree.exists(os.path.join(os.path.dirname(folder), "img"))
+        for name in tree.files(folder, ".json")
+    ]
+
+
+class _Survey:
+    """Findings in a sample of files."""
+
+    def __init__(self) -> None:
+        self.valid = self.others = self.most_tags = 0
+        self.shapes: set[str] = set()
+        self.tags: set[str] = set()
+        self.unusable: UnusableFile | None = None
+
+
+def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
+    found = _Survey()
+    for path in paths:
+        try:
+            content = read_json(tree.path(path))
+        except UnusableFile as error:
+            found.unusable = found.unusable or error
+            continue
+        except (OSError, ValueError):
+            continue
+        if not _is_annotation(content):
+            found.others += 1
+            continue
+        found.valid += 1
+        found.shapes.update(_geometry(each) for each in content["objects"] if isinstance(each, dict))
+        tags = [tag for tag in _tags(content) if not split_named(tag)]
+        found.tags.update(tags)
+        found.most_tags = max(found.most_tags, len(tags))
+    return found
+
+
+def _is_annotation(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("objects"), list)
+        and isinstance(content.get("size"), dict)
+    )
+
+
+def _declared(tree: Tree) -> tuple[list[str], list[str]]:
+    """Return the classes and tags in the order of the projects' meta.json."""
+    found: dict[str, list[str]] = {"classes": [], "tags": []}
+    for folder in tree.walk(depth=1):
+        if "meta.json" not in tree.files(folder, ".json"):
+            continue
+        try:
+            content = read_json(tree.path(folder, "meta.json"))
+        except (OSError, ValueError):
+            continue  # the order of classes is all that it adds
+        for key, name in (("classes", "title"), ("tags", "name")):
+            listed = content.get(key) if isinstance(content, dict) else None
+            entries = listed if isinstance(listed, list) else []
+            found[key] += [each[name] for each in entries if isinstance(each, dict) and isinstance(each.get(name), str)]
+    return found["classes"], found["tags"]
+
+
+def _tags(content: dict[str, Any]) -> list[str]:
+    """Return the tags of an image; one with a value is "name: value"."""
+    listed = content.get("tags")
+    found: dict[str, None] = {}
+    for each in listed if isinstance(listed, list) else ():
+        name = each.get("name") if isinstance(each, dict) else None
+        if isinstance(name, str) and name.strip():
+            value = each.get("value")
+            found[name.strip() if value in (None, "") else f"{name.strip()}: {value}"] = None
+    return list(found)
+
+
+def _geometry(entry: dict[str, Any]) -> str:
+    """Return the kind of a shape; old projects have bitmaps and polygons only and name no kind."""
+    if isinstance(kind := entry.get("geometryType"), str):
+        return kind
+    return "bitmap" if entry.get("bitmap") else "polygon"
+
+
+def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: Collection) -> list[Shape]:
+    shapes: list[Shape] = []
+    for entry in entries:
+        label = entry.get("classTitle") if isinstance(entry, dict) else None
+        if not isinstance(label, str) or not label.strip():
+            found.skip_object(path, "without a class")
+            continue
+        kind = _geometry(entry)
+        if kind not in _READERS:
+            found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
+            continue
+        try:
+            shapes.append(_READERS[kind](label.strip(), entry, size))
+        except Unfit as error:
+            found.skip_object(path, "that can't be used", f"{kind} {label}: {error}")
+    return shapes
+
+
+def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
+    """Yield the outer ring of an object, then its holes. Raises Unfit."""
+    points = entry.get("points")
+    points = points if isinstance(points, dict) else {}
+    interior = points.get("interior")
+    for ring in [points.get("exterior"), *(interior if isinstance(interior, list) else [])]:
+        valid = as_points(ring)
+        if valid is None:
+            raise Unfit("its points are not pairs of numbers")
+        yield valid
+
+
+def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
+    """Return an outline with holes as one ring that goes to each hole and back; such a way encloses nothing."""
+    outer, *holes = _rings(entry)
+    ring = list(outer)
+    for hole in holes:
+        if len(hole) >= 3:
+            ring += [outer[0], *hole, hole[0]] if outer else []
+    shape = polygon_shape(label, [*ring, outer[0]] if holes and outer else ring) if len(outer) >= 3 else None
+    if shape is None:
+        raise Unfit(f"it has {len(outer)} points")
+    return shape
+
+
+def _rectangle(label: str, entry: dict[str, Any], size: Any) -> Shape:
+    corners = next(_rings(entry))
+    if len(corners) < 2:
+        raise Unfit(f"it has {len(corners)} points")
+    x, y = zip(*corners, strict=True)
+    return box_shape(label, min(x), min(y), max(x), max(y))
+
+
+def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
+    bitmap = entry.get("bitmap")
+    origin = as_points([bitmap.get("origin")]) if isinstance(bitmap, dict) else None
+    if origin is None or size is None:
+        raise Unfit("its origin is missing" if origin is None else "the size of its image is unknown")
+    inside = decode_png(bitmap.get("data"), size, compressed=True)
+    shape = patch_shape(label, inside, int(origin[0][0]), int(origin[0][1]), size)
+    if shape is None:
+        raise Unfit("it is empty")
+    return shape
+
+
+_READERS: dict[str, Callable[[str, dict[str, Any], Any], Shape]] = {
+    "polygon": _polygon,
+    "rectangle": _rectangle,
+    "bitmap": _bitmap,
+}
