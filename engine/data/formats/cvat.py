@@ -113,9 +113,7 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
     paths = files_ending(tree, ".xml")
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
-    return [
-        path for path in [*named, *(sample(others) if sample_others else others)] if _is_cvat(tree.path(path))
-    ]
+    return [path for path in [*named, *(sample(others) if sample_others else others)] if _is_cvat(tree.path(path))]
 
 
 def _is_cvat(path: str) -> bool:
@@ -160,9 +158,7 @@ def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
             meta.subsets[(task.findtext("id") or str(number)).strip()] = subset
 
 
-def _add_image(
-    tree: Tree, path: str, element: ElementTree.Element, meta: _Meta, kind: str, found: Collection
-) -> None:
+def _add_image(tree: Tree, path: str, element: ElementTree.Element, meta: _Meta, kind: str, found: Collection) -> None:
     name, near = element.get("name") or "", os.path.dirname(path)
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)

@@ -132,9 +132,7 @@ def rotated(
     """Return points turned clockwise around a point, y being downward."""
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     x0, y0 = around
-    return [
-        (x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points
-    ]
+    return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
 
 
 def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
@@ -253,9 +251,7 @@ class Collection:
         of_objects = kind in ("boxes", "instances")
         images = [image for split in splits.values() for image in split]
         names = {
-            name
-            for image in images
-            for name in ([shape.name for shape in image.shapes] if of_objects else image.tags)
+            name for image in images for name in ([shape.name for shape in image.shapes] if of_objects else image.tags)
         }
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
@@ -308,7 +304,9 @@ class Collection:
         """Yield the images in the folders of annotated images that nothing is known of."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
-            paths = [os.path.join(folder, name) for name in filter(is_image, self._tree.files(self._tree.within(folder)))]
+            paths = [
+                os.path.join(folder, name) for name in filter(is_image, self._tree.files(self._tree.within(folder)))
+            ]
             yield from (path for path in paths if path not in known)
 
     def _of_objects(self) -> Iterator[Problem]:

@@ -134,9 +134,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
 
 def _is_annotation(content: Any) -> bool:
     return (
-        isinstance(content, dict)
-        and isinstance(content.get("objects"), list)
-        and isinstance(content.get("size"), dict)
+        isinstance(content, dict) and isinstance(content.get("objects"), list) and isinstance(content.get("size"), dict)
     )
 
 

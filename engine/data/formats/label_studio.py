@@ -1,0 +1,333 @@
+"""Regions and choices in the JSON and JSON-MIN exports of Label Studio. Torch-free.
+
+Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percent of the image.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.reading import Unfit, describe_failure
+from engine.data.formats.shape_files import (
+    Collection,
+    as_number,
+    as_points,
+    as_size,
+    ellipse_points,
+    files_ending,
+    first_items,
+    number_of,
+    read_json,
+    rotated,
+    sample,
+    split_of_path,
+    words_in,
+)
+from engine.data.formats.bitmaps import from_brush, patch_shape
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn, wrong
+
+_OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
+_LABELS = (*_OUTLINES, "rectanglelabels", "labels")
+_OTHERS = ("keypointlabels", "vectorlabels", "videorectangle", "paragraphlabels", "timeserieslabels", "hypertextlabels")
+_TASK_KEYS = ("annotations", "completions")
+_MIN_KEYS = frozenset({"annotation_id", "annotator", "lead_time", "created_at", "updated_at"})
+_IMAGE_KEYS = ("image", "img", "image_url", "url")
+_UPLOADED = re.compile(r"[0-9a-f]{8}-")
+"""Begin of the names that Label Studio gives to uploaded files."""
+
+
+@dataclass
+class _Task:
+    """One image of an export.
+
+    Attributes:
+        image: Its path or URL.
+        name: Name of the uploaded file; "" if the image was not uploaded.
+        results: Regions and choices of its annotation; None if it has none.
+        further: Count of annotations that are not used.
+    """
+
+    image: str
+    name: str = ""
+    results: list[Any] | None = None
+    further: int = 0
+
+
+@dataclass
+class _Read:
+    """Shapes and choices of a task."""
+
+    size: tuple[int, int] | None = None
+    shapes: list[Shape] = field(default_factory=list)
+    tags: dict[str, None] = field(default_factory=dict)
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return how a folder with exports of Label Studio can be read."""
+    paths = _files(tree, files_sampled=True)
+    if not paths:
+        return []
+    quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices", "choice")}
+    words = {quoted[word] for path in paths for word in words_in(tree.path(path), quoted)}
+    kinds: list[str] = []
+    if words.intersection(_OUTLINES):
+        kinds.append("instances")
+    if words.intersection(_LABELS):
+        kinds.append("boxes")
+    if words & {"choices", "choice"}:
+        kinds += ["classes", "labels"]
+    evidence = f"{number_of(paths, 'JSON export')} of Label Studio"
+    return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the annotations of a folder with exports of Label Studio."""
+    found = Collection(tree)
+    several: list[str] = []
+    for path in _files(tree):
+        try:
+            content = read_json(tree.path(path))
+        except (OSError, ValueError) as error:
+            message = f"{shown(path)} can't be read: {describe_failure(error)}."
+            found.problems.append(wrong(message, "Export the annotations from Label Studio again."))
+            continue
+        for task in _tasks(content if isinstance(content, list) else [content]):
+            if task.further:
+                several.append(task.image)
+            _add(tree, path, task, kind, found)
+    if several:
+        message = f"{counted(several, 'image')} with several annotations: {first(several)}."
+        found.problems.append(warn(message, "The first that is not canceled is used; remove the others."))
+    return found.content(kind)
+
+
+FORMAT = Format(
+    id="label_studio",
+    title="Label Studio JSON",
+    kinds=("instances", "boxes", "classes", "labels"),
+    layout="An export of Label Studio as JSON or JSON-MIN, and the images next to it or in a folder images.",
+    detect=detect,
+    read=read,
+)
+
+
+def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
+    """Return the exports, judged by their first tasks."""
+    paths = files_ending(tree, ".json")
+    return [path for path in (sample(paths) if files_sampled else paths) if _is_export(tree.path(path))]
+
+
+def _is_export(path: str) -> bool:
+    try:
+        items = first_items(path)
+    except (OSError, ValueError):
+        return False
+    fitting = [item for item in items if _is_task(item) or _is_small_task(item)]
+    return bool(items) and 2 * len(fitting) >= len(items)
+
+
+def _is_task(item: Any) -> bool:
+    """Return True for a task of a JSON export."""
+    return (
+        isinstance(item, dict)
+        and isinstance(item.get("data"), dict)
+        and any(isinstance(item.get(key), list) for key in _TASK_KEYS)
+    )
+
+
+def _is_small_task(item: Any) -> bool:
+    """Return True for a task of a JSON-MIN export."""
+    return isinstance(item, dict) and len(_MIN_KEYS & item.keys()) >= 2 and _image_of(item) != ""
+
+
+def _tasks(items: list[Any]) -> Iterator[_Task]:
+    """Yield the images of an export; JSON-MIN has an item for each annotation of an image."""
+    small: dict[str, _Task] = {}
+    for item in items:
+        if _is_task(item):
+            yield _task(item)
+        elif _is_small_task(item):
+            image = _image_of(item)
+            if image in small:
+                small[image].further += 1
+            else:
+                small[image] = _Task(image, results=list(_small_results(item)))
+    yield from small.values()
+
+
+def _task(item: dict[str, Any]) -> _Task:
+    annotations = next(item[key] for key in _TASK_KEYS if isinstance(item.get(key), list))
+    used = [
+        each
+        for each in annotations
+        if isinstance(each, dict) and isinstance(each.get("result"), list) and not each.get("was_cancelled")
+    ]
+    name = item.get("file_upload")
+    task = _Task(_image_of(item["data"]), name if isinstance(name, str) else "")
+    if used:
+        task.results, task.further = used[0]["result"], len(used) - 1
+    return task
+
+
+def _image_of(data: dict[str, Any]) -> str:
+    """Return the path or URL of the image in a task's data; "" if there is none."""
+    paths = {key: value for key, value in data.items() if isinstance(value, str)}
+    for key in _IMAGE_KEYS:
+        if paths.get(key):
+            return paths[key]
+    return next((value for value in paths.values() if _is_of_image(value)), "")
+
+
+def _is_of_image(value: str) -> bool:
+    try:
+        return is_image(value) or is_image(urlsplit(value).path)
+    except ValueError:
+        return False
+
+
+def _small_results(item: dict[str, Any]) -> Iterator[Any]:
+    """Yield the regions and choices of an item of JSON-MIN in the form of JSON."""
+    for key, value in item.items():
+        if isinstance(value, list):
+            yield from ({"value": each, **each} for each in value if isinstance(each, dict))
+        elif isinstance(value, dict) and isinstance(value.get("choices"), list):
+            yield {"value": value}
+        elif isinstance(value, str) and key not in _MIN_KEYS and key not in _IMAGE_KEYS and not _is_of_image(value):
+            yield {"value": {"choices": [value]}}
+
+
+def _add(tree: Tree, path: str, task: _Task, kind: str, found: Collection) -> None:
+    near = os.path.dirname(path)
+    split = split_of_path(path, by_name=True)
+    image = _find(task, near, split, found)
+    if image is None:
+        found.note_missing(task.image or task.name)
+        return
+    if task.results is None:
+        found.note_unannotated(image)
+        return
+    content = _read_results(task.results, image, kind, found)
+    split = split or split_of_path(tree.within(image))
+    found.add(ShapedImage(image, content.shapes, content.size, tuple(content.tags)), split)
+
+
+def _find(task: _Task, near: str, split: str, found: Collection) -> str | None:
+    """Return the image of a task; uploaded images may have their names of before."""
+    if task.image.startswith("data:"):
+        return None
+    names = [name for name in (task.image, task.name) if name]
+    names += [_UPLOADED.sub("", os.path.basename(name), count=1) for name in names]
+    for name in dict.fromkeys(names):
+        image = found.find(name, near, split=split)
+        if image is not None:
+            return image
+    return None
+
+
+def _read_results(results: list[Any], image: str, kind: str, found: Collection) -> _Read:
+    content = _Read()
+    labeled = {each.get("id") for each in results if isinstance(each, dict) and _labels(each)}
+    for each in results:
+        value = each.get("value") if isinstance(each, dict) else None
+        if not isinstance(value, dict):
+            found.skip_object(image, "of an unknown kind") if not _is_relation(each) else None
+            continue
+        choices = value.get("choices")
+        if isinstance(choices, list) and "x" not in value and "points" not in value:
+            content.tags.update(dict.fromkeys(choice for choice in choices if isinstance(choice, str)))
+            continue
+        content.size = content.size or as_size(each.get("original_height"), each.get("original_width"))
+        if kind in ("boxes", "instances"):
+            _read_region(each, value, image, labeled, content, found)
+    return content
+
+
+def _is_relation(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("type") == "relation"
+
+
+def _labels(entry: dict[str, Any]) -> list[str]:
+    """Return the labels of a region."""
+    value = entry.get("value")
+    for key in (*_LABELS, *_OTHERS):
+        labels = value.get(key) if isinstance(value, dict) else None
+        if isinstance(labels, list):
+            return [label for label in labels if isinstance(label, str) and label.strip()]
+    return []
+
+
+def _read_region(
+    entry: dict[str, Any], value: dict[str, Any], image: str, labeled: set[Any], content: _Read, found: Collection
+) -> None:
+    labels = _labels(entry)
+    if not labels:
+        if _has_geometry(value) and entry.get("id") not in labeled:
+            found.skip_object(image, "without a label")
+        return
+    if len(labels) > 1:
+        found.skip_object(image, "with several labels", ", ".join(labels))
+        return
+    size = content.size or upright_size(image)
+    try:
+        if size is None:
+            raise Unfit("the size of its image is unknown")
+        if as_number(entry.get("image_rotation")) not in (None, 0.0):
+            raise Unfit("its image was turned in Label Studio")
+        content.shapes.append(_shape(labels[0].strip(), value, size))
+    except Unfit as error:
+        found.skip_object(image, "that can't be used", f"{labels[0]}: {error}")
+
+
+def _has_geometry(value: dict[str, Any]) -> bool:
+    return not value.keys().isdisjoint({"x", "points", "rle"})
+
+
+def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
+    """Return the shape of a region. Raises Unfit."""
+    height, width = size
+    if value.get("format") == "rle" or "rle" in value:
+        shape = patch_shape(label, from_brush(value.get("rle"), height, width), 0, 0, size)
+        if shape is None:
+            raise Unfit("it is empty")
+        return shape
+    if "points" in value:
+        points = as_points(value["points"])
+        if points is None:
+            raise Unfit("its points are not pairs of numbers")
+        return _polygon(label, [(x * width / 100, y * height / 100) for x, y in points])
+    x, y = (_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
+    degrees = as_number(value.get("rotation")) or 0.0
+    if "radiusX" in value:
+        radius_x, radius_y = (_pixels(value, key, side) for key, side in (("radiusX", width), ("radiusY", height)))
+        return _polygon(label, rotated(ellipse_points(x, y, radius_x, radius_y), degrees, (x, y)))
+    if "width" not in value:
+        raise Unfit("it has no area")
+    across, down = (_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
+    if not degrees % 360:
+        return box_shape(label, x, y, x + across, y + down)
+    corners = [(x, y), (x + across, y), (x + across, y + down), (x, y + down)]
+    return _polygon(label, rotated(corners, degrees, (x, y)))
+
+
+def _pixels(value: dict[str, Any], key: str, side: int) -> float:
+    number = as_number(value.get(key))
+    if number is None:
+        raise Unfit(f"{key} is {shown(str(value.get(key, 'missing')))[:40]}")
+    return number * side / 100
+
+
+def _polygon(label: str, points: list[tuple[float, float]]) -> Shape:
+    shape = polygon_shape(label, points)
+    if shape is None:
+        raise Unfit(f"it has {len(points)} points")
+    return shape
