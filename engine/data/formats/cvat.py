@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,9 +20,9 @@ from engine.data.formats.shape_files import (
     as_size,
     ellipse_points,
     files_ending,
+    likely_first,
     number_of,
     rotated,
-    sample,
     split_of_path,
     words_in,
 )
@@ -34,6 +35,7 @@ from engine.data.splits import shown, wrong
 from engine.system.regular_files import UnusableFile, open_regular
 
 _HEAD_BYTES = 1 << 16
+_IMAGES_SAMPLED = 1000
 _OUTLINES = (b"<polygon", b"<mask", b"<ellipse")
 _WORDS = (*_OUTLINES, b"<image", b"<track", b"<box", b"<tag", b"<version>")
 _WITHOUT_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
@@ -57,16 +59,15 @@ class _Meta:
 
 def detect(tree: Tree) -> list[Detection]:
     """Return how a folder with CVAT's XML files can be read."""
-    paths = _files(tree, sample_others=True)
     words: set[bytes] = set()
-    of_images = []
-    for path in paths:
+    of_images: list[str] = []
+    most_tags = 0
+    for path in _files(tree, sample_others=True):
         found = words_in(tree.path(path), _WORDS)
         words |= found
         if b"<image" in found:
             of_images.append(path)
-    if not paths:
-        return []
+            most_tags = max(most_tags, _most_tags(tree, path))
     if not of_images:
         if b"<track" not in words:
             return []
@@ -78,9 +79,18 @@ def detect(tree: Tree) -> list[Detection]:
     if words.intersection((*_OUTLINES, b"<box")):
         kinds.append("boxes")
     if b"<tag" in words:
-        kinds += ["classes", "labels"]
+        kinds += ["labels"] if most_tags > 1 else ["classes", "labels"]
     evidence = f"{number_of(of_images, 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
+
+
+def _most_tags(tree: Tree, path: str) -> int:
+    """Return how many tags one of the first images has."""
+    images = _images(tree.path(path), _Meta(), path, Collection(tree))
+    try:
+        return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
+    except (OSError, ValueError):
+        return 0
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -91,7 +101,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         meta.subsets = {}
         try:
             for image in _images(tree.path(path), meta, path, found):
-                _add_image(tree, path, image, meta, kind, found)
+                _add_image(found, path, image, meta, kind)
         except (OSError, ValueError) as error:
             message = f"{shown(path)} can't be read: {describe_failure(error)}."
             found.problems.append(wrong(message, "Export the annotations from CVAT again."))
@@ -113,7 +123,9 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
     paths = files_ending(tree, ".xml")
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
-    return [path for path in [*named, *(sample(others) if sample_others else others)] if _is_cvat(tree.path(path))]
+    return [
+        path for path in [*named, *(likely_first(others) if sample_others else others)] if _is_cvat(tree.path(path))
+    ]
 
 
 def _is_cvat(path: str) -> bool:
@@ -158,7 +170,7 @@ def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
             meta.subsets[(task.findtext("id") or str(number)).strip()] = subset
 
 
-def _add_image(tree: Tree, path: str, element: ElementTree.Element, meta: _Meta, kind: str, found: Collection) -> None:
+def _add_image(found: Collection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
     name, near = element.get("name") or "", os.path.dirname(path)
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)
@@ -183,7 +195,7 @@ def _add_image(tree: Tree, path: str, element: ElementTree.Element, meta: _Meta,
                 shapes.append(_READERS[each.tag](label, each, size))
             except Unfit as error:
                 found.skip_object(image, "that can't be used", f"{each.tag} {label}: {error}")
-    found.add(ShapedImage(image, shapes, size, tuple(tags)), split or split_of_path(tree.within(image)))
+    found.add(ShapedImage(image, shapes, size, tuple(tags)), split or split_of_path(found.tree.within(image)))
 
 
 def _numbers(element: ElementTree.Element, *names: str) -> list[float]:

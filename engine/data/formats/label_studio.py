@@ -22,10 +22,10 @@ from engine.data.formats.shape_files import (
     ellipse_points,
     files_ending,
     first_items,
+    likely_first,
     number_of,
     read_json,
     rotated,
-    sample,
     split_of_path,
     words_in,
 )
@@ -41,7 +41,13 @@ _LABELS = (*_OUTLINES, "rectanglelabels", "labels")
 _OTHERS = ("keypointlabels", "vectorlabels", "videorectangle", "paragraphlabels", "timeserieslabels", "hypertextlabels")
 _TASK_KEYS = ("annotations", "completions")
 _MIN_KEYS = frozenset({"annotation_id", "annotator", "lead_time", "created_at", "updated_at"})
+_CHOICE_KEYS = ("choice", "choices", "class", "category", "label")
+"""Names of controls in JSON-MIN whose text is a choice; other texts belong to the data of the task."""
 _IMAGE_KEYS = ("image", "img", "image_url", "url")
+_TASKS_SAMPLED = 1000
+"""Tasks of an export by which the kinds of its annotations are found."""
+_DECIMALS = 6
+"""Of coordinates in pixels: percent of whole pixels become whole pixels again."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
 """Begin of the names that Label Studio gives to uploaded files."""
 
@@ -77,15 +83,11 @@ def detect(tree: Tree) -> list[Detection]:
     paths = _files(tree, files_sampled=True)
     if not paths:
         return []
-    quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices", "choice")}
-    words = {quoted[word] for path in paths for word in words_in(tree.path(path), quoted)}
-    kinds: list[str] = []
-    if words.intersection(_OUTLINES):
-        kinds.append("instances")
-    if words.intersection(_LABELS):
-        kinds.append("boxes")
-    if words & {"choices", "choice"}:
-        kinds += ["classes", "labels"]
+    kinds = _kinds([item for path in paths for item in first_items(tree.path(path), _TASKS_SAMPLED)])
+    if not kinds:
+        quoted = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
+        words = {quoted[word] for path in paths for word in words_in(tree.path(path), quoted)}
+        kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in words]}]}])
     evidence = f"{number_of(paths, 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
@@ -104,7 +106,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         for task in _tasks(content if isinstance(content, list) else [content]):
             if task.further:
                 several.append(task.image)
-            _add(tree, path, task, kind, found)
+            _add(found, path, task, kind)
     if several:
         message = f"{counted(several, 'image')} with several annotations: {first(several)}."
         found.problems.append(warn(message, "The first that is not canceled is used; remove the others."))
@@ -124,7 +126,27 @@ FORMAT = Format(
 def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
     """Return the exports, judged by their first tasks."""
     paths = files_ending(tree, ".json")
-    return [path for path in (sample(paths) if files_sampled else paths) if _is_export(tree.path(path))]
+    return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
+
+
+def _kinds(items: list[Any]) -> list[str]:
+    """Return the kinds of annotations in some tasks."""
+    words: set[str] = set()
+    most_tags = 0
+    for task in _tasks(items):
+        values = [each["value"] for each in task.results or () if isinstance(each, dict) and "value" in each]
+        values = [value for value in values if isinstance(value, dict)]
+        words.update(word for value in values for word in _LABELS if isinstance(value.get(word), list))
+        choices = [value["choices"] for value in values if _is_of_choices(value)]
+        most_tags = max(most_tags, sum(map(len, choices)))
+    kinds = ["instances"] if words.intersection(_OUTLINES) else []
+    kinds += ["boxes"] if words else []
+    return kinds + (["labels"] if most_tags > 1 else ["classes", "labels"] if most_tags else [])
+
+
+def _is_of_choices(value: dict[str, Any]) -> bool:
+    """Return True for choices about the image, not about a region."""
+    return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
 
 def _is_export(path: str) -> bool:
@@ -202,11 +224,11 @@ def _small_results(item: dict[str, Any]) -> Iterator[Any]:
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
             yield {"value": value}
-        elif isinstance(value, str) and key not in _MIN_KEYS and key not in _IMAGE_KEYS and not _is_of_image(value):
+        elif isinstance(value, str) and key in _CHOICE_KEYS:
             yield {"value": {"choices": [value]}}
 
 
-def _add(tree: Tree, path: str, task: _Task, kind: str, found: Collection) -> None:
+def _add(found: Collection, path: str, task: _Task, kind: str) -> None:
     near = os.path.dirname(path)
     split = split_of_path(path, by_name=True)
     image = _find(task, near, split, found)
@@ -217,7 +239,7 @@ def _add(tree: Tree, path: str, task: _Task, kind: str, found: Collection) -> No
         found.note_unannotated(image)
         return
     content = _read_results(task.results, image, kind, found)
-    split = split or split_of_path(tree.within(image))
+    split = split or split_of_path(found.tree.within(image))
     found.add(ShapedImage(image, content.shapes, content.size, tuple(content.tags)), split)
 
 
@@ -240,20 +262,20 @@ def _read_results(results: list[Any], image: str, kind: str, found: Collection) 
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None
         if not isinstance(value, dict):
-            found.skip_object(image, "of an unknown kind") if not _is_relation(each) else None
+            if not isinstance(each, dict) or each.get("type") != "relation":
+                found.skip_object(image, "of an unknown kind")
             continue
-        choices = value.get("choices")
-        if isinstance(choices, list) and "x" not in value and "points" not in value:
-            content.tags.update(dict.fromkeys(choice for choice in choices if isinstance(choice, str)))
+        if _is_of_choices(value):
+            content.tags.update(dict.fromkeys(choice for choice in value["choices"] if isinstance(choice, str)))
             continue
         content.size = content.size or as_size(each.get("original_height"), each.get("original_width"))
-        if kind in ("boxes", "instances"):
-            _read_region(each, value, image, labeled, content, found)
+        if kind not in ("boxes", "instances"):
+            continue
+        if _labels(each):
+            _read_region(each, image, content, found)
+        elif _has_geometry(value) and each.get("id") not in labeled:
+            found.skip_object(image, "without a label")
     return content
-
-
-def _is_relation(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("type") == "relation"
 
 
 def _labels(entry: dict[str, Any]) -> list[str]:
@@ -266,14 +288,8 @@ def _labels(entry: dict[str, Any]) -> list[str]:
     return []
 
 
-def _read_region(
-    entry: dict[str, Any], value: dict[str, Any], image: str, labeled: set[Any], content: _Read, found: Collection
-) -> None:
+def _read_region(entry: dict[str, Any], image: str, content: _Read, found: Collection) -> None:
     labels = _labels(entry)
-    if not labels:
-        if _has_geometry(value) and entry.get("id") not in labeled:
-            found.skip_object(image, "without a label")
-        return
     if len(labels) > 1:
         found.skip_object(image, "with several labels", ", ".join(labels))
         return
@@ -283,7 +299,7 @@ def _read_region(
             raise Unfit("the size of its image is unknown")
         if as_number(entry.get("image_rotation")) not in (None, 0.0):
             raise Unfit("its image was turned in Label Studio")
-        content.shapes.append(_shape(labels[0].strip(), value, size))
+        content.shapes.append(_shape(labels[0].strip(), entry["value"], size))
     except Unfit as error:
         found.skip_object(image, "that can't be used", f"{labels[0]}: {error}")
 
@@ -304,7 +320,9 @@ def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
         points = as_points(value["points"])
         if points is None:
             raise Unfit("its points are not pairs of numbers")
-        return _polygon(label, [(x * width / 100, y * height / 100) for x, y in points])
+        return _polygon(
+            label, [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
+        )
     x, y = (_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
     degrees = as_number(value.get("rotation")) or 0.0
     if "radiusX" in value:
@@ -323,7 +341,7 @@ def _pixels(value: dict[str, Any], key: str, side: int) -> float:
     number = as_number(value.get(key))
     if number is None:
         raise Unfit(f"{key} is {shown(str(value.get(key, 'missing')))[:40]}")
-    return number * side / 100
+    return round(number * side / 100, _DECIMALS)
 
 
 def _polygon(label: str, points: list[tuple[float, float]]) -> Shape:

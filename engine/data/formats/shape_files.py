@@ -24,7 +24,8 @@ SAMPLED = 20
 MOST_FILES_SAMPLED = 500
 """Annotation files that are opened to find one with an object."""
 _PIECE_BYTES = 1 << 22
-_INVALID_JSON = "it is not valid JSON"
+_START_BYTES = 1 << 10
+_BETWEEN_ITEMS = re.compile(r"[\s,]*")
 
 
 def files_ending(tree: Tree, ending: str) -> list[str]:
@@ -35,6 +36,12 @@ def files_ending(tree: Tree, ending: str) -> list[str]:
 def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
     """Return up to `count` of the paths, evenly spread."""
     return [paths[index] for index in spread_evenly(len(paths), count)]
+
+
+def likely_first(paths: Sequence[str]) -> list[str]:
+    """Return a sample of the paths that prefers files in few folders, as those about all images are."""
+    order = sorted(paths, key=lambda path: (path.count(os.sep), path))
+    return [*order[:SAMPLED], *sample(order[SAMPLED:])]
 
 
 def words_in(path: str, words: Iterable[bytes]) -> set[bytes]:
@@ -63,7 +70,7 @@ def read_json(path: str, at_most: int = MOST_TABLE_BYTES) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise Unfit(f"{_INVALID_JSON} ({shown(str(error))[:200]})") from None
+            raise Unfit(f"it is not valid JSON ({shown(str(error))[:200]})") from None
 
 
 def first_items(path: str, count: int = SAMPLED) -> list[Any]:
@@ -72,25 +79,30 @@ def first_items(path: str, count: int = SAMPLED) -> list[Any]:
     Raises UnusableFile and OSError.
     """
     with open_regular(path) as stream, judged(path):
-        head = stream.read(_PIECE_BYTES)
-        encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        text = head.decode(encoding, "ignore").lstrip()
-        items: list[Any] = []
-        position = 1
-        decoder = json.JSONDecoder()
-        while text.startswith("[") and len(items) < count:
-            try:
-                item, position = decoder.raw_decode(text, position + _blanks(text, position))
-            except ValueError:
-                break
-            items.append(item)
-        return items
+        head = stream.read(_START_BYTES)
+        if head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] != b"[":
+            return []
+        for count_bytes in (_PIECE_BYTES, 16 * _PIECE_BYTES):
+            head += stream.read(count_bytes)
+            encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+            if items := _items(head.decode(encoding, "ignore").lstrip(), count):
+                return items
+    return []
 
 
-def _blanks(text: str, position: int) -> int:
-    """Return how many blanks and commas follow a position."""
-    found = re.compile(r"[\s,]*").match(text, position)
-    return found.end() - position if found else 0
+def _items(text: str, count: int) -> list[Any]:
+    """Return up to `count` items of an array whose end may be missing."""
+    items: list[Any] = []
+    position = 1
+    decoder = json.JSONDecoder()
+    while len(items) < count:
+        blanks = _BETWEEN_ITEMS.match(text, position)
+        try:
+            item, position = decoder.raw_decode(text, blanks.end() if blanks else position)
+        except ValueError:
+            break
+        items.append(item)
+    return items
 
 
 def as_number(value: Any) -> float | None:
@@ -158,14 +170,15 @@ class Collection:
     """Images and shapes of a dataset, collected file by file, with everything that can't be used.
 
     Attributes:
+        tree: Folder of the dataset.
         splits: Annotated images by split, "" for those of no split.
         problems: Faults that are complete when they are found.
     """
 
     def __init__(self, tree: Tree) -> None:
+        self.tree = tree
         self.splits: dict[str, list[ShapedImage]] = {}
         self.problems: list[Problem] = []
-        self._tree = tree
         self._lookup = ImageLookup(tree)
         self._used: set[str] = set()
         self._missing: dict[str, None] = {}
@@ -304,9 +317,7 @@ class Collection:
         """Yield the images in the folders of annotated images that nothing is known of."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
-            paths = [
-                os.path.join(folder, name) for name in filter(is_image, self._tree.files(self._tree.within(folder)))
-            ]
+            paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]
             yield from (path for path in paths if path not in known)
 
     def _of_objects(self) -> Iterator[Problem]:
