@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from engine.data.formats.boxes import Annotations, BoxFaults, gather
 from engine.data.formats.rotated import RotationReport, rotate_boxes
 from engine.data.formats.splitting import divide
-from engine.data.formats.voc import read_voc
 from engine.data.splits import Recognised, shown, wrong
 
 LAYOUT = (
@@ -16,7 +15,7 @@ LAYOUT = (
 )
 
 
-READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = (read_voc,)
+READERS: tuple[Callable[[str, Sequence[str]], Annotations | None], ...] = ()
 """In the order in which they are tried; each gives None where a folder is not of its kind."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit
+from engine.data.decoding.reading import Unfit
 from engine.data.formats.shape_files import (
     MOST_FILES_SAMPLED,
     Collection,
@@ -23,6 +23,7 @@ from engine.data.formats.shape_files import (
     number_of,
     read_json,
     sample,
+    sample_json,
     split_of_path,
     without_none,
 )
@@ -32,7 +33,6 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, warn, wrong
-from engine.system.regular_files import UnusableFile
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
 _OUTLINES = _POLYGONS | {"circle", "mask"}
@@ -53,7 +53,6 @@ class _Survey:
     boxes: int = 0
     tagged: int = 0
     most_tags: int = 0
-    unusable: UnusableFile | None = None
 
 
 @dataclass
@@ -73,8 +72,6 @@ def detect(tree: Tree) -> list[Detection]:
     if survey.valid and not survey.outlines + survey.boxes + survey.tagged:
         survey = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
     if not survey.valid:
-        if survey.unusable is not None and not survey.others:
-            raise survey.unusable
         return []
     kinds: list[str] = []
     if survey.outlines:
@@ -85,7 +82,7 @@ def detect(tree: Tree) -> list[Detection]:
         kinds += ["classes", "labels"] if survey.most_tags == 1 else ["labels"]
     confidence = Confidence.CERTAIN if survey.valid >= survey.others else Confidence.LIKELY
     total = survey.valid + survey.others
-    against = (f"{survey.others} of {total} JSON files opened are of another format",) if survey.others else ()
+    against = (f"{survey.others} of {total} JSON files of another format",) if survey.others > survey.valid else ()
     return [Detection(tuple(kinds), confidence, (f"{number_of(paths, 'JSON file')} of labelme",), against)]
 
 
@@ -99,7 +96,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     for path in sorted(paths, key=lambda path: images[path] is None):
         own = images[path]
         try:
-            content = read_json(tree.path(path), MOST_TABLE_BYTES)
+            content = read_json(tree.path(path))
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:
@@ -142,13 +139,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
     """Count what is in some of the files."""
     found = _Survey()
     for path in paths:
-        try:
-            content = read_json(tree.path(path), MOST_TABLE_BYTES)
-        except UnusableFile as error:
-            found.unusable = found.unusable or error
-            continue
-        except (OSError, ValueError):
-            continue
+        content = sample_json(tree.path(path), (b'"shapes"', b'"imagePath"'))
         if not _is_labelme(content):
             found.others += 1
             continue

@@ -24,7 +24,8 @@ SAMPLED = 20
 MOST_FILES_SAMPLED = 500
 """Annotation files that are opened to find one with an object."""
 _PIECE_BYTES = 1 << 22
-_START_BYTES = 1 << 10
+_HEAD_BYTES = 1 << 16
+_MOST_SAMPLE_BYTES = 64 << 20
 _BETWEEN_ITEMS = re.compile(r"[\s,]*")
 
 
@@ -42,6 +43,12 @@ def likely_first(paths: Sequence[str]) -> list[str]:
     """Return a sample of the paths that prefers files in few folders, as those about all images are."""
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
     return [*order[:SAMPLED], *sample(order[SAMPLED:])]
+
+
+def head_of(path: str) -> bytes:
+    """Return the begin of a file without the zeros of UTF-16. Raises UnusableFile and OSError."""
+    with open_regular(path) as stream:
+        return stream.read(_HEAD_BYTES).replace(b"\0", b"")
 
 
 def words_in(path: str, words: Iterable[bytes]) -> set[bytes]:
@@ -73,13 +80,24 @@ def read_json(path: str, at_most: int = MOST_TABLE_BYTES) -> Any:
             raise Unfit(f"it is not valid JSON ({shown(str(error))[:200]})") from None
 
 
+def sample_json(path: str, words: Iterable[bytes]) -> Any:
+    """Return the content of a JSON file about one image; None if it can't be read or lacks one of the `words`."""
+    words = set(words)
+    try:
+        if os.stat(path).st_size > _MOST_SAMPLE_BYTES or words_in(path, words) != words:
+            return None
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
 def first_items(path: str, count: int = SAMPLED) -> list[Any]:
     """Return the first items of a JSON file that is an array, as far as its head holds them.
 
     Raises UnusableFile and OSError.
     """
     with open_regular(path) as stream, judged(path):
-        head = stream.read(_START_BYTES)
+        head = stream.read(_HEAD_BYTES)
         if head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] != b"[":
             return []
         for count_bytes in (_PIECE_BYTES, 16 * _PIECE_BYTES):

@@ -19,13 +19,13 @@ from engine.data.formats.shape_files import (
     number_of,
     read_json,
     sample,
+    sample_json,
     split_of_path,
 )
 from engine.data.formats.bitmaps import decode_png, patch_shape
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named
-from engine.system.regular_files import UnusableFile
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -40,8 +40,6 @@ def detect(tree: Tree) -> list[Detection]:
     if found.valid and not found.shapes and not found.tags:
         found = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
     if not found.valid:
-        if found.unusable is not None and not found.others:
-            raise found.unusable
         return []
     kinds: list[str] = []
     if found.shapes & _OUTLINES:
@@ -108,19 +106,12 @@ class _Survey:
         self.valid = self.others = self.most_tags = 0
         self.shapes: set[str] = set()
         self.tags: set[str] = set()
-        self.unusable: UnusableFile | None = None
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> _Survey:
     found = _Survey()
     for path in paths:
-        try:
-            content = read_json(tree.path(path))
-        except UnusableFile as error:
-            found.unusable = found.unusable or error
-            continue
-        except (OSError, ValueError):
-            continue
+        content = sample_json(tree.path(path), (b'"objects"', b'"size"'))
         if not _is_annotation(content):
             found.others += 1
             continue

@@ -23,11 +23,11 @@ from engine.data.formats.shape_files import (
     as_number,
     as_size,
     files_ending,
+    head_of,
     number_of,
     sample,
     split_of_path,
 )
-from engine.data.formats.boxes import Annotations
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape
 from engine.data.formats.tree import Tree
@@ -39,6 +39,7 @@ _LIST_FOLDERS = (os.path.join("ImageSets", "Main"), "ImageSets", "")
 _MASK_FOLDERS = frozenset({"segmentationclass", "segmentationobject", "masks", "mask"})
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _TRUE = frozenset({"1", "true", "yes"})
+_ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
 """Line of a list of names; those of one class have 1, 0 or -1 behind the name."""
@@ -76,10 +77,10 @@ def detect(tree: Tree) -> list[Detection]:
         valid, others, boxes, objects = _survey(tree, sample(paths, MOST_FILES_SAMPLED))
     if not valid or (objects and not boxes):
         return []
-    likely = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
+    likely = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
     evidence = (f"{number_of(paths, 'XML file')} in VOC's format",)
-    against = (f"{others} of {valid + others} XML files opened are of another format",) if others else ()
-    return [Detection(("boxes",), likely if boxes else Confidence.LIKELY, evidence, against)]
+    against = (f"{others} of {valid + others} XML files of another format",) if others > valid else ()
+    return [Detection(("boxes",), likely, evidence, against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -130,13 +131,13 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
     unusable: UnusableFile | None = None
     for path in paths:
         try:
-            root = read_xml(tree.path(path))
+            root = read_xml(tree.path(path)) if _ROOT.search(head_of(tree.path(path))) else None
         except UnusableFile as error:
             unusable = unusable or error
             continue
         except (OSError, ValueError):
             continue
-        if root.tag != "annotation":
+        if root is None or root.tag != "annotation":
             others += 1
             continue
         valid += 1
@@ -317,13 +318,3 @@ def _name_classes(tree: Tree, found: Collection) -> tuple[str, ...]:
     for image in images:
         image.shapes = [shape._replace(name=names[shape.name]) for shape in image.shapes]
     return titles
-
-
-def read_voc(folder: str, folders: Sequence[str]) -> Annotations | None:
-    """Return the boxes of a folder with VOC's XML files; None if it is of another format."""
-    tree = Tree(folder)
-    detections = detect(tree)
-    if not detections:
-        return None
-    content = read(tree, detections[0], "boxes")
-    return Annotations(content.classes, dict(content.splits), content.problems)
