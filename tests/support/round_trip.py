@@ -47,18 +47,23 @@ def _true_row(image: TrueImage, written: str, kind: str) -> list[Any]:
     return sorted((each.name, tuple(map(float, each.box))) for each in image.objects)
 
 
-def rows_of(content: Content, kind: str) -> dict[str, Rows]:
-    """Return what is in each image, by split."""
+def rows_of(content: Content, kind: str, *, named: bool = True) -> dict[str, Rows]:
+    """Return what is in each image, by split; `named`: by its name in the truth, however it was renamed."""
+    found: Mapping[str, Rows]
     if kind in ("boxes", "instances"):
-        found: Mapping[str, Rows] = boxes_in(content) if kind == "boxes" else instances_in(content)
-        return {
-            split: {
-                _name(name): sorted((label, tuple(map(float, edges))) for label, edges in row)
-                for name, row in rows.items()
-            }
-            for split, rows in found.items()
+        found = boxes_in(content) if kind == "boxes" else instances_in(content)
+        found = {
+            split: {name: sorted(map(_floats, row)) for name, row in rows.items()} for split, rows in found.items()
         }
-    return {split: _tags_in(content, part, kind) for split, part in content.splits.items()}
+    else:
+        found = {split: _tags_in(content, part, kind) for split, part in content.splits.items()}
+    if not named:
+        return dict(found)
+    return {split: {_name(name): row for name, row in rows.items()} for split, rows in found.items()}
+
+
+def _floats(row: tuple[str, tuple[float, ...]]) -> tuple[str, tuple[float, ...]]:
+    return row[0], tuple(map(float, row[1]))
 
 
 def _name(path: str) -> str:
@@ -69,7 +74,7 @@ def _name(path: str) -> str:
 def _tags_in(content: Content, part: Any, kind: str) -> Rows:
     if kind == "classes":
         pairs = zip(part.files, part.labels.tolist(), strict=True)
-        return {_name(path): [content.classes[label]] for path, label in pairs}
+        return {Path(path).stem: [content.classes[label]] for path, label in pairs}
     return {
         Path(path).stem: [name for name, is_set in zip(content.classes, row, strict=True) if is_set]
         for path, row in zip(part.files, part.labels.tolist(), strict=True)

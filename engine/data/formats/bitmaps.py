@@ -15,6 +15,7 @@ from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, descr
 from engine.data.formats.shapes import Shape
 
 Mask = npt.NDArray[np.bool_]
+_PNG = b"\x89PNG"
 _MOST_PNG_BYTES = 64 << 20
 """Size of an embedded PNG: those of masks are far smaller than their pixels."""
 
@@ -52,13 +53,12 @@ def patch_shape(
     return Shape(name, box, outline, ignored)
 
 
-def decode_png(text: Any, size: tuple[int, int], *, compressed: bool = False) -> Mask:
+def decode_png(text: Any, size: tuple[int, int]) -> Mask:
     """Return the pixels of a PNG in base64 that are opaque, or that are not 0 if all are opaque.
 
     Args:
-        text: The PNG in base64.
+        text: The PNG in base64, which zlib may have compressed before.
         size: Height and width of the image, which the mask does not exceed.
-        compressed: True if zlib has compressed the PNG.
 
     Raises Unfit.
     """
@@ -68,8 +68,11 @@ def decode_png(text: Any, size: tuple[int, int], *, compressed: bool = False) ->
         raise Unfit(f"its mask has {len(text):,} bytes, which is too many")
     try:
         content = base64.b64decode(text)
-        if compressed:
-            content = zlib.decompressobj().decompress(content, _MOST_PNG_BYTES)
+        if not content.startswith(_PNG):
+            packed = zlib.decompressobj()
+            content = packed.decompress(content, _MOST_PNG_BYTES)
+            if not packed.eof:
+                raise Unfit("its mask can't be decoded (it is truncated or too large)")
         image = decode_header(content)
         if image.height > size[0] or image.width > size[1]:
             raise Unfit(f"its mask has {image.width} x {image.height} pixels, the image {size[1]} x {size[0]}")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, describe_failure
@@ -247,7 +247,7 @@ def _find(task: _Task, near: str, split: str, found: Collection) -> str | None:
     """Return the image of a task; uploaded images may have their names of before."""
     if task.image.startswith("data:"):
         return None
-    names = [name for name in (task.image, task.name) if name]
+    names = [name for name in (task.image, unquote(task.image), task.name) if name]
     names += [_UPLOADED.sub("", os.path.basename(name), count=1) for name in names]
     for name in dict.fromkeys(names):
         image = found.find(name, near, split=split)

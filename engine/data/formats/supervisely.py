@@ -221,7 +221,7 @@ def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> 
     origin = as_points([bitmap.get("origin")]) if isinstance(bitmap, dict) else None
     if origin is None or size is None:
         raise Unfit("its origin is missing" if origin is None else "the size of its image is unknown")
-    inside = decode_png(bitmap.get("data"), size, compressed=True)
+    inside = decode_png(bitmap.get("data"), size)
     shape = patch_shape(label, inside, int(origin[0][0]), int(origin[0][1]), size)
     if shape is None:
         raise Unfit("it is empty")

@@ -1,12 +1,202 @@
+"""XML files of CVAT for images."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
+from engine.contract.problems import errors
 from engine.data.formats.cvat import FORMAT
+from engine.data.formats.format import Content
+from engine.data.formats.registry import recognise
+from engine.data.formats.tree import Tree
+from tests.support.boxed import TWO, draw, text
 from tests.support.dataset_formats import cvat as writer
-from tests.support.round_trip import check_round_trip
+from tests.support.read_formats import boxes_in, instances_in, warnings_of
+from tests.support.round_trip import check_round_trip, rows_of
+
+BOX = '<box label="cat" xtl="1" ytl="2" xbr="11" ybr="12" occluded="0"/>'
+CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
+
+
+def image(shapes: str = "", name: str = "a.png", more: str = "") -> str:
+    return f'<image id="0" name="{name}" width="80" height="60" {more}>{shapes}</image>'
+
+
+def put(path: Path, *images: str, meta: str = "") -> Path:
+    return text(path, f"<annotations><version>1.1</version><meta>{meta}</meta>{''.join(images)}</annotations>")
+
+
+def content_of(folder: Path, kind: str = "boxes") -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    assert kind in detection.kinds
+    return FORMAT.read(tree, detection, kind)
 
 
 @pytest.mark.parametrize("variant", writer.VARIANTS)
 def test_cvat_equals_the_truth(tmp_path: Path, variant: str) -> None:
     check_round_trip(FORMAT, writer, variant, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "phrase"),
+    [
+        ('<polyline label="cat" points="1,2;3,4"/>', "drawn as polyline"),
+        ('<points label="cat" points="1,2"/>', "drawn as points"),
+        ('<cuboid label="cat" xtl1="1"/>', "drawn as cuboid"),
+        ('<skeleton label="cat"><points label="eye"/></skeleton>', "drawn as skeleton"),
+        ('<spiral label="cat"/>', "of an unknown shape"),
+        ('<box label="" xtl="1"/>', "without a label"),
+        ('<box label="cat" xtl="1" ytl="x" xbr="3" ybr="4"/>', "ytl is x"),
+        ('<box label="cat" xtl="1"/>', "ytl is missing"),
+        ('<polygon label="cat" points="1,2;3,4"/>', "it has 2 points"),
+        ('<polygon label="cat" points="1,2;3;4,5"/>', "not pairs of numbers"),
+        ('<mask label="cat" rle="5, 5" left="0" top="0" width="3" height="3"/>', "do not fill"),
+        ('<mask label="cat" rle="9" left="0" top="0" width="3" height="3"/>', "it is empty"),
+        ('<mask label="cat" rle="1" left="0" top="0" width="99999999" height="99999999"/>', "the image 80 x 60"),
+        ('<mask label="cat" rle="a" left="0" top="0" width="3" height="3"/>', "rle"),
+    ],
+)
+def test_cvat_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: str) -> None:
+    draw(tmp_path / "images/a.png", TWO)
+    draw(tmp_path / "images/b.png", TWO)
+    put(tmp_path / "annotations.xml", image(bad + BOX), image(BOX, "b.png"))
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    (problem,) = content.problems
+    assert "There is 1 object" in problem.message
+    assert "a.png" in problem.message
+    assert phrase in problem.message
+
+
+def test_cvat_shapes_keep_their_rotation(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", TWO)
+    turned = '<box label="cat" xtl="10" ytl="10" xbr="30" ybr="20" rotation="90"/>'
+    oval = '<ellipse label="cat" cx="40" cy="30" rx="20" ry="5" rotation="90"/>'
+    put(tmp_path / "annotations.xml", image(turned + oval + '<polygon label="cat" points="1,2;11,2;11,12;1,12"/>'))
+    expected = [("cat", (15.0, 5.0, 25.0, 25.0)), ("cat", (35.0, 10.0, 45.0, 50.0)), CAT]
+    assert boxes_in(content_of(tmp_path))[""]["a"] == expected
+    assert rows_of(content_of(tmp_path, "instances"), "instances", named=False)[""]["a"] == sorted(expected)
+
+
+def test_cvat_mask_is_read_row_by_row_from_its_corner(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", TWO)
+    mask = '<mask label="cat" rle="1, 2, 3" left="10" top="20" width="3" height="2"/>'
+    put(tmp_path / "annotations.xml", image(mask))
+    assert instances_in(content_of(tmp_path, "instances"))[""]["a"] == [("cat", (11, 20, 13, 21))]
+
+
+@pytest.mark.parametrize(
+    ("xml", "more", "meta", "image_at"),
+    [
+        ("annotations.xml", 'subset="Validation"', "", "images/Validation/a.png"),
+        ("annotations.xml", 'subset="val"', "", "images/a.png"),
+        ("annotations.xml", "", "<task><id>1</id><subset>Validation</subset></task>", "images/a.png"),
+        (
+            "annotations.xml",
+            'task_id="2"',
+            "<project><tasks><task><id>1</id><subset>Train</subset></task>"
+            "<task><id>2</id><subset>Validation</subset></task></tasks></project>",
+            "images/a.png",
+        ),
+        ("val/annotations.xml", "", "", "val/images/a.png"),
+        ("annotations_val.xml", "", "", "images/a.png"),
+        ("annotations.xml", "", "", "images/val/a.png"),
+    ],
+)
+def test_cvat_splits_are_subsets_or_folders(tmp_path: Path, xml: str, more: str, meta: str, image_at: str) -> None:
+    draw(tmp_path / image_at, TWO)
+    draw(tmp_path / "train/images/b.png", TWO)
+    put(tmp_path / xml, image(BOX, more=more), meta=meta)
+    put(tmp_path / "train/annotations.xml", image(BOX, "b.png"))
+    assert boxes_in(content_of(tmp_path)) == {"train": {"b": [CAT]}, "val": {"a": [CAT]}}
+
+
+def test_cvat_reads_all_tasks_of_a_folder(tmp_path: Path) -> None:
+    for number in range(3):
+        draw(tmp_path / f"task_{number}/images/frame_0.png", TWO)
+        put(tmp_path / f"task_{number}/annotations.xml", image(BOX.replace("1", str(number + 1), 1), "frame_0.png"))
+    lefts = {each.path[-len("0/images/frame_0.png")]: each.boxes[0].left for each in content_of(tmp_path).splits[""]}
+    assert lefts == {"0": 1, "1": 2, "2": 3}
+
+
+def test_cvat_classes_are_in_the_order_of_its_labels(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", TWO)
+    labels = "".join(f"<label><name>{name}</name></label>" for name in ("dog", "unused", "cat"))
+    put(
+        tmp_path / "annotations.xml",
+        image(BOX + BOX.replace("cat", "dog")),
+        meta=f"<task><labels>{labels}</labels></task>",
+    )
+    assert content_of(tmp_path).classes == ("dog", "cat")
+
+
+def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        draw(tmp_path / f"{name}.png", TWO)
+    put(
+        tmp_path / "annotations.xml",
+        image('<tag label="sunny"/><tag label="wet"/>' + BOX),
+        image('<tag label="wet"/>', "b.png"),
+    )
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == ("boxes", "labels")
+    rows = rows_of(content_of(tmp_path, "labels"), "labels", named=False)
+    assert rows[""] == {"a": ["sunny", "wet"], "b": ["wet"]}
+
+
+def test_cvat_tracks_of_videos_are_refused_with_a_remedy(tmp_path: Path) -> None:
+    track = '<track id="0" label="cat"><box frame="0" xtl="1" ytl="2" xbr="3" ybr="4" outside="0"/></track>'
+    put(tmp_path / "annotations.xml", track)
+    draw(tmp_path / "images/frame_000000.png", TWO)
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == ()
+    recognised = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
+    (problem,) = errors(recognised.problems)
+    assert "CVAT XML" in problem.message
+    assert "CVAT for images 1.1" in problem.remedy
+
+
+def test_cvat_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", TWO)
+    path = put(tmp_path / "annotations.xml", image(BOX))
+    text(path, path.read_text()[:-20])
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "annotations.xml can't be read: it is not valid XML" in problem.message
+    assert "Export" in problem.remedy
+
+
+def test_cvat_reports_images_that_are_missing_or_not_annotated(tmp_path: Path) -> None:
+    for name in ("a", "lonely"):
+        draw(tmp_path / f"images/{name}.png", TWO)
+    put(tmp_path / "annotations.xml", image(BOX), image(BOX, "gone.png"), image(BOX))
+    content = content_of(tmp_path)
+    assert list(boxes_in(content)[""]) == ["a"]
+    assert "1 annotation without an image: gone.png" in warnings_of(content)
+    assert "1 image without an annotation: lonely.png" in warnings_of(content)
+    assert "1 annotation of an image that has one already: a.png" in warnings_of(content)
+
+
+def test_cvat_without_any_image_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path / "annotations.xml", image(BOX), image(BOX, "b.png"))
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "None of the 2 annotated images" in problem.message
+
+
+def test_cvat_file_is_found_among_many_of_another_format(tmp_path: Path) -> None:
+    for number in range(60):
+        text(tmp_path / f"Annotations/{number:03}.xml", "<annotation><object/></annotation>")
+    draw(tmp_path / "images/a.png", TWO)
+    put(tmp_path / "annotations.xml", image(BOX))
+    assert list(boxes_in(content_of(tmp_path))[""]) == ["a"]
+
+
+def test_cvat_detection_refuses_other_xml_files(tmp_path: Path) -> None:
+    text(tmp_path / "voc/a.xml", "<annotation><object/></annotation>")
+    text(tmp_path / "own/a.xml", "<annotations><thing/></annotations>")
+    text(tmp_path / "broken/annotations.xml", "<annotations><oops")
+    text(tmp_path / "empty/annotations.xml", "")
+    for name in ("voc", "own", "broken", "empty"):
+        assert FORMAT.detect(Tree(str(tmp_path / name))) == []

@@ -1,12 +1,205 @@
+"""Label Studio's exports as JSON and JSON-MIN."""
+
+from __future__ import annotations
+
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine.contract.problems import errors
+from engine.data.formats.format import Content
 from engine.data.formats.label_studio import FORMAT
+from engine.data.formats.tree import Tree
+from tests.support.boxed import TWO, draw, text
 from tests.support.dataset_formats import label_studio as writer
-from tests.support.round_trip import check_round_trip
+from tests.support.read_formats import boxes_in, warnings_of
+from tests.support.round_trip import check_round_trip, rows_of
+
+CAT = ("cat", (8.0, 6.0, 24.0, 30.0))
+OF_CAT = {"x": 10, "y": 10, "width": 20, "height": 40, "rotation": 0}
+
+
+def region(value: dict[str, Any], labels: Any = ("cat",), kind: str = "rectanglelabels", **more: Any) -> dict[str, Any]:
+    sizes = {"original_width": 80, "original_height": 60, "image_rotation": 0}
+    return {"id": "r", "type": kind, "value": value | {kind: labels}, **sizes, **more}
+
+
+BOX = region(OF_CAT)
+
+
+def task(*results: Any, image: str = "a.png", **more: Any) -> dict[str, Any]:
+    annotation = {"id": 1, "was_cancelled": False, "result": list(results)}
+    return {"id": 1, "annotations": [annotation], "data": {"image": image}, **more}
+
+
+def put(folder: Path, *tasks: Any, images: tuple[str, ...] = ("a.png",), name: str = "export.json") -> Path:
+    for each in images:
+        draw(folder / each, TWO)
+    text(folder / name, json.dumps(tasks))
+    return folder
+
+
+def content_of(folder: Path, kind: str = "boxes") -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    assert kind in detection.kinds
+    return FORMAT.read(tree, detection, kind)
 
 
 @pytest.mark.parametrize("variant", writer.VARIANTS)
 def test_label_studio_equals_the_truth(tmp_path: Path, variant: str) -> None:
     check_round_trip(FORMAT, writer, variant, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "image_at"),
+    [
+        ("/data/upload/12/0123abcd-my%20cat.png", "images/0123abcd-my cat.png"),
+        ("/data/upload/12/0123abcd-cat.png", "cat.png"),
+        ("/data/local-files/?d=sets/pets/cat.png", "pets/cat.png"),
+        ("s3://bucket/key/cat.png", "cat.png"),
+        ("https://example.org/files/cat.png?X-Amz-Date=1", "images/cat.png"),
+        ("cat.png", "photos/cat.png"),
+    ],
+)
+def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> None:
+    put(tmp_path, task(BOX, image=url), images=(image_at,))
+    content = content_of(tmp_path)
+    assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
+    assert content.problems == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "phrase"),
+    [
+        (region({"x": 1, "y": 1, "width": 2}), "height is missing"),
+        (region({"x": "far", "y": 1, "width": 2, "height": 2}), "x is far"),
+        (region({"points": [[1, 1], [2, 2]]}, kind="polygonlabels"), "it has 2 points"),
+        (region({"points": [[1, 1], [2]]}, kind="polygonlabels"), "not pairs of numbers"),
+        (region({"format": "rle", "rle": [1, 2]}, kind="brushlabels"), "ends too early"),
+        (region({"format": "rle", "rle": [0] * 90}, kind="brushlabels"), "0 pixels"),
+        (region({"format": "rle", "rle": ["x"]}, kind="brushlabels"), "not a list of bytes"),
+        (region({"x": 1, "y": 1, "width": 0.5}, kind="keypointlabels"), "height is missing"),
+        (region(OF_CAT, ["cat", "dog"]), "with several labels"),
+        (region(OF_CAT, [], id="other"), "without a label"),
+        (region(OF_CAT, image_rotation=90), "turned in Label Studio"),
+        ({"type": "rectangle", "id": "other", "value": OF_CAT}, "without a label"),
+        ("text", "of an unknown kind"),
+    ],
+)
+def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
+    put(tmp_path, task(bad, BOX), task(BOX, image="b.png"), images=("a.png", "b.png"))
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    (problem,) = content.problems
+    assert "There is 1 object" in problem.message
+    assert "a.png" in problem.message
+    assert phrase in problem.message
+
+
+def test_label_studio_turns_boxes_around_their_corner(tmp_path: Path) -> None:
+    put(tmp_path, task(region({"x": 50, "y": 50, "width": 20, "height": 10, "rotation": 90})))
+    assert boxes_in(content_of(tmp_path))[""]["a"] == [("cat", (34.0, 30.0, 40.0, 46.0))]
+
+
+def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
+    oval = region({"x": 50, "y": 50, "radiusX": 25, "radiusY": 10, "rotation": 0}, kind="ellipselabels")
+    plain = {"type": "rectangle", "id": "r", "value": OF_CAT}
+    put(tmp_path, task(oval, plain, region(OF_CAT, kind="labels")))
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""]["a"] == [("cat", (20.0, 24.0, 60.0, 36.0)), CAT]
+    assert content.problems == []
+
+
+def test_label_studio_measures_images_of_unknown_size(tmp_path: Path) -> None:
+    put(tmp_path, task({"id": "r", "type": "rectanglelabels", "value": {**OF_CAT, "rectanglelabels": ["cat"]}}))
+    content = content_of(tmp_path)
+    assert (content.splits[""][0].size, boxes_in(content)[""]["a"]) == (None, [CAT])
+
+
+def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> None:
+    other = region({**OF_CAT, "x": 50})
+    annotations = [
+        {"was_cancelled": True, "result": [other]},
+        {"was_cancelled": False, "result": [BOX]},
+        {"was_cancelled": False, "result": [other]},
+    ]
+    put(tmp_path, {**task(), "annotations": annotations, "predictions": [{"result": [other]}]})
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""]["a"] == [CAT]
+    assert "1 image with several annotations: a.png" in warnings_of(content)
+
+
+def test_label_studio_tells_backgrounds_from_images_without_annotation(tmp_path: Path) -> None:
+    canceled = {**task(image="c.png"), "annotations": [{"was_cancelled": True, "result": []}]}
+    tasks = task(BOX), task(image="b.png"), canceled, {**task(image="d.png"), "annotations": []}
+    put(tmp_path, *tasks, images=("a.png", "b.png", "c.png", "d.png"))
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""] == {"a": [CAT], "b": []}
+    assert "2 images without an annotation: c.png, d.png" in warnings_of(content)
+
+
+def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> None:
+    common = {"annotator": 1, "annotation_id": 2, "created_at": "x", "updated_at": "y", "lead_time": 1.0}
+    put(
+        tmp_path,
+        {"image": "a.png", "title": "sunny", "choice": "wet", **common},
+        {"image": "b.png", "title": "sunny", "choice": {"choices": ["wet", "cold"]}, **common},
+        {"image": "b.png", "title": "sunny", "choice": "late", **common},
+        images=("a.png", "b.png"),
+    )
+    content = content_of(tmp_path, "labels")
+    assert rows_of(content, "labels", named=False)[""] == {"a": ["wet"], "b": ["cold", "wet"]}
+    assert "1 image with several annotations: b.png" in warnings_of(content)
+
+
+def test_label_studio_choices_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
+    choice = {"type": "choices", "value": {"choices": ["wet"]}}
+    of_region = {"type": "choices", "id": "r", "value": {**OF_CAT, "choices": ["old"]}}
+    put(tmp_path, task(BOX, choice, of_region))
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == ("boxes", "classes", "labels")
+    assert content_of(tmp_path, "classes").classes == ("wet",)
+
+
+def test_label_studio_predictions_are_no_annotations(tmp_path: Path) -> None:
+    outline = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")
+    put(tmp_path, {**task(BOX), "predictions": [{"result": [outline]}]})
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == ("boxes",)
+
+
+def test_label_studio_embedded_images_are_missing_images(tmp_path: Path) -> None:
+    put(tmp_path, task(BOX), task(BOX, image="data:image/png;base64,iVBORw0K"))
+    assert "1 annotation without an image" in warnings_of(content_of(tmp_path))
+
+
+def test_label_studio_without_any_image_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path, task(BOX), task(BOX, image="b.png"), images=())
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "None of the 2 annotated images" in problem.message
+
+
+def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path) -> None:
+    put(tmp_path, task(BOX), task(BOX))
+    path = tmp_path / "export.json"
+    text(path, path.read_text()[:-20])
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "export.json can't be read: it is not valid JSON" in problem.message
+
+
+def test_label_studio_detection_looks_at_several_tasks(tmp_path: Path) -> None:
+    put(tmp_path / "backgrounds", *[task() for _ in range(50)], task(BOX))
+    put(tmp_path / "odd_first", {"id": 1}, task(BOX), task(BOX))
+    put(tmp_path / "long_first", task(image="x" * 5_000_000), task(BOX))
+    for name in ("backgrounds", "odd_first", "long_first"):
+        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
+        assert detection.kinds == ("boxes",)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "[1, 2]", '[{"image": "a.png"}]', '[{"data": {}}]', "[{", ""])
+def test_label_studio_detection_refuses_other_json_files(tmp_path: Path, content: str) -> None:
+    text(tmp_path / "a.json", content)
+    assert FORMAT.detect(Tree(str(tmp_path))) == []

@@ -1,12 +1,229 @@
+"""JSON files of labelme and X-AnyLabeling."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from engine.contract.problems import errors
+from engine.data.formats.format import Confidence, Content
 from engine.data.formats.labelme import FORMAT
+from engine.data.formats.tree import Tree
+from tests.support.boxed import TWO, draw, text
 from tests.support.dataset_formats import labelme as writer
-from tests.support.round_trip import check_round_trip
+from tests.support.read_formats import boxes_in, instances_in, warnings_of
+from tests.support.round_trip import check_round_trip, rows_of
+
+SQUARE = [[1, 2], [11, 2], [11, 12], [1, 12]]
+CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
+
+
+def shape(kind: str | None = "polygon", points: Any = SQUARE, **more: Any) -> dict[str, Any]:
+    return {"label": "cat", "points": points, "shape_type": kind, "group_id": None, **more}
+
+
+def put(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
+    """Write an image of 80 x 60 pixels and its JSON file."""
+    draw(folder / f"{name}.png", TWO)
+    content = {"shapes": list(shapes), "imagePath": f"{name}.png", "imageData": None, **more}
+    text(folder / f"{name}.json", json.dumps(content))
+    return folder
+
+
+def content_of(folder: Path, kind: str = "boxes") -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    assert kind in detection.kinds
+    return FORMAT.read(tree, detection, kind)
 
 
 @pytest.mark.parametrize("variant", writer.VARIANTS)
 def test_labelme_equals_the_truth(tmp_path: Path, variant: str) -> None:
     check_round_trip(FORMAT, writer, variant, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "box"),
+    [
+        (shape(None), CAT[1]),
+        (shape("circle", [[30, 30], [30, 40]]), (20.0, 20.0, 40.0, 40.0)),
+        (shape("rectangle", [[11, 12], [1, 2]]), CAT[1]),
+        (shape("rectangle", SQUARE), CAT[1]),
+        (shape("rotation", [[10, 0], [20, 10], [10, 20], [0, 10]], direction=0.78), (0.0, 0.0, 20.0, 20.0)),
+        (shape("oriented_rectangle", [[10, 0], [20, 10], [10, 20], [0, 10]]), (0.0, 0.0, 20.0, 20.0)),
+    ],
+)
+def test_labelme_boxes_surround_shapes(tmp_path: Path, drawn: dict[str, Any], box: tuple[float, ...]) -> None:
+    assert boxes_in(content_of(put(tmp_path, drawn)))[""]["a"] == [("cat", box)]
+
+
+def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
+    content = content_of(put(tmp_path, shape("rotation", [[10, 0], [20, 10], [10, 20], [0, 10]])), "instances")
+    (instance,) = content.splits[""].sources[0].instances(60, 80)
+    assert instance.area == 200
+
+
+@pytest.mark.parametrize(
+    ("bad", "phrase"),
+    [
+        (shape("line", [[1, 2], [3, 4]]), "drawn as line"),
+        (shape("point", [[1, 2]]), "drawn as point"),
+        (shape("linestrip", [[1, 2], [3, 4], [5, 6]]), "drawn as linestrip"),
+        (shape("spiral"), "of an unknown shape"),
+        (shape(points=[[1, 2], [3, 4]]), "its polygon has 2 points"),
+        (shape(points=[[1, 2], [3, "x"], [3, 4]]), "invalid points"),
+        (shape(points=[[1, 2], [3, float("nan")], [3, 4]]), "invalid points"),
+        (shape(points=None), "invalid points"),
+        (shape("circle", [[1, 2], [1, 2]]), "no radius"),
+        (shape("mask", [[0, 0], [5, 5]], mask="iVBORw0KGgo="), "can't be decoded"),
+        (shape("mask", [[0, 0], [5, 5]]), "its mask is missing"),
+        (shape(label=""), "without a label"),
+        (shape(label=None), "without a label"),
+        (shape(label="__ignore__"), "labeled __ignore__"),
+        ("text", "of an unknown shape"),
+    ],
+)
+def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
+    put(tmp_path, bad, shape())
+    put(tmp_path, shape(), name="b")
+    content = content_of(tmp_path)
+    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    (problem,) = content.problems
+    assert "There is 1 object" in problem.message
+    assert "a.json" in problem.message
+    assert phrase in problem.message
+
+
+def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
+    parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41)]
+    put(tmp_path, *(shape(points=part, group_id=group) for part, group in zip(parts, (3, 3, 4), strict=True)))
+    assert instances_in(content_of(tmp_path, "instances"))[""]["a"] == [
+        ("cat", (1, 2, 26, 12)),
+        ("cat", (41, 2, 46, 12)),
+    ]
+
+
+def test_labelme_ignores_difficult_shapes(tmp_path: Path) -> None:
+    put(tmp_path, shape(difficult=True), shape("rectangle", difficult=True), shape(difficult=False))
+    assert [box.ignored for box in content_of(tmp_path).splits[""][0].boxes] == [True, True, False]
+
+
+def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
+    inside = np.zeros((6, 5), bool)
+    inside[1:4, 2:5] = True
+    buffer = io.BytesIO()
+    Image.fromarray(inside).save(buffer, "PNG")
+    mask = base64.b64encode(buffer.getvalue()).decode()
+    content = content_of(put(tmp_path, shape("mask", [[10, 20], [14, 25]], mask=mask)), "instances")
+    assert instances_in(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
+
+
+@pytest.mark.parametrize(
+    ("json_at", "image_at", "image_path"),
+    [
+        ("labels/a.json", "images/a.png", "../images/a.png"),
+        ("labels/a.json", "images/a.png", "..\\images\\a.png"),
+        ("a.json", "photos/deep/x.png", "D:\\work\\deep\\x.png"),
+        ("a.json", "a.png", "renamed_meanwhile.jpg"),
+        ("a.json", "a.jpg", "a"),
+    ],
+)
+def test_labelme_finds_images(tmp_path: Path, json_at: str, image_at: str, image_path: str) -> None:
+    draw(tmp_path / image_at, TWO)
+    text(tmp_path / json_at, json.dumps({"shapes": [shape()], "imagePath": image_path, "imageData": None}))
+    content = content_of(tmp_path)
+    assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
+    assert content.problems == []
+
+
+def test_labelme_gives_the_size_in_the_json(tmp_path: Path) -> None:
+    for name, size in (("a", 7), ("b", None), ("c", "x")):
+        put(tmp_path, shape(), name=name, imageHeight=size, imageWidth=size)
+    assert [each.size for each in content_of(tmp_path).splits[""]] == [(7, 7), None, None]
+
+
+def test_labelme_without_any_image_is_an_error(tmp_path: Path) -> None:
+    for number in range(3):
+        put(tmp_path, shape(), name=f"a{number}")
+        (tmp_path / f"a{number}.png").unlink()
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "None of the 3 annotated images" in problem.message
+
+
+def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path, shape(), imageData="not even base64")
+    (tmp_path / "a.png").unlink()
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "1 image only embedded in JSON files: a.json" in problem.message
+    assert "labelme_export_json" in problem.remedy
+
+
+def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        put(tmp_path, shape(), name=name)
+    text(tmp_path / "a.json", '{"shapes": [')
+    text(tmp_path / "b.json", '{"something": "else"}')
+    content = content_of(tmp_path)
+    assert list(boxes_in(content)[""]) == ["c", "d"]
+    (problem,) = content.problems
+    assert "2 annotations that can't be read (a.json: it is not valid JSON" in problem.message
+
+
+def test_labelme_reports_images_without_a_file(tmp_path: Path) -> None:
+    put(tmp_path, shape())
+    draw(tmp_path / "lonely.png", TWO)
+    assert "1 image without an annotation: lonely.png" in warnings_of(content_of(tmp_path))
+
+
+def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
+    for name in ("train/a", "val/b", "c"):
+        put(tmp_path, shape(), name=name, imagePath=f"{name[-1]}.png")
+    content = content_of(tmp_path)
+    assert {split: len(images) for split, images in content.splits.items()} == {"train": 1, "val": 1}
+    assert "1 annotated image in no split: c.png" in warnings_of(content)
+
+
+@pytest.mark.parametrize(
+    ("flags", "kinds", "tags"),
+    [
+        ({"sea": True, "sky": False}, ("classes", "labels"), ["sea"]),
+        ({"sea": True, "sky": True}, ("labels",), ["sea", "sky"]),
+    ],
+)
+def test_labelme_flags_are_classes(
+    tmp_path: Path, flags: dict[str, bool], kinds: tuple[str, ...], tags: list[str]
+) -> None:
+    put(tmp_path, flags=flags)
+    put(tmp_path, name="b", flags={"sky": True})
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.kinds == kinds
+    assert rows_of(content_of(tmp_path, "labels"), "labels", named=False)[""] == {"a": tags, "b": ["sky"]}
+
+
+def test_labelme_detection_looks_at_several_files(tmp_path: Path) -> None:
+    for number in range(60):
+        put(tmp_path / "backgrounds", name=f"a{number:03}")
+    put(tmp_path / "backgrounds", shape(), name="b")
+    put(tmp_path / "first_broken", shape(), name="b")
+    text(tmp_path / "first_broken/a.json", "{")
+    put(tmp_path / "settings", shape(), name="b")
+    text(tmp_path / "settings/a.json", '{"version": 1}')
+    for name in ("backgrounds", "first_broken", "settings"):
+        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
+        assert detection.kinds == ("instances", "boxes")
+        assert detection.confidence == Confidence.CERTAIN
+
+
+def test_labelme_detection_refuses_other_json_files(tmp_path: Path) -> None:
+    text(tmp_path / "coco/a.json", '{"images": [], "annotations": [], "categories": []}')
+    text(tmp_path / "list/a.json", "[1, 2]")
+    text(tmp_path / "shapes/a.json", '{"shapes": {"imagePath": 1}}')
+    for name in ("coco", "list", "shapes"):
+        assert FORMAT.detect(Tree(str(tmp_path / name))) == []

@@ -1,12 +1,274 @@
+"""PASCAL VOC's XML files, in the variants that tools and people write."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
+from engine.contract.problems import errors
+from engine.data.formats.format import Confidence, Content
+from engine.data.formats.registry import recognise
+from engine.data.formats.tree import Tree
 from engine.data.formats.voc import FORMAT
+from engine.data.splits import Recognised
+from tests.support import boxed
+from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.dataset_formats import voc as writer
+from tests.support.read_formats import boxes_in, warnings_of
 from tests.support.round_trip import check_round_trip
+
+OBJECT = (
+    "<object><name>cat</name>{}<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30</xmax><ymax>40</ymax></bndbox></object>"
+)
+CAT = ("cat", (1.0, 2.0, 30.0, 40.0))
+
+
+def content_of(folder: Path) -> Content:
+    tree = Tree(str(folder))
+    (detection,) = FORMAT.detect(tree)
+    return FORMAT.read(tree, detection, "boxes")
+
+
+def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]]:
+    (rows,) = boxes_in(content).values()
+    return rows  # type: ignore[return-value]
+
+
+def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
+    """Write XML files in Annotations and images in JPEGImages, those with the names of the XML files by default."""
+    for name in images or tuple(xml):
+        draw(folder / f"JPEGImages/{name}.png", TWO)
+    for name, content in xml.items():
+        text(folder / f"Annotations/{name}.xml", f"<annotation>{content}</annotation>")
+    return folder
+
+
+def found(folder: Path) -> Recognised:
+    return recognise(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
 
 
 @pytest.mark.parametrize("variant", writer.VARIANTS)
 def test_voc_equals_the_truth(tmp_path: Path, variant: str) -> None:
     check_round_trip(FORMAT, writer, variant, tmp_path)
+
+
+@pytest.mark.parametrize("difficult", ["Unspecified", "0", "", "no", "maybe"])
+def test_voc_takes_unknown_difficulty_for_none(tmp_path: Path, difficult: str) -> None:
+    content = content_of(put(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
+    assert [box.ignored for box in content.splits[""][0].boxes] == [False]
+    assert content.problems == []
+
+
+@pytest.mark.parametrize("difficult", ["1", " 1 ", "true", "True"])
+def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str) -> None:
+    content = content_of(put(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
+    assert [box.ignored for box in content.splits[""][0].boxes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ("<size><width>80</width><height>60</height></size>", (60, 80)),
+        ("<size><width>80.0</width><height>60.0</height></size>", (60, 80)),
+        ("<size><width>0</width><height>0</height></size>", None),
+        ("<size><width>1e999</width><height>60</height></size>", None),
+        ("<size/>", None),
+        ("", None),
+    ],
+)
+def test_voc_gives_the_size_in_the_xml(tmp_path: Path, size: str, expected: tuple[int, int] | None) -> None:
+    content = content_of(put(tmp_path, {"a": size + OBJECT.format("")}))
+    assert content.splits[""][0].size == expected
+    assert content.problems == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "phrase"),
+    [
+        ("<object><name>cat</name><bndbox><xmin>ten</xmin></bndbox></object>", "xmin is ten"),
+        ("<object><name>cat</name><bndbox><xmin>nan</xmin></bndbox></object>", "xmin is nan"),
+        ("<object><name>cat</name><bndbox><xmin>1</xmin><ymin/></bndbox></object>", "ymin is missing"),
+        ("<object><name>cat</name></object>", "without a box"),
+        ("<object><name> </name><bndbox/></object>", "without a name"),
+        ("<object><name>cat</name><polygon><pt><x>1</x><y>2</y></pt></polygon></object>", "no three points"),
+    ],
+)
+def test_voc_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: str) -> None:
+    content = content_of(put(tmp_path, {"a": bad + OBJECT.format(""), "b": OBJECT.format("")}))
+    assert one_split(content) == {"a": [CAT], "b": [CAT]}
+    (problem,) = content.problems
+    assert (problem.severity, "There is 1 object" in problem.message) == ("warning", True)
+    assert "a.xml" in problem.message
+    assert phrase in problem.message
+
+
+@pytest.mark.parametrize(
+    "broken", ["<annotation><object>", '<?xml version="1.0" encoding="klingon"?><annotation/>', "<other/>", ""]
+)
+def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> None:
+    put(tmp_path, {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
+    text(tmp_path / "Annotations/a.xml", broken)
+    content = content_of(tmp_path)
+    assert list(one_split(content)) == ["b", "c"]
+    (problem,) = content.problems
+    assert "1 annotation that can't be read (a.xml: " in problem.message
+
+
+@pytest.mark.parametrize("name", ["image7.jpg", "C:\\photos\\image7.jpg", "/home/me/image7.jpg", "image7"])
+def test_voc_finds_images_by_filename(tmp_path: Path, name: str) -> None:
+    put(tmp_path, {"1": f"<filename>{name}</filename>{OBJECT.format('')}"}, ("other",))
+    draw(tmp_path / "JPEGImages/image7.jpg", TWO)
+    assert one_split(content_of(tmp_path)) == {"image7": [CAT]}
+
+
+def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None:
+    stale = f"<filename>b.png</filename>{OBJECT.format('')}"
+    content = content_of(put(tmp_path, {"a": stale, "b": "", "c": stale}, ("a", "b")))
+    assert one_split(content) == {"a": [CAT], "b": []}
+    assert "1 annotation that names another image: a.xml" in warnings_of(content)
+    assert "1 annotation without an image: c.xml" in warnings_of(content)
+
+
+def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None:
+    for folder, left in (("cam1", 1), ("cam2", 5), ("cam 3/night", 9)):
+        draw(tmp_path / f"images/{folder}/0001.png", TWO)
+        content = OBJECT.format("").replace("<xmin>1<", f"<xmin>{left}<")
+        text(tmp_path / f"annotations/{folder}/0001.xml", f"<annotation>{content}</annotation>")
+    lefts = {Path(each.path).parent.name: each.boxes[0].left for each in content_of(tmp_path).splits[""]}
+    assert lefts == {"cam1": 1, "cam2": 5, "night": 9}
+
+
+def test_voc_reads_several_folders_of_annotations(tmp_path: Path) -> None:
+    for year, split in (("VOC2007", "train"), ("VOC2012", "train"), ("VOC2012", "val")):
+        stem = f"{year}_{split}"
+        put(tmp_path / year, {stem: OBJECT.format("")})
+        text(tmp_path / year / f"ImageSets/Main/{split}.txt", stem)
+    text(tmp_path / "VOC2012/ImageSets/Main/cat_train.txt", "VOC2012_train  1\nVOC2012_val -1\n")
+    content = content_of(tmp_path)
+    assert {split: list(rows) for split, rows in boxes_in(content).items()} == {
+        "train": ["VOC2007_train", "VOC2012_train"],
+        "val": ["VOC2012_val"],
+    }
+    assert content.problems == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("a\nb c\n", ["a", "b c"]),
+        ("a  1\nb c -1\n", ["a", "b c"]),
+        ("JPEGImages/a.png Annotations/a.xml\n", ["a"]),
+        ("\ufeff./b c.png\r\na.xml", ["a", "b c"]),
+    ],
+)
+def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str]) -> None:
+    put(tmp_path, {"a": OBJECT.format(""), "b c": OBJECT.format(""), "d": OBJECT.format("")})
+    text(tmp_path / "ImageSets/Main/train.txt", lines)
+    content = content_of(tmp_path)
+    assert list(boxes_in(content)["train"]) == expected
+    assert f"{3 - len(expected)} annotation" in warnings_of(content)
+    assert "in no list of a split" in warnings_of(content)
+
+
+def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
+    put(tmp_path, {"a": OBJECT.format("")})
+    text(tmp_path / "ImageSets/Main/train.txt", "a\nz\n")
+    assert "1 image named in a list but without an annotation: z" in warnings_of(content_of(tmp_path))
+
+
+def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
+    put(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("")}, ("a",))
+    draw(tmp_path / "SegmentationClass/b.png", TWO)
+    content = content_of(tmp_path)
+    assert list(one_split(content)) == ["a"]
+    assert "1 annotation without an image: b.xml" in warnings_of(content)
+
+
+def test_voc_without_any_image_is_an_error(tmp_path: Path) -> None:
+    for stem in "abc":
+        text(tmp_path / f"{stem}.xml", f"<annotation>{OBJECT.format('')}</annotation>")
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "None of the 3 annotated images is in the folder: a.xml" in problem.message
+    assert "Put the images next to" in problem.remedy
+
+
+def test_voc_reports_images_and_files_without_counterpart(tmp_path: Path) -> None:
+    root = boxed.voc_side_by_side(tmp_path, SPLITS)
+    draw(root / "train/nothing.png", ONE)
+    text(root / "val/spare.xml", boxed.voc_xml(ONE))
+    content = content_of(root)
+    assert "nothing" not in boxes_in(content)["train"]
+    assert "1 image without an annotation: nothing.png" in warnings_of(content)
+    assert "1 annotation without an image: spare.xml" in warnings_of(content)
+
+
+def test_voc_detection_needs_boxes_in_files_of_this_format(tmp_path: Path) -> None:
+    text(tmp_path / "gdal/images/a.tif.aux.xml", "<PAMDataset/>")
+    text(tmp_path / "tags/a.xml", "<annotation><object><name>cat</name></object></annotation>")
+    text(tmp_path / "cvat/annotations.xml", "<annotations><version>1.1</version></annotations>")
+    text(tmp_path / "broken/a.xml", "<annotation>")
+    for name in ("gdal", "tags", "cvat", "broken"):
+        assert FORMAT.detect(Tree(str(tmp_path / name))) == []
+
+
+def test_voc_detection_looks_at_several_files(tmp_path: Path) -> None:
+    backgrounds = {f"a{number:03}": "" for number in range(60)}
+    put(tmp_path / "backgrounds", {**backgrounds, "b": OBJECT.format("")})
+    put(tmp_path / "first_broken", {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
+    text(tmp_path / "first_broken/Annotations/a.xml", "<oops")
+    put(tmp_path / "others", {"b": OBJECT.format(""), "c": OBJECT.format("")})
+    text(tmp_path / "others/Annotations/a.xml", "<project/>")
+    for name in ("backgrounds", "first_broken", "others"):
+        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
+        assert detection.confidence == Confidence.CERTAIN
+        assert not detection.against
+
+
+def test_voc_detection_doubts_files_of_mixed_formats(tmp_path: Path) -> None:
+    put(tmp_path, {"a": OBJECT.format("")})
+    for number in range(3):
+        text(tmp_path / f"Annotations/x{number}.xml", "<project/>")
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.confidence == Confidence.LIKELY
+    assert detection.against == ("3 of 4 XML files of another format",)
+
+
+def test_voc_removed_objects_of_labelme_stay_removed(tmp_path: Path) -> None:
+    content = content_of(put(tmp_path, {"a": OBJECT.format("<deleted>1</deleted>") + OBJECT.format("")}))
+    assert one_split(content) == {"a": [CAT]}
+
+
+def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:
+    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
+    recognised = found(boxed.arcgis_voc(tmp_path, images))
+    assert (recognised.classes, recognised.problems, recognised.format) == (("cat", "dog"), (), "voc")
+    assert one_split(content_of(tmp_path))["000000001"][0] == ("dog", (8.0, 4.0, 40.0, 28.0))
+
+
+def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path) -> None:
+    odd = Drawn(
+        60,
+        80,
+        (
+            Rectangle(5, 5, 5, 20, "cat"),  # of no width
+            Rectangle(90, 5, 99, 20, "cat"),  # outside
+            Rectangle(60, 40, 95, 58, "dog"),  # partly outside
+            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole image
+        ),
+    )
+    root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
+    text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
+    recognised = found(root)
+    assert boxes_in(content_of(root))["train"]["odd"] == [
+        ("dog", (60.0, 40.0, 80.0, 58.0)),
+        ("dog", (0.0, 0.0, 80.0, 60.0)),
+    ]
+    empty, outside = recognised.problems
+    assert "2 boxes without area, in odd.png" in empty.message
+    assert "1 box extending beyond the image, in odd.png" in outside.message
+
+
+def test_voc_test_split_serves_for_validation(tmp_path: Path) -> None:
+    recognised = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
+    assert [Path(path).stem for path in recognised.val.files] == ["c", "d"]  # type: ignore[union-attr]
