@@ -143,7 +143,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
         valid += 1
         for each in root.iterfind("object"):
             objects += 1
-            boxes += each.find("bndbox") is not None or each.find("polygon") is not None
+            boxes += any(each.find(path) is not None for path in ("bndbox", "polygon", "segm/box"))
     if unusable is not None and not valid and not others:
         raise unusable
     return valid, others, boxes, objects
@@ -273,7 +273,13 @@ def _parse(path: str) -> _Parsed:
             else:
                 shapes.append(box_shape(name, *edges, ignored=_text(each, "difficult") in _TRUE))
     image_name = (root.findtext("filename") or "").strip()
-    return _Parsed(image_name, as_size(root.findtext("size/height"), root.findtext("size/width")), shapes, faults)
+    return _Parsed(image_name, _size(root), shapes, faults)
+
+
+def _size(root: ElementTree.Element) -> tuple[int, int] | None:
+    """Return the height and width that a file gives; LabelMe's web tool names them in its own way."""
+    size = as_size(root.findtext("size/height"), root.findtext("size/width"))
+    return size or as_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
 
 
 def _text(element: ElementTree.Element, path: str) -> str:
@@ -282,7 +288,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
     """Yield the edges of each box of an object, of its polygon if it has no box; a text if they are no numbers."""
-    boxes = element.findall("bndbox")
+    boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
         texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]
         left, top, right, bottom = map(as_number, texts)

@@ -88,7 +88,7 @@ def test_supervisely_polygons_have_holes(tmp_path: Path) -> None:
 
 
 def test_supervisely_bitmap_is_placed_at_its_origin(tmp_path: Path) -> None:
-    data = "eJzrDPBz5+WS4mJgYOD19HAJAtLMIMwIInOeqf8BUmwBPiGuQPr///9Lb86/C2QxlgT5BTM4PLuRBuTwebo4hlTMSa44sKHhISMDuxpTYrr03F6gDIOnq5/LOqeEJgDM5ht6"  # fmt: skip  # noqa: E501
+    data = "eJzrDPBz5+WS4mJgYOD19HAJAtLMIMwIInOeqf8BUmwBPiGuQPr///9Lb86/C2QxlgT5BTM4PLuRBuTwebo4hlTMSa44sKHhISMDuxpTYrr03F6gDIOnq5/LOqeEJgDM5ht6"  # fmt: skip
     put(tmp_path, thing("bitmap", [], bitmap={"origin": [5, 7], "data": data}))  # Supervisely's example, a ring
     (instance,) = content_of(tmp_path, "instances").splits[""].sources[0].instances(60, 80)
     assert (instance.window.left, instance.window.top) == (5, 7)

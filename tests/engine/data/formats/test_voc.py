@@ -73,6 +73,7 @@ def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str) -> None:
         ("<size><width>80.0</width><height>60.0</height></size>", (60, 80)),
         ("<size><width>0</width><height>0</height></size>", None),
         ("<size><width>1e999</width><height>60</height></size>", None),
+        ("<imagesize><nrows>60</nrows><ncols>80</ncols></imagesize>", (60, 80)),
         ("<size/>", None),
         ("", None),
     ],
