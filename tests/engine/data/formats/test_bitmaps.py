@@ -1,0 +1,129 @@
+"""Masks that labeling tools embed in their files."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from engine.data.decoding.outlines import read_outline
+from engine.data.decoding.reading import Unfit
+from engine.data.formats.bitmaps import decode_png, from_brush, from_runs, patch_shape
+from tests.support.dataset_formats.label_studio import packed
+
+Mask = npt.NDArray[np.bool_]
+
+
+def png(mode: str, values: npt.NDArray[np.uint8], **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image = Image.fromarray(values) if mode in ("L", "LA", "RGB", "RGBA") else Image.fromarray(values).convert(mode)
+    image.save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
+    """Return the pixels of the whole image that a patch covers, by its outline."""
+    shape = patch_shape("cat", mask, left, top, size)
+    whole = np.zeros(size, bool)
+    assert shape is not None
+    assert shape.outline is not None
+    window = read_outline(shape.outline).window(*size)
+    assert window is not None
+    whole[window.part] = window.pixels
+    rows, columns = np.nonzero(whole)
+    assert shape.box == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+    return whole
+
+
+@pytest.mark.parametrize(("left", "top"), [(0, 0), (3, 5), (13, 0), (0, 13), (13, 13), (-2, -3), (16, 16)])
+def test_patch_shape_covers_the_same_pixels(left: int, top: int) -> None:
+    mask = np.random.default_rng(3).random((7, 7)) < 0.6
+    expected = np.zeros((40, 40), bool)
+    expected[10 + top : 17 + top, 10 + left : 17 + left] = mask
+    assert (pixels_of(mask, left, top, (20, 20)) == expected[10:30, 10:30]).all()
+
+
+def test_patch_shape_may_fill_the_image() -> None:
+    assert pixels_of(np.ones((4, 6), bool), 0, 0, (4, 6)).all()
+
+
+def test_patch_shape_of_no_pixel_is_none() -> None:
+    assert patch_shape("cat", np.zeros((4, 4), bool), 0, 0, (9, 9)) is None
+    assert patch_shape("cat", np.ones((4, 4), bool), 9, 0, (9, 9)) is None
+    assert patch_shape("cat", np.ones((4, 4), bool), 0, -4, (9, 9)) is None
+
+
+@pytest.mark.parametrize("pack", [bytes, zlib.compress], ids=["plain", "compressed"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        png("L", np.array([[0, 200], [1, 0]], np.uint8)),
+        png("1", np.array([[0, 255], [255, 0]], np.uint8)),
+        png("RGB", np.array([[[0, 0, 0], [0, 0, 9]], [[5, 0, 0], [0, 0, 0]]], np.uint8)),
+        png("RGBA", np.array([[[9, 9, 9, 0], [0, 0, 0, 255]], [[0, 0, 0, 9], [9, 9, 9, 0]]], np.uint8)),
+        png("P", np.array([[0, 255], [255, 0]], np.uint8), transparency=0),
+    ],
+    ids=["L", "1", "RGB", "RGBA", "P"],
+)
+def test_png_masks_of_all_kinds_are_decoded(content: bytes, pack: Callable[[bytes], bytes]) -> None:
+    assert decode_png(encoded(pack(content)), (9, 9)).tolist() == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        (None, "missing"),
+        (7, "missing"),
+        ("§", "can't be decoded"),
+        (encoded(b"\x89PNG, not really"), "can't be decoded"),
+        (encoded(zlib.compress(b"\0" * (1 << 28))), "too large"),
+        (encoded(zlib.compress(b"no image")), "can't be decoded"),
+        (encoded(png("L", np.zeros((10, 10), np.uint8))), "10 x 10 pixels, the image 9 x 9"),
+        (encoded(png("1", np.zeros((20000, 20000), np.uint8))), "too large"),
+    ],
+)
+def test_png_masks_that_are_no_masks_are_refused(text: object, phrase: str) -> None:
+    with pytest.raises(Unfit, match=phrase):
+        decode_png(text, (9, 9))
+
+
+def test_runs_go_along_rows() -> None:
+    assert from_runs([1, 3, 2], 2, 3).tolist() == [[False, True, True], [True, False, False]]
+
+
+@pytest.mark.parametrize("counts", [[], [5], [-1, 7], [3, 4], [1 << 40]])
+def test_runs_that_do_not_fill_the_mask_are_refused(counts: list[int]) -> None:
+    with pytest.raises(Unfit, match="do not fill"):
+        from_runs(counts, 2, 3)
+
+
+@pytest.mark.parametrize("size", [(3, 5), (300, 700), (1, 1)])
+def test_brushes_are_unpacked(size: tuple[int, int]) -> None:
+    alpha = (np.random.default_rng(1).random(size) < 0.5).astype(np.uint8) * 255
+    assert (from_brush(packed(alpha), *size) == (alpha > 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("content", "phrase"),
+    [
+        ([255] * 9, "pixels, the image"),
+        (packed(np.zeros((3, 5), np.uint8))[:-2], "too early"),
+        ([0, 0, 0, 60, 0x38, 0, 0, 0x7F, 255, 255, 255, 255], "too early|do not fill"),
+        ([300], "not a list of bytes"),
+        ("text", "not a list of bytes"),
+        (None, "not a list of bytes"),
+    ],
+)
+def test_brushes_that_are_damaged_are_refused(content: object, phrase: str) -> None:
+    with pytest.raises(Unfit, match=phrase):
+        from_brush(content, 3, 5)
