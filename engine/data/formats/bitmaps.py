@@ -102,7 +102,7 @@ def from_brush(content: Any, height: int, width: int) -> Mask:
     choose one of the four widths, the length less 1, and the value or the values.
     """
     try:
-        bits = _Bits(bytes(content))
+        bits = _Bits(bytes(content if isinstance(content, list) else [content]))
     except (TypeError, ValueError):
         raise Unfit("its brush is not a list of bytes") from None
     count = bits.read(32)

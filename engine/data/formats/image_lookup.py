@@ -126,8 +126,11 @@ def _parts(name: str) -> list[str]:
     """Return the folders and the file that a path or a URL names, without "." and ".."."""
     name = name.strip().replace("\\", "/")
     if "://" in name or "?d=" in name:
-        url = urlsplit(name)
-        name = unquote(parse_qs(url.query).get("d", [url.path])[0])
+        try:
+            url = urlsplit(name)
+            name = unquote(parse_qs(url.query).get("d", [url.path])[0])
+        except ValueError:  # an invalid address, or a query of too many fields
+            return []
     if name[1:3] == ":/":
         name = name[3:]
     if "\0" in name:

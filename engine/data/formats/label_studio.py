@@ -258,7 +258,7 @@ def _find(task: _Task, near: str, split: str, found: Collection) -> str | None:
 
 def _read_results(results: list[Any], image: str, kind: str, found: Collection) -> _Read:
     content = _Read()
-    labeled = {each.get("id") for each in results if isinstance(each, dict) and _labels(each)}
+    labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None
         if not isinstance(value, dict):
@@ -273,7 +273,7 @@ def _read_results(results: list[Any], image: str, kind: str, found: Collection) 
             continue
         if _labels(each):
             _read_region(each, image, content, found)
-        elif _has_geometry(value) and each.get("id") not in labeled:
+        elif _has_geometry(value) and str(each.get("id")) not in labeled:
             found.skip_object(image, "without a label")
     return content
 

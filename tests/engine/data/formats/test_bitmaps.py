@@ -122,6 +122,7 @@ def test_brushes_are_unpacked(size: tuple[int, int]) -> None:
         ([300], "not a list of bytes"),
         ("text", "not a list of bytes"),
         (None, "not a list of bytes"),
+        (10**400, "not a list of bytes"),
     ],
 )
 def test_brushes_that_are_damaged_are_refused(content: object, phrase: str) -> None:

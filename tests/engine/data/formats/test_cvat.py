@@ -168,6 +168,17 @@ def test_cvat_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "Export" in problem.remedy
 
 
+def test_cvat_file_with_an_entity_bomb_is_refused(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", TWO)
+    entities = "".join(f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(12))
+    start = f'<!DOCTYPE annotations [<!ENTITY e0 "x">{entities}]>'
+    put(tmp_path / "annotations.xml", image(BOX), image("&e12;", "b.png"))
+    path = tmp_path / "annotations.xml"
+    text(path, start + path.read_text())
+    (problem,) = errors(content_of(tmp_path).problems)
+    assert "annotations.xml can't be read" in problem.message
+
+
 def test_cvat_reports_images_that_are_missing_or_not_annotated(tmp_path: Path) -> None:
     for name in ("a", "lonely"):
         draw(tmp_path / f"images/{name}.png", TWO)

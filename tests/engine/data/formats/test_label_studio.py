@@ -86,6 +86,7 @@ def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> N
         (region(OF_CAT, [], id="other"), "without a label"),
         (region(OF_CAT, image_rotation=90), "turned in Label Studio"),
         ({"type": "rectangle", "id": "other", "value": OF_CAT}, "without a label"),
+        ({"type": "rectangle", "id": [], "value": OF_CAT}, "without a label"),
         ("text", "of an unknown kind"),
     ],
 )
@@ -171,8 +172,9 @@ def test_label_studio_predictions_are_no_annotations(tmp_path: Path) -> None:
     assert detection.kinds == ("boxes",)
 
 
-def test_label_studio_embedded_images_are_missing_images(tmp_path: Path) -> None:
-    put(tmp_path, task(BOX), task(BOX, image="data:image/png;base64,iVBORw0K"))
+@pytest.mark.parametrize("image", ["data:image/png;base64,iVBORw0K", "http://[::1", "", "/", "a\0.png"])
+def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image: str) -> None:
+    put(tmp_path, task(BOX), task(BOX, image=image))
     assert "1 annotation without an image" in warnings_of(content_of(tmp_path))
 
 
