@@ -106,13 +106,6 @@ def read_xml(path: str) -> ElementTree.Element:
 
 _XML_DECLARATION = re.compile(r"""<\?xml\b[^>]{0,200}\?>""")
 _XML_ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}encoding\s*=\s*["']([\w.:-]{1,40})["']""")
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _UNKNOWN_TO_EXPAT = frozenset(
     {"gb2312", "gbk", "gb18030", "big5", "cp932", "shift_jis", "euc_jp", "iso2022_jp", "euc_kr", "cp949"}
 )
@@ -123,7 +116,7 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
     Expat reads neither encodings of several bytes per letter nor files that declare another encoding than they have.
     """
-    for mark, encoding in _BYTE_ORDER_MARKS:
+    for mark, encoding, _ in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
     content = content.strip() if content.lstrip()[:1] == b"<" and b"\0" not in content[:4] else content

@@ -73,7 +73,7 @@ def words_in(path: str, words: Iterable[bytes]) -> set[bytes]:
 def read_json(path: str, at_most: int = MOST_TABLE_BYTES) -> Any:
     """Return the content of a JSON file. Raises UnusableFile, OSError, and Unfit for what is not JSON."""
     with judged(path):
-        text = read_text(path, at_most).removeprefix("\ufeff")
+        text = read_text(path, at_most)
         try:
             return json.loads(text)
         except ValueError as error:

@@ -210,7 +210,7 @@ def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
 
 
 def _lines(path: str) -> list[str]:
-    lines = read_text(path, MOST_TABLE_BYTES).removeprefix("\ufeff").splitlines()
+    lines = read_text(path, MOST_TABLE_BYTES).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
