@@ -77,9 +77,9 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
         if image.height > size[0] or image.width > size[1]:
             raise Unfit(f"its mask has {image.width} x {image.height} pixels, the image {size[1]} x {size[0]}")
         if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-            return np.asarray(image.convert("RGBA"))[..., 3] > 0
+            return np.array(np.asarray(image.convert("RGBA"))[..., 3] > 0)
         values = np.asarray(image)
-        return values.reshape(*values.shape[:2], -1).any(2)
+        return np.array(values.reshape(*values.shape[:2], -1).any(2))
     except Unfit:
         raise
     except Exception as error:  # a decoder may raise nearly anything for a damaged file

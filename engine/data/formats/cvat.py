@@ -130,13 +130,13 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
 
 def _is_cvat(path: str) -> bool:
     """Return True if a file begins as those of CVAT do."""
-    parser = ElementTree.XMLPullParser(("start",))
+    parser: Any = ElementTree.XMLPullParser(("start",))
     tags: list[str] = []
     try:
         with open_regular(path) as stream:
             parser.feed(stream.read(_HEAD_BYTES))
         for _, element in parser.read_events():
-            tags.append(element.tag)  # type: ignore[union-attr]
+            tags.append(element.tag)
     except (OSError, ValueError, LookupError, ElementTree.ParseError):
         pass  # what is wrong is reported when the file is read
     return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))

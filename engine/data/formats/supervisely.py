@@ -218,7 +218,8 @@ def _rectangle(label: str, entry: dict[str, Any], size: Any) -> Shape:
 
 def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
     bitmap = entry.get("bitmap")
-    origin = as_points([bitmap.get("origin")]) if isinstance(bitmap, dict) else None
+    bitmap = bitmap if isinstance(bitmap, dict) else {}
+    origin = as_points([bitmap.get("origin")])
     if origin is None or size is None:
         raise Unfit("its origin is missing" if origin is None else "the size of its image is unknown")
     inside = decode_png(bitmap.get("data"), size)

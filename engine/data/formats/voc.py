@@ -118,7 +118,7 @@ FORMAT = Format(
 
 
 def _candidates(tree: Tree) -> list[str]:
-    """Return the XML files but for GDAL's, which are about rasters."""
+    """Return the XML files without GDAL's, which describe rasters."""
     return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
 
 
@@ -191,7 +191,7 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> Non
 
 
 def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
-    """Return the names in the lists of splits, from the first folder that has one for training."""
+    """Return the names in the lists of splits, from the first folder that has any."""
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
         if not tree.exists(where):
@@ -204,7 +204,7 @@ def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
             for split in ("train", "val", "test")
             if f"{split}.txt" in names
         }
-        if "train" in lists:
+        if lists:
             return lists
     return {}
 
@@ -287,7 +287,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
-    """Yield the edges of each box of an object, of its polygon if it has no box; a text if they are no numbers."""
+    """Yield the edges of each box of an object, or of its polygon if it has no box; a text for invalid numbers."""
     boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
         texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]

@@ -75,6 +75,7 @@ def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str) -> None:
         ("<size><width>1e999</width><height>60</height></size>", None),
         ("<imagesize><nrows>60</nrows><ncols>80</ncols></imagesize>", (60, 80)),
         ("<size/>", None),
+        (f"<size><width>{10**20}</width><height>60</height></size>", None),
         ("", None),
     ],
 )
@@ -170,6 +171,13 @@ def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str
     assert list(boxes_in(content)["train"]) == expected
     assert f"{3 - len(expected)} annotation" in warnings_of(content)
     assert "in no list of a split" in warnings_of(content)
+
+
+def test_voc_reads_a_development_kit_of_test_images(tmp_path: Path) -> None:
+    for folder, split in (("VOC2012", "train"), ("VOC2012_test", "test")):
+        put(tmp_path / folder, {split: OBJECT.format("")})
+        text(tmp_path / folder / f"ImageSets/Main/{split}.txt", split)
+    assert boxes_in(content_of(tmp_path)) == {"train": {"train": [CAT]}, "test": {"test": [CAT]}}
 
 
 def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
