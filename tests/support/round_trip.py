@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from engine.data.formats.format import Content, Format
+from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
 from tests.support.read_formats import boxes_in, instances_in
@@ -21,6 +22,8 @@ def check_round_trip(form: Format, writer: ModuleType, variant: str, folder: Pat
     writer.write(TRUTH, folder, variant)
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
+    recognised = recognise(str(folder), val_fraction=0.25, seed=0, kinds=(detection.kinds[0],))
+    assert (recognised.format, recognised.certain) == (form.id, True)
     first = "boxes" if form.kinds == ("boxes",) else "instances"
     assert detection.kinds[0] == getattr(writer, "KINDS", {}).get(variant, first)
     for kind in detection.kinds:
