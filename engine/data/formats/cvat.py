@@ -13,6 +13,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, describe_failure, judged
+from engine.data.formats.bitmaps import from_runs, patch_shape
+from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shape_files import (
     Collection,
     as_number,
@@ -26,8 +28,6 @@ from engine.data.formats.shape_files import (
     split_of_path,
     words_in,
 )
-from engine.data.formats.bitmaps import from_runs, patch_shape
-from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named
 from engine.data.memory_limit import allow_for_text

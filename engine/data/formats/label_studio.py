@@ -14,6 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, describe_failure
+from engine.data.formats.bitmaps import from_brush, patch_shape
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shape_files import (
     Collection,
     as_number,
@@ -29,9 +32,6 @@ from engine.data.formats.shape_files import (
     split_of_path,
     words_in,
 )
-from engine.data.formats.bitmaps import from_brush, patch_shape
-from engine.data.formats.boxes import upright_size
-from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, shown, warn, wrong

@@ -13,6 +13,9 @@ from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit
+from engine.data.formats.bitmaps import decode_png, patch_shape
+from engine.data.formats.boxes import upright_size
+from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shape_files import (
     MOST_FILES_SAMPLED,
     Collection,
@@ -27,9 +30,6 @@ from engine.data.formats.shape_files import (
     split_of_path,
     without_none,
 )
-from engine.data.formats.bitmaps import decode_png, patch_shape
-from engine.data.formats.boxes import upright_size
-from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, warn, wrong

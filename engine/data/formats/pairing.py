@@ -50,7 +50,6 @@ class Kind(NamedTuple):
         return self.endings.index(os.path.splitext(name)[1].lower()), name
 
 
-XML = Kind(ANNOTATIONS, (".xml",), beside=("",))
 TEXTS = Kind(ANNOTATIONS, (".txt",), beside=("",))
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit
+from engine.data.formats.bitmaps import decode_png, patch_shape
+from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shape_files import (
     MOST_FILES_SAMPLED,
     Collection,
@@ -22,8 +24,6 @@ from engine.data.formats.shape_files import (
     sample_json,
     split_of_path,
 )
-from engine.data.formats.bitmaps import decode_png, patch_shape
-from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape, polygon_shape
 from engine.data.formats.tree import Tree, split_named
 

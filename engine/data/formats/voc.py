@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.decoding.reading import MOST_TABLE_BYTES, Unfit, read_text, read_xml
+from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shape_files import (
     MOST_FILES_SAMPLED,
     Collection,
@@ -28,7 +29,6 @@ from engine.data.formats.shape_files import (
     sample,
     split_of_path,
 )
-from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shapes import Shape, ShapedImage, box_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, shown, warn
