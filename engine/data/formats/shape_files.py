@@ -223,8 +223,12 @@ class Collection:
         """
         base = os.path.basename(name.replace("\\", "/"))
         if own is not None:
-            stem = os.path.splitext(os.path.basename(own))[0]
-            if is_image(base) and os.path.splitext(base)[0] != stem and self.find(name, near, split=split):
+            folder, own_base = os.path.split(own)
+            if not is_image(base) or base == own_base:
+                return own
+            if os.path.splitext(base)[0] == os.path.splitext(own_base)[0]:  # of a.jpg and a.png the one that it names
+                return os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else own
+            if self.find(name, near, split=split):
                 self._renamed.append(path)
             return own
         image = self.find(name, near, split=split, ending=is_image(base)) if base else None

@@ -167,10 +167,8 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> Non
     missing: list[str] = []
     unlisted: list[str] = []
     for base, of_base in by_base.items():
-        lists = _lists(tree, base)
-        known = _by_name(of_base)
-        listed = {split: [(name, _listed_files(name, known)) for name in names] for split, names in lists.items()}
-        if not any(matches for names in listed.values() for _, matches in names):
+        listed = _listed(tree, base, _by_name(of_base))
+        if not listed:
             for file in of_base:
                 file.splits.append(split_of_path(file.path))
             continue
@@ -190,8 +188,11 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: Collection) -> Non
         found.problems.append(warn(message, "They are left out; add them to a list in ImageSets/Main."))
 
 
-def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
-    """Return the names in the lists of splits, from the first folder that has any."""
+def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
+    """Return the lines of the lists of splits and the files that each line names, from the first folder with any.
+
+    Outside of ImageSets half of the lines must name files: a train.txt may be about anything.
+    """
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
         if not tree.exists(where):
@@ -199,13 +200,15 @@ def _lists(tree: Tree, base: str) -> dict[str, list[str]]:
         names = {name.lower(): name for name in tree.files(where, ".txt")}
         if "train.txt" not in names and "trainval.txt" in names:
             names["train.txt"] = names["trainval.txt"]
-        lists = {
-            split: _lines(tree.path(where, names[f"{split}.txt"]))
-            for split in ("train", "val", "test")
-            if f"{split}.txt" in names
-        }
-        if lists:
-            return lists
+        found: dict[str, list[tuple[str, list[_File]]]] = {}
+        for split in ("train", "val", "test"):
+            if f"{split}.txt" not in names:
+                continue
+            lines = [(line, _listed_files(line, known)) for line in _lines(tree.path(where, names[f"{split}.txt"]))]
+            if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
+                found[split] = lines
+        if any(files for lines in found.values() for _, files in lines):
+            return found
     return {}
 
 

@@ -132,6 +132,21 @@ def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None
     assert "1 annotation without an image: c.xml" in warnings_of(content)
 
 
+def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
+    for stem, name in (("a", "a.png"), ("b", "b.jpg"), ("c", "c.gif")):
+        put(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
+        draw(tmp_path / f"JPEGImages/{stem}.jpg", TWO)
+    content = content_of(tmp_path)
+    assert [Path(each.path).name for each in content.splits[""]] == ["a.png", "b.jpg", "c.jpg"]
+    assert "3 images without an annotation: a.jpg, b.png, c.png" in warnings_of(content)
+
+
+def test_voc_takes_no_other_text_for_a_list(tmp_path: Path) -> None:
+    put(tmp_path, {"1": OBJECT.format(""), "2": OBJECT.format("")})
+    text(tmp_path / "test.txt", "1 of 5 is a test\nsee above\nand below\n")
+    assert boxes_in(content_of(tmp_path)) == {"": {"1": [CAT], "2": [CAT]}}
+
+
 def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None:
     for folder, left in (("cam1", 1), ("cam2", 5), ("cam 3/night", 9)):
         draw(tmp_path / f"images/{folder}/0001.png", TWO)
