@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.attacks import hostile_folders as honest
 from tests.attacks.structures import SUFFIXES, damage_structure
+from tests.support.dataset_formats import cvat, label_studio, labelme, supervisely
+from tests.support.dataset_formats.truth import TRUTH
 
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "images by class": ("classes", honest.by_class),
@@ -25,6 +27,10 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "edges of Matlab's": ("edges", honest.with_mats),
     "yolo": ("boxes", honest.with_yolo),
     "voc": ("boxes", honest.with_voc),
+    "cvat": ("instances", lambda folder: cvat.write(TRUTH, folder, "masks")),
+    "labelme": ("instances", lambda folder: labelme.write(TRUTH, folder, "masks")),
+    "label studio": ("instances", lambda folder: label_studio.write(TRUTH, folder, "brushes")),
+    "supervisely": ("instances", lambda folder: supervisely.write(TRUTH, folder, "bitmaps")),
     "kitti": ("boxes", honest.with_kitti),
     "coco": ("boxes", honest.with_coco),
     "coco's outlines": ("instances", honest.with_coco),

@@ -19,7 +19,7 @@ from tests.attacks.mutation import KINDS
 
 pytestmark = pytest.mark.attacks
 
-DAILY, LONG = 50, 10_000
+DAILY, LONG = 58, 10_000
 MOST_SECONDS = 10.0
 MOST_BYTES = 1 << 30
 

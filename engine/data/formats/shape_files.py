@@ -26,6 +26,8 @@ MOST_FILES_SAMPLED = 500
 _PIECE_BYTES = 1 << 22
 _HEAD_BYTES = 1 << 16
 _MOST_SAMPLE_BYTES = 64 << 20
+_MOST_COORDINATE = 1e9
+"""Larger than any image, and small enough to compute with."""
 _BETWEEN_ITEMS = re.compile(r"[\s,]*")
 
 
@@ -124,14 +126,14 @@ def _items(text: str, count: int) -> list[Any]:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a finite number from JSON or XML, as a number or as text; None for anything else."""
+    """Return a number from JSON or XML, given as a number or as text; None for anything that can't be a coordinate."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _MOST_COORDINATE else None
 
 
 def as_size(height: Any, width: Any) -> tuple[int, int] | None:

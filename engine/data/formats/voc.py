@@ -272,7 +272,7 @@ def _parse(path: str) -> _Parsed:
             faults.append(("without a box (bndbox)", ""))
         for edges in corners if name else ():
             if isinstance(edges, str):
-                faults.append(("with coordinates that are not numbers", edges))
+                faults.append(("without usable coordinates", edges))
             else:
                 shapes.append(box_shape(name, *edges, ignored=_text(each, "difficult") in _TRUE))
     image_name = (root.findtext("filename") or "").strip()

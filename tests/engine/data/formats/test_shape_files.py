@@ -40,9 +40,19 @@ def test_split_of_path_goes_by_whole_words(path: str, by_name: bool, split: str)
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(1, 1.0), ("2.5", 2.5), (" 3 ", 3.0), (True, None), (None, None), ("x", None), ("nan", None), (1e999, None)],
+    [
+        (1, 1.0),
+        ("2.5", 2.5),
+        (" 3 ", 3.0),
+        (True, None),
+        (None, None),
+        ("x", None),
+        ("nan", None),
+        (1e999, None),
+        (-1e10, None),
+    ],
 )
-def test_as_number_accepts_finite_numbers_only(value: object, number: float | None) -> None:
+def test_as_number_accepts_coordinates_only(value: object, number: float | None) -> None:
     assert as_number(value) == number
     assert as_number(10**400) is None
 
