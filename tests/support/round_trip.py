@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +34,7 @@ def check_round_trip(form: Format, writer: ModuleType, variant: str, folder: Pat
 
 
 def true_rows(written: str, kind: str, *, has_splits: bool) -> dict[str, Rows]:
-    """Return what is in each image of the truth, by split; `written` is the kind that was written."""
+    """Return the annotations of each image of the truth, by split; `written` is the kind that was written."""
     rows: dict[str, Rows] = {}
     for image in TRUTH.images:
         rows.setdefault(image.split if has_splits else "", {})[image.name] = _true_row(image, written, kind)
@@ -50,35 +49,23 @@ def _true_row(image: TrueImage, written: str, kind: str) -> list[Any]:
     return sorted((each.name, tuple(map(float, each.box))) for each in image.objects)
 
 
-def rows_of(content: Content, kind: str, *, named: bool = True) -> dict[str, Rows]:
-    """Return what is in each image, by split; `named`: by its name in the truth, however it was renamed."""
-    found: Mapping[str, Rows]
-    if kind in ("boxes", "instances"):
-        found = boxes_in(content) if kind == "boxes" else instances_in(content)
-        found = {
-            split: {name: sorted(map(_floats, row)) for name, row in rows.items()} for split, rows in found.items()
-        }
-    else:
-        found = {split: _tags_in(content, part, kind) for split, part in content.splits.items()}
-    if not named:
-        return dict(found)
-    return {split: {_name(name): row for name, row in rows.items()} for split, rows in found.items()}
+def rows_of(content: Content, kind: str) -> dict[str, Rows]:
+    """Return the annotations of each image by its name without ending, by split."""
+    if kind not in ("boxes", "instances"):
+        return {split: _tags_in(content, images, kind) for split, images in content.splits.items()}
+    found: Mapping[str, Rows] = boxes_in(content) if kind == "boxes" else instances_in(content)
+    return {split: {name: sorted(map(_floats, row)) for name, row in rows.items()} for split, rows in found.items()}
 
 
 def _floats(row: tuple[str, tuple[float, ...]]) -> tuple[str, tuple[float, ...]]:
     return row[0], tuple(map(float, row[1]))
 
 
-def _name(path: str) -> str:
-    """Return the name in the truth of an image that may have been renamed."""
-    return re.search(r"img_\d", path)[0]  # type: ignore[index]
-
-
-def _tags_in(content: Content, part: Any, kind: str) -> Rows:
+def _tags_in(content: Content, images: Any, kind: str) -> Rows:
     if kind == "classes":
-        pairs = zip(part.files, part.labels.tolist(), strict=True)
+        pairs = zip(images.files, images.labels.tolist(), strict=True)
         return {Path(path).stem: [content.classes[label]] for path, label in pairs}
     return {
         Path(path).stem: [name for name, is_set in zip(content.classes, row, strict=True) if is_set]
-        for path, row in zip(part.files, part.labels.tolist(), strict=True)
+        for path, row in zip(images.files, images.labels.tolist(), strict=True)
     }

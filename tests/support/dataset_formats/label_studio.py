@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 
-VARIANTS = ("plain", "boxes", "brushes", "uploads", "local", "cloud", "splits", "min", "bom", "choices", "labels")
+VARIANTS = ("plain", "boxes", "brushes", "local", "cloud", "splits", "min", "bom", "choices", "labels")
 WITHOUT_SPLITS = tuple(variant for variant in VARIANTS if variant != "splits")
 KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labels"}
 """Most detailed kind of annotations of a variant, if it is not "instances"."""
@@ -21,7 +21,7 @@ KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labe
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the truth as one export, or as one for each split."""
     for image in truth.images:
-        image.save(folder / f"images/{_file(image, variant)}")
+        image.save(folder / f"images/{image.name}.png")
     make = _small_task if variant == "min" else _task
     if variant == "splits":
         for split in ("train", "val"):
@@ -33,10 +33,6 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def _save(path: Path, tasks: list[Any], encoding: str = "utf-8") -> None:
     path.write_text(json.dumps(tasks), encoding)
-
-
-def _file(image: TrueImage, variant: str) -> str:
-    return f"0a1b2c3d-{image.name}.png" if variant == "plain" else f"{image.name}.png"
 
 
 def _url(image: TrueImage, variant: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 
 VARIANTS = (
-    "plain", "flat", "splits", "nested", "devkit", "paths", "renamed", "blanks", "utf16", "false_utf16", "namespace",
+    "plain", "flat", "splits", "nested", "devkit", "paths", "renamed", "utf16", "false_utf16", "namespace",
     "odd_fields", "swapped", "floats", "polygons", "parts",
 )  # fmt: skip
 WITHOUT_SPLITS = ("flat", "renamed")
@@ -16,25 +15,25 @@ WITHOUT_SPLITS = ("flat", "renamed")
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the truth with one XML file for each image."""
-    stems = {image: f"my {image.name} (1)" if variant == "blanks" else image.name for image in truth.images}
-    for number, (image, stem) in enumerate(stems.items()):
-        image_at, xml_at = _places(image, stem, number, variant)
+    for number, image in enumerate(truth.images):
+        image_at, xml_at = _places(image, number, variant)
         image.save(folder / image_at)
         path = folder / xml_at
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_encoded(_xml(image, stem, variant), variant))
+        path.write_bytes(_encoded(_xml(image, variant), variant))
     if variant in ("flat", "splits", "nested", "renamed"):
         return
     lists = folder / {"devkit": "VOC2012/ImageSets/Main", "paths": ""}.get(variant, "ImageSets/Main")
     lists.mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
-        names = [stems[image] for image in truth.of(split)]
+        names = [image.name for image in truth.of(split)]
         lines = [f"./JPEGImages/{name}.png ./Annotations/{name}.xml" if variant == "paths" else name for name in names]
         (lists / f"{split}.txt").write_text("\n".join(lines) + "\n")
 
 
-def _places(image: TrueImage, stem: str, number: int, variant: str) -> tuple[str, str]:
+def _places(image: TrueImage, number: int, variant: str) -> tuple[str, str]:
     """Return where an image and its XML file are."""
+    stem = image.name
     match variant:
         case "flat":
             return f"{stem}.png", f"{stem}.xml"
@@ -51,15 +50,15 @@ def _places(image: TrueImage, stem: str, number: int, variant: str) -> tuple[str
     return f"JPEGImages/{stem}.png", f"Annotations/{stem}.xml"
 
 
-def _xml(image: TrueImage, stem: str, variant: str) -> str:
-    name = {"renamed": stem, "odd_fields": "image.jpg"}.get(variant, f"{stem}.png")
+def _xml(image: TrueImage, variant: str) -> str:
+    name = {"renamed": image.name, "odd_fields": "image.jpg"}.get(variant, f"{image.name}.png")
     size = f"<size><width>{image.width}</width><height>{image.height}</height><depth>3</depth></size>"
     declared = {"utf16": "utf-16", "false_utf16": "utf-16", "floats": "gbk"}.get(variant, "utf-8")
     space = ' xmlns="http://example.org/voc"' if variant == "namespace" else ""
     objects = "".join(_object(each, variant) for each in image.objects)
     return (
         f'<?xml version="1.0" encoding="{declared}"?>\n<annotation{space}><folder>图</folder>'
-        f"<filename>{escape(name)}</filename>{'' if variant == 'odd_fields' else size}{objects}</annotation>"
+        f"<filename>{name}</filename>{'' if variant == 'odd_fields' else size}{objects}</annotation>"
     )
 
 

@@ -78,7 +78,7 @@ def test_cvat_shapes_keep_their_rotation(tmp_path: Path) -> None:
     put(tmp_path / "annotations.xml", image(turned + oval + '<polygon label="cat" points="1,2;11,2;11,12;1,12"/>'))
     expected = [("cat", (15.0, 5.0, 25.0, 25.0)), ("cat", (35.0, 10.0, 45.0, 50.0)), CAT]
     assert boxes_in(content_of(tmp_path))[""]["a"] == expected
-    assert rows_of(content_of(tmp_path, "instances"), "instances", named=False)[""]["a"] == sorted(expected)
+    assert rows_of(content_of(tmp_path, "instances"), "instances")[""]["a"] == sorted(expected)
 
 
 def test_cvat_mask_is_read_row_by_row_from_its_corner(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
     )
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("boxes", "labels")
-    rows = rows_of(content_of(tmp_path, "labels"), "labels", named=False)
+    rows = rows_of(content_of(tmp_path, "labels"), "labels")
     assert rows[""] == {"a": ["sunny", "wet"], "b": ["wet"]}
 
 

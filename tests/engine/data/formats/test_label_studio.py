@@ -152,7 +152,7 @@ def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> No
         images=("a.png", "b.png"),
     )
     content = content_of(tmp_path, "labels")
-    assert rows_of(content, "labels", named=False)[""] == {"a": ["wet"], "b": ["cold", "wet"]}
+    assert rows_of(content, "labels")[""] == {"a": ["wet"], "b": ["cold", "wet"]}
     assert "1 image with several annotations: b.png" in warnings_of(content)
 
 

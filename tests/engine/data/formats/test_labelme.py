@@ -204,7 +204,7 @@ def test_labelme_flags_are_classes(
     put(tmp_path, name="b", flags={"sky": True})
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == kinds
-    assert rows_of(content_of(tmp_path, "labels"), "labels", named=False)[""] == {"a": tags, "b": ["sky"]}
+    assert rows_of(content_of(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}
 
 
 def test_labelme_detection_looks_at_several_files(tmp_path: Path) -> None:

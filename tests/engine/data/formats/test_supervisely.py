@@ -101,7 +101,7 @@ def test_supervisely_tags_with_values_are_labels(tmp_path: Path) -> None:
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("labels",)
     content = content_of(tmp_path, "labels")
-    assert rows_of(content, "labels", named=False) == {"train": {"a": ["sky: blue", "wet"]}}
+    assert rows_of(content, "labels") == {"train": {"a": ["sky: blue", "wet"]}}
     assert "1 annotated image in no split: b.png" in warnings_of(content)
 
 
