@@ -55,15 +55,6 @@ class Marked:
     fractions: bool = False
 
 
-@dataclass
-class Annotations:
-    """A folder's annotated images by "train", "val" and "test", or by "" where there are no splits."""
-
-    classes: tuple[str, ...]
-    splits: dict[str, list[Marked]]
-    problems: list[Problem] = field(default_factory=list)
-
-
 @dataclass(frozen=True, eq=False)
 class BoxSplit:
     """Images as files, with the boxes in each.

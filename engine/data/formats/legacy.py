@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.data.formats.boxfolder import recognise_boxes
 from engine.data.formats.edges import recognise_edges
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.instancefolder import recognise_instances
@@ -30,6 +29,5 @@ def _make(id: str, kind: str, recognise: Callable[..., Any], confidence: Confide
 FORMATS = (
     _make("edges", "edges", recognise_edges),
     _make("old_instances", "instances", recognise_instances),
-    _make("old_boxes", "boxes", recognise_boxes),
     _make("masks", "masks", recognise_masks),
 )

@@ -5,28 +5,21 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
-from engine.data.decoding.reading import MOST_TABLE_BYTES, describe_failure, judged, read_text
+from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
 from engine.data.formats.folders import subfolders
 from engine.data.formats.tree import SPLIT_NAMES
 from engine.data.memory_limit import OF_ENTRY_BYTES, allow
-from engine.data.splits import counted, first, shown, warn
-from engine.system.regular_files import UnusableFile
+from engine.data.splits import shown
 
 IMAGES = ("images", "image", "imgs", "img", "jpegimages", "rgb", "inputs", "image_2")
 ANNOTATIONS = ("labels", "label", "annotations", "annotation", "xmls", "xml", "label_2")
-
-MOST_PROBED = 20
-"""Annotation files of a folder that are opened to recognise their format."""
-
-T = TypeVar("T")
 
 
 class Kind(NamedTuple):
@@ -48,9 +41,6 @@ class Kind(NamedTuple):
     def rank(self, name: str) -> tuple[int, str]:
         """By what files of this kind are sorted, that which is taken last."""
         return self.endings.index(os.path.splitext(name)[1].lower()), name
-
-
-TEXTS = Kind(ANNOTATIONS, (".txt",), beside=("",))
 
 
 class Pair(NamedTuple):
@@ -102,11 +92,6 @@ def by_lists(images: str, annotations: str, lists: str, splits: Sequence[str]) -
     return found if "train" in found else {"": Pair(images, annotations)}
 
 
-def endings(folder: str, ending: str) -> list[str]:
-    """The names of the files in `folder` that end so, sorted."""
-    return sorted(name for name in _files(folder) if name.lower().endswith(ending))
-
-
 def join(pair: Pair, kind: Kind) -> Joined:
     """Each image of a pair with the file about it."""
     about: dict[str, str] = {}
@@ -129,75 +114,6 @@ def join(pair: Pair, kind: Kind) -> Joined:
         there = {os.path.splitext(path)[0] for path in [*joined.alone, *(path for path, _ in joined.both)]}
         joined.missing = sorted(name for name in pair.names if os.path.join(pair.images, name) not in there)
     return joined
-
-
-def without_counterpart(joined: Iterable[Joined], *, alone_left_out: bool) -> list[Problem]:
-    """The problems of images and files that have no counterpart."""
-    alone: list[str] = []
-    spare: list[str] = []
-    missing: list[str] = []
-    for each in joined:
-        alone += each.alone
-        spare += each.spare
-        missing += each.missing
-    found = []
-    if missing:
-        message = f"{counted(missing, 'image')} named in a list but not in the folder: {first(missing)}."
-        found.append(warn(message, "They are left out; add them to the folder, or remove them from the list."))
-    if alone and alone_left_out:
-        message = f"{counted(alone, 'image')} without an annotation: {first(alone)}."
-        found.append(warn(message, "They are left out; add the files of their boxes under the same names."))
-    if spare:
-        message = f"{counted(spare, 'annotation')} without an image: {first(spare)}."
-        found.append(warn(message, "They are not used; give image and annotation the same name."))
-    return found
-
-
-def unreadable(faults: Sequence[tuple[str, str]]) -> list[Problem]:
-    """The problem of annotations that cannot be read; `faults` are their paths and the reasons."""
-    if not faults:
-        return []
-    path, why = faults[0]
-    more = f"; and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-    message = (
-        f"{counted([path for path, _ in faults], 'annotation')} that can't be read ({first([path])}: {why}{more})."
-    )
-    return [warn(message, "Their images are left out; export the annotations again.")]
-
-
-def parse_all(
-    joined: Mapping[str, Joined], parse: Callable[[str], T]
-) -> tuple[dict[str, list[tuple[str, T]]], list[Problem]]:
-    """Each split's images with their parsed annotation files, and the problem of those that `parse` cannot read: they
-    raise OSError or ValueError, and their images are left out."""
-    parsed: dict[str, list[tuple[str, T]]] = {}
-    faults: list[tuple[str, str]] = []
-    for split, each in joined.items():
-        parsed[split] = []
-        for image, path in each.both:
-            try:
-                parsed[split].append((image, parse(path)))
-            except (OSError, ValueError) as error:
-                faults.append((path, describe_failure(error)))
-    return parsed, unreadable(faults)
-
-
-def probe(folder: str, names: Sequence[str], recognise: Callable[[str], bool | None]) -> bool:
-    """Whether the first file of `names` in `folder` that `recognise`, which is given its path, can tell anything of
-    (it returns no None) is of its format. Raises UnusableFile where there is no such file, but one that cannot be
-    opened."""
-    unusable = None
-    for name in names[:MOST_PROBED]:
-        try:
-            recognised = recognise(os.path.join(folder, name))
-        except UnusableFile as error:
-            unusable = unusable or error  # beside others, it is reported when all of them are read
-            continue
-        if recognised is not None:
-            return recognised
-    if unusable is not None:
-        raise unusable
-    return False
 
 
 def classes_of(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -11,7 +11,7 @@ from engine.data.formats.boxes import BoxSplit
 from engine.data.formats.registry import recognise
 from engine.data.splits import Recognised
 from tests.support import boxed
-from tests.support.boxed import BY_SPLIT, NONE, ONE, SPLITS, TWO, Drawn, Rectangle, Write, draw, text
+from tests.support.boxed import BY_SPLIT, NONE, ONE, SPLITS, TWO, Drawn, Write, draw, text
 
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
@@ -70,63 +70,13 @@ def test_that_classes_of_arcgis_have_the_names_and_the_order_of_its_definition(t
     assert rows(recognised, found(tmp_path).val) == val
 
 
-def test_that_boxes_that_cannot_be_are_left_out_or_cut_and_told_once(tmp_path: Path) -> None:
-    odd = Drawn(
-        60,
-        80,
-        (
-            Rectangle(5, 5, 5, 20, "cat"),  # of no width
-            Rectangle(30, 20, 20, 40, "cat"),  # the wrong way round
-            Rectangle(90, 5, 99, 20, "cat"),  # outside
-            Rectangle(60, 40, 95, 58, "dog"),  # partly outside
-            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole image
-        ),
-    )
-    root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
-    text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
-    recognised = found(root)
-    expected = [("dog", (60.0, 40.0, 80.0, 58.0), False), ("dog", (0.0, 0.0, 80.0, 60.0), False)]
-    assert rows(recognised, recognised.train)["odd"] == expected
-    empty, outside = recognised.problems
-    assert (empty.severity, outside.severity) == ("warning", "warning")
-    assert "3 boxes without area, in odd.png" in empty.message
-    assert "1 box extending beyond the image, in odd.png" in outside.message
-
-
-def test_that_what_is_difficult_or_a_crowd_is_kept_to_be_ignored(tmp_path: Path) -> None:
-    hard = boxed.voc_xml(ONE).replace("<difficult>0", "<difficult>1")
-    root = boxed.voc(tmp_path / "voc", SPLITS)
-    text(root / "Annotations/b.xml", hard)
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
+def test_coco_crowds_are_kept_to_be_ignored(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path / "coco", SPLITS)
     content = boxed.coco_json(SPLITS["train"])
     content["annotations"][2]["iscrowd"] = 1
     text(root / "annotations/instances_train2017.json", json.dumps(content))
     recognised = found(root)
     assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
-
-
-def test_voc_leaves_out_images_without_annotations(tmp_path: Path) -> None:
-    root = boxed.voc_side_by_side(tmp_path / "voc", SPLITS)
-    draw(root / "train/nothing.png", NONE)
-    text(root / "val/spare.xml", boxed.voc_xml(ONE))
-    recognised = found(root)
-    assert "nothing" not in rows(recognised, recognised.train)
-    assert "1 image without an annotation: nothing.png" in told(recognised)
-    assert "1 annotation without an image: spare.xml" in told(recognised)
-
-
-def test_that_annotations_that_cannot_be_read_are_told_once_and_the_rest_is_used(tmp_path: Path) -> None:
-    root = boxed.voc(tmp_path / "voc", {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE, "e": ONE}, "val": {"f": ONE}})
-    text(root / "Annotations/a.xml", "<annotation><object>")
-    text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<xmin>10", "<xmin>ten"))
-    text(root / "Annotations/d.xml", boxed.voc_xml(ONE).replace("<width>60", "<width>1e999"))
-    text(root / "Annotations/e.xml", '<?xml version="1.0" encoding="klingon"?>' + boxed.voc_xml(ONE))
-    recognised = found(root)
-    assert list(rows(recognised, recognised.train)) == ["c"]
-    (problem,) = recognised.problems
-    assert "4 annotations that can't be read (a.xml: " in problem.message
 
 
 @pytest.mark.parametrize(
@@ -154,12 +104,6 @@ def test_that_one_coco_file_is_divided_wherever_its_images_are(
     assert train | val == drawn_rows(images)
 
 
-def test_that_a_test_split_serves_where_there_is_no_other_for_validation(tmp_path: Path) -> None:
-    recognised = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
-    assert list(rows(recognised, recognised.val)) == ["c", "d"]
-    assert "the test images serve as one" in told(recognised)
-
-
 def test_that_only_the_largest_boxes_of_a_crowded_image_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,11 +120,7 @@ def test_that_an_image_of_unknown_size_and_content_keeps_its_place_without_boxes
     assert rows(recognised, recognised.train) == drawn_rows({"a": TWO, "b": NONE})
 
 
-def test_that_numbers_beyond_measure_are_not_believed(tmp_path: Path) -> None:
-    root = boxed.voc(tmp_path / "voc", SPLITS)
-    text(root / "Annotations/b.xml", boxed.voc_xml(ONE).replace("<width>60", f"<width>{10**20}"))
-    recognised = found(root)
-    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
+def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:
     root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
     assert found(root).classes == ("2", "5")
