@@ -1,0 +1,208 @@
+"""Pairs of images and files about them by their names. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.tree import Tree, split_in, suffix
+from engine.data.splits import counted, first, warn
+
+_SEPARATORS = "_-. ()"
+
+
+@dataclass
+class Pairs:
+    """Images and the file about each, by full paths in the order of the images' names.
+
+    Attributes:
+        both: Images with their files.
+        alone: Images without a file.
+        spare: Files without an image.
+        several: Images with more than one file, none of which is used.
+        missing: Names in a list of images of which there is no image.
+    """
+
+    both: list[tuple[str, str]] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    spare: list[str] = field(default_factory=list)
+    several: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def add(self, other: Pairs) -> None:
+        """Append the pairs of another folder."""
+        self.both += other.both
+        self.alone += other.alone
+        self.spare += other.spare
+        self.several += other.several
+        self.missing += other.missing
+
+    @property
+    def file_count(self) -> int:
+        """Number of files about images."""
+        return len(self.both) + len(self.spare)
+
+    def problems(self, one: str, many: str) -> list[Problem]:
+        """Return warnings of what has no counterpart, for files called `one` ("a mask") and `many` ("masks")."""
+        found = []
+        if self.missing:
+            message = f"{counted(self.missing, 'image')} named in a list but not in the folder: {first(self.missing)}."
+            found.append(warn(message, "They are left out; add them to the folder, or remove them from the list."))
+        if self.alone:
+            message = f"{counted(self.alone, 'image')} in {_folders(self.alone)} without {one}: {first(self.alone)}."
+            found.append(warn(message, f"They are left out; add their {many} under the same names."))
+        if self.spare:
+            files = counted(self.spare, f"file of {many}", f"files of {many}")
+            message = f"{files} in {_folders(self.spare)} without an image: {first(self.spare)}."
+            found.append(warn(message, f"They are not used; give image and {many} the same name."))
+        if self.several:
+            message = f"{counted(self.several, 'image')} with several files of {many}: {first(self.several)}."
+            found.append(warn(message, f"They are left out; merge the {many} of an image into one file."))
+        return found
+
+
+def pair_folders(
+    tree: Tree, images: Iterable[str], about: str, endings: Sequence[str], suffixes: Sequence[str]
+) -> Pairs:
+    """Return the images of some folders with the files about them in another folder.
+
+    Args:
+        tree: Folder of the dataset.
+        images: Folders of images, relative to the dataset's.
+        about: Folder of the files about them.
+        endings: Endings of these files; of several of one name that with the earliest ending is taken.
+        suffixes: What their names may have behind those of the images.
+    """
+    paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
+    return _pair(tree, sorted(paths), about, _by_key(tree, about, endings), suffixes)
+
+
+def pair_in_one_folder(
+    tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]
+) -> Pairs:
+    """Return the images of a folder with the files of the suffix `chosen` in the same folder.
+
+    Files of the other `suffixes` are neither.
+    """
+    behind = tuple(each.lower() for each in suffixes)
+    names = [name for name in tree.files(folder) if suffix(name) in endings]
+    about = {_stem(name): name for name in names if _uncounted(_stem(name)).lower().endswith(chosen.lower())}
+    others = [name for name in names if not _uncounted(_stem(name)).lower().endswith(behind)]
+    paths = [os.path.join(folder, name) for name in others if is_image(name)]
+    files = dict(zip(_keys(list(about)), about.values(), strict=True))
+    return _pair(tree, paths, folder, files, (chosen,))
+
+
+def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str], suffixes: Sequence[str]) -> Pairs:
+    keys = _keys([_stem(path) for path in paths])
+    matches = match_names(keys, list(files), suffixes)
+    pairs = Pairs()
+    used: set[str] = set()
+    more = _numbered_copies(files, set(matches.values()))
+    for path, key in zip(paths, keys, strict=True):
+        found = matches.get(key)
+        if found is None or found in used:
+            pairs.alone.append(tree.path(path))
+        elif found in more:
+            pairs.several.append(tree.path(path))
+        else:
+            pairs.both.append((tree.path(path), tree.path(about, files[found])))
+        if found is not None:
+            used.add(found)
+    copies = {key for keys in more.values() for key in keys}
+    pairs.spare = [tree.path(about, name) for key, name in files.items() if key not in used and key not in copies]
+    return pairs
+
+
+def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[str]) -> dict[str, str]:
+    """Return the name of the file about each image, by the image's name, both without endings.
+
+    A file has the name of its image with one of `suffixes` behind. If few do, images and files have words in common at
+    their beginnings and ends, such as DRIVE's 21_training and 21_manual1, and what is left is equal.
+    """
+    there = set(files)
+    matches: dict[str, str] = {}
+    for name in images:
+        found = next((name + each.lower() for each in suffixes if name + each.lower() in there), None)
+        if found is None:
+            found = next((name + each for each in suffixes if name + each in there), None)
+        if found is not None:
+            matches[name] = found
+    least = (min(len(images), len(files)) + 1) // 2
+    if len(matches) >= least or min(len(images), len(files)) < 2:
+        return matches
+    learned = max(_by_common_words(images, files), key=len, default={})
+    return learned if len(learned) >= max(least, len(matches) + 1) else matches
+
+
+def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
+    """Yield the matches after removing the beginnings, the ends, or both that all names have in common."""
+    of_images, of_files = _common_affixes(images), _common_affixes(files)
+    said = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
+    if said[0] and said[1] and said[0] != said[1]:
+        return
+    for head in (False, True):
+        for tail in (False, True):
+            cores = [
+                {name[len(affixes[0]) * head : len(name) - len(affixes[1]) * tail]: name for name in names}
+                for names, affixes in ((images, of_images), (files, of_files))
+            ]
+            if len(cores[0]) == len(images) and len(cores[1]) == len(files) and "" not in {*cores[0], *cores[1]}:
+                yield {name: cores[1][core] for core, name in cores[0].items() if core in cores[1]}
+
+
+def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
+    """Return the beginning and the end that all names have in common, cut between words."""
+    beginning = os.path.commonprefix([*names]).rstrip("0123456789")
+    if beginning and beginning[-1] not in _SEPARATORS and not all(name[len(beginning)].isdigit() for name in names):
+        beginning = beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
+    end = os.path.commonprefix([name[::-1] for name in names])[::-1].lstrip("0123456789")
+    if end and end[0] not in _SEPARATORS and not all(name[-len(end) - 1 : -len(end)].isdigit() for name in names):
+        cuts = [end.find(each) for each in _SEPARATORS if each in end]
+        end = end[min(cuts) :] if cuts else ""
+    return beginning, end
+
+
+def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
+    """Return further files of the same image by the matched one: NAME_mask_1 of NAME_mask."""
+    found: dict[str, list[str]] = {}
+    for key in files:
+        base = _uncounted(key)
+        if base != key and base in matched and key not in matched:
+            found.setdefault(base, []).append(key)
+    return found
+
+
+def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
+    """Return the files with one of the endings by their keys."""
+    names = [name for name in tree.files(folder) if suffix(name) in endings]
+    names.sort(key=lambda name: (endings.index(suffix(name)), name))
+    by_stem: dict[str, str] = {}
+    for name in names:
+        by_stem.setdefault(os.path.splitext(name)[0], name)
+    return dict(sorted(zip(_keys(list(by_stem)), by_stem.values(), strict=True)))
+
+
+def _keys(stems: Sequence[str]) -> list[str]:
+    """Return names in one Unicode form and in lower case, unless two are then the same."""
+    plain = [stem if stem.isascii() else unicodedata.normalize("NFC", stem) for stem in stems]
+    lower = [stem.lower() for stem in plain]
+    return lower if len(set(lower)) == len(set(plain)) else plain
+
+
+def _uncounted(stem: str) -> str:
+    """Return a name without a number behind it: NAME_mask for NAME_mask_1."""
+    return re.sub(r"[_\-. ]\d+$", "", stem)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _folders(paths: Sequence[str]) -> str:
+    return first([os.path.dirname(path) for path in paths])
