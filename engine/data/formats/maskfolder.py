@@ -3,72 +3,184 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.masks import learn_meaning
-from engine.data.formats.pairing import Kind, Pair, by_lists, find_pairs, join
-from engine.data.formats.splitting import divide
-from engine.data.splits import MaskSplit, Recognised, counted, first, shown, warn, wrong
+from engine.data.formats.dsb2018 import is_folder_per_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.mask_looks import MaskLooks, inspect_masks
+from engine.data.formats.name_pairs import Pairs
+from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskSplit, shown, warn
 
-KIND = Kind(
-    folders=("masks", "mask", "labels", "label", "annotations", "annotation", "gt", "segmentationclass", "targets"),
-    endings=tuple(sorted(EXTENSIONS)),
-    suffixes=("", "_mask", "_masks", "_label", "_labels", "_gt", "_seg", "_annotation", "_L", "-mask", "-label"),
-    beside=("annot", "_annot", "_labels", "_masks", "_mask", "masks", "labels"),
+_LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
+ENDINGS = (*_LOSSLESS, *sorted(EXTENSIONS - {*_LOSSLESS}))
+_BESIDE = tuple(
+    f"{separator}{word}"
+    for separator in "_-."
+    for word in (
+        *("mask", "masks", "label", "labels", "labelids", "gt", "seg", "segmentation", "annotation", "annot", "l"),
+        *("manual1", "manual2", "1stho", "2ndho", "groundtruth", "ground_truth"),
+    )
 )
-"""A split's folder of masks may also lie beside that of its images, as CamVid's trainannot."""
+ROLES = Roles(
+    words=frozenset(
+        "mask masks label labels annotation annotations annot annots gt gts ground_truth groundtruth target targets "
+        "segmentation segmentations seg segs segmentationclass trimap trimaps manual manual1 manual2 1st_manual 2nd_manual "
+        "1st_manuals 2nd_manuals map maps matte mattes lbl lbls".split()
+    ),
+    glued=(
+        *("segmentation_masks", "groundtruth", "ground_truth", "segmentation", "annotations", "annotation", "masks"),
+        *("mask", "labels", "label", "annot", "gt"),
+    ),
+    endings=ENDINGS,
+    suffixes=("", *_BESIDE),
+    beside=_BESIDE,
+    strange=(
+        *("edge", "bound", "contour", "depth", "dispar", "disp_", "overlay", "visual", "preview", "color", "colour"),
+        *("thumb", "flow", "normal", "image", "instance"),
+    ),
+)
 LAYOUT = (
     "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
 )
+_PREFERRED = re.compile(r"^(1st_?manuals?|manual1|_1stho|_manual1)$", re.IGNORECASE)
+"""Names of the masks of those who marked an image first, as DRIVE, STARE, HRF and CHASE_DB1 call them."""
+_SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGNORECASE)
+"""Names of a second opinion and of the camera's field of view in these datasets."""
+_NUMBERED = {"PedMasks": "pedestrian"}
+"""Folders that are known to number objects, with the class of these: PennFudan's."""
 
 
-def recognise_masks(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The images and masks in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = find_masks(folder, folders)
-    if not pairs:
-        return None
-    problems: list[Problem] = []
-    splits = {name: join_masks(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of images and of masks, but no training image has a mask."
-    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing)
-    if divided is None:
-        return Recognised("masks", problems=tuple(problems))
-    train, val, test = divided
-    mask_folders = list(dict.fromkeys(os.path.dirname(pair.annotations) for pair in pairs.values()))
-    told_by = train.masks or [*val.masks, *(test.masks if test else ())]
-    meaning = learn_meaning(folder, told_by, [*mask_folders, *(pair.annotations for pair in pairs.values())])
-    if meaning.trouble:
-        problems.append(wrong(meaning.trouble, "Save masks as PNG with a number, or a color, for each class."))
-    return Recognised("masks", meaning.classes, train, val, tuple(problems), meaning.code, test=test)
+class _Source(NamedTuple):
+    candidate: Candidate
+    looks: MaskLooks
 
 
-def find_masks(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """The folders of images and of masks in `folder`, whose folders are `folders`: by split, or by "" where there are
-    none. Those of PASCAL VOC are JPEGImages and SegmentationClass, with lists of names in ImageSets/Segmentation."""
-    if {"JPEGImages", "SegmentationClass"} <= set(folders):
-        images, masks = os.path.join(folder, "JPEGImages"), os.path.join(folder, "SegmentationClass")
-        return by_lists(images, masks, os.path.join(folder, "ImageSets", "Segmentation"), ("train", "val", "test"))
-    return find_pairs(folder, folders, KIND)
+def detect(tree: Tree) -> list[Detection]:
+    """Return a reading for each folder of masks, the likeliest first."""
+    if is_folder_per_image(tree):
+        return []
+    found = [(candidate, inspect_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
+    found = [(candidate, looks) for candidate, looks in found if _may_be_masks(candidate, looks)]
+    if any(candidate.is_named for candidate, _ in found):
+        found = [(candidate, looks) for candidate, looks in found if candidate.is_named]
+    preferred = [candidate.variant for candidate, _ in found if _PREFERRED.match(candidate.variant)]
+    detections = [
+        each
+        for candidate, looks in found
+        for each in _detections(candidate, looks, preferred, candidate.variant if len(found) > 1 else "")
+    ]
+    return sorted(detections, key=lambda each: -each.confidence)
 
 
-def join_masks(pair: Pair, problems: list[Problem]) -> MaskSplit:
-    """Each image with its mask, in the order of the images' names. Adds what has no counterpart to `problems`."""
-    joined = join(pair, KIND)
-    if joined.alone:
-        problems.append(
-            warn(
-                f"{counted(joined.alone, 'image')} in {shown(pair.images)} without a mask: {first(joined.alone)}.",
-                "They are left out; add their masks under the same names.",
-            )
-        )
-    if joined.spare:
-        problems.append(
-            warn(
-                f"{counted(joined.spare, 'mask')} in {shown(pair.annotations)} without an image: "
-                f"{first(joined.spare)}.",
-                "They are not used; give image and mask the same name.",
-            )
-        )
-    return MaskSplit([image for image, _ in joined.both], [mask for _, mask in joined.both])
+def _may_be_masks(candidate: Candidate, looks: MaskLooks) -> bool:
+    if candidate.is_named:
+        return looks.are_labels or not looks.readable
+    return looks.are_labels and looks.fit and not looks.colored
+
+
+def _detections(
+    candidate: Candidate, looks: MaskLooks, preferred: Sequence[str], variant: str
+) -> tuple[Detection, Detection]:
+    """Return the readings as masks of classes and as masks that number objects."""
+    against = _doubts(candidate, looks, preferred)
+    whole = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if whole else Confidence.LIKELY
+    where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
+    evidence = (f"{len(candidate.pairs.both):,} images with masks {shown(where)}",)
+    source = _Source(candidate, looks)
+    if looks.number_objects or candidate.variant in _NUMBERED:
+        objects = Detection(("instances",), confidence, evidence, against, variant, source=source)
+        of_classes = (*against, "values that number the objects of each mask from 1 on")
+        return objects, Detection(("masks",), Confidence.WEAK, evidence, of_classes, variant, source=source)
+    masks = Detection(("masks",), confidence, evidence, against, variant, source=source)
+    if looks.are_classes or looks.colored:
+        against = (*against, "values that repeat from mask to mask like those of classes")
+    lower = Confidence.WEAK if against else Confidence.LIKELY
+    return masks, Detection(("instances",), lower, evidence, against, variant, source=source)
+
+
+def _doubts(candidate: Candidate, looks: MaskLooks, preferred: Sequence[str]) -> tuple[str, ...]:
+    """Return what speaks against the files of a candidate being the masks of the images."""
+    against = []
+    if not candidate.is_named:
+        against.append(f"masks in {shown(candidate.variant)}, an unusual name for a folder of masks")
+    if not looks.readable:
+        against.append("masks that can't be opened")
+    elif not looks.fit:
+        against.append("masks of other sizes than their images")
+    if 2 * len(candidate.pairs.both) < candidate.pairs.file_count:
+        against.append(f"{len(candidate.pairs.spare):,} masks without an image")
+    if preferred and candidate.variant not in preferred and _SECOND.match(candidate.variant):
+        against.append(f"masks of the first annotator in {shown(preferred[0])}")
+    return tuple(against)
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their masks, or with the objects that the masks number."""
+    candidate, looks = detection.source
+    problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
+    splits = used_splits(candidate.splits, problems)
+    if kind == "instances":
+        name = _NUMBERED.get(candidate.variant, "object")
+        return Content((name,), numbered(splits), problems + doubts_of_numbers(looks))
+    return Content((), masks_of(splits), problems, table_folders=table_folders(tree, candidate.folders))
+
+
+def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the full paths of folders and, before them, of their parents."""
+    folders = list(folders)
+    return tuple(map(tree.path, dict.fromkeys([*map(os.path.dirname, folders), *folders])))
+
+
+def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
+    """Return the pairs by split without those of no split, if there are splits for training."""
+    if "train" not in splits or "" not in splits:
+        return dict(splits)
+    number = len(splits[""].both)
+    if number:
+        message = f"{number:,} images are in folders that belong to no split."
+        problems.append(warn(message, "They are left out; move them to the train, val or test folder."))
+    return {name: pairs for name, pairs in splits.items() if name}
+
+
+def masks_of(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
+    """Return pairs of images and masks as splits."""
+    return {
+        name: MaskSplit([image for image, _ in pairs.both], [mask for _, mask in pairs.both])
+        for name, pairs in splits.items()
+    }
+
+
+def numbered(splits: Mapping[str, Pairs]) -> dict[str, InstanceSplit]:
+    """Return pairs of images and masks that number objects of one class as splits."""
+    return {
+        name: InstanceSplit([image for image, _ in pairs.both], [NumberedMasks([(mask, 0)]) for _, mask in pairs.both])
+        for name, pairs in splits.items()
+    }
+
+
+def doubts_of_numbers(looks: MaskLooks) -> list[Problem]:
+    """Return a warning if the values of masks may be classes rather than numbers of objects."""
+    remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
+    if looks.most_numbers < 2:
+        return [warn("The masks have at most one value besides 0, so each marks a single object.", remedy)]
+    if looks.are_classes:
+        return [warn("The values of the masks have gaps and repeat, like those of classes.", remedy)]
+    return []
+
+
+def _unused(tree: Tree, candidate: Candidate) -> list[Problem]:
+    if not candidate.without:
+        return []
+    names = ", ".join(map(shown, candidate.without[:3])) + (", …" if len(candidate.without) > 3 else "")
+    return [warn(f"The images in {names} have no masks.", "They are left out; add their masks to use them.")]
+
+
+FORMAT = Format("masks", "Images with masks", ("masks", "instances"), LAYOUT, detect, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class Pairs:
         alone: Images without a file.
         spare: Files without an image.
         several: Images with more than one file, none of which is used.
+        same_name: Images whose names differ in the ending or the folder alone, so that a file may be about any of them.
         missing: Names in a list of images of which there is no image.
     """
 
@@ -32,6 +34,7 @@ class Pairs:
     alone: list[str] = field(default_factory=list)
     spare: list[str] = field(default_factory=list)
     several: list[str] = field(default_factory=list)
+    same_name: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     def add(self, other: Pairs) -> None:
@@ -40,6 +43,7 @@ class Pairs:
         self.alone += other.alone
         self.spare += other.spare
         self.several += other.several
+        self.same_name += other.same_name
         self.missing += other.missing
 
     @property
@@ -63,6 +67,9 @@ class Pairs:
         if self.several:
             message = f"{counted(self.several, 'image')} with several files of {many}: {first(self.several)}."
             found.append(warn(message, f"They are left out; merge the {many} of an image into one file."))
+        if self.same_name:
+            message = f"{counted(self.same_name, 'image')} of the same name as another: {first(self.same_name)}."
+            found.append(warn(message, f"They are left out; give each image, with its {many}, a name of its own."))
         return found
 
 
@@ -103,11 +110,14 @@ def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str]
     matches = match_names(keys, list(files), suffixes)
     pairs = Pairs()
     used: set[str] = set()
+    counts = Counter(keys)
     more = _numbered_copies(files, set(matches.values()))
     for path, key in zip(paths, keys, strict=True):
         found = matches.get(key)
-        if found is None or found in used:
+        if found is None:
             pairs.alone.append(tree.path(path))
+        elif counts[key] > 1:
+            pairs.same_name.append(tree.path(path))
         elif found in more:
             pairs.several.append(tree.path(path))
         else:

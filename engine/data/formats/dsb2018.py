@@ -1,0 +1,98 @@
+"""A folder for each image with a mask for each object, as in the Data Science Bowl 2018. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.tree import Tree, split_in
+from engine.data.splits import counted, first, spread_evenly, warn
+
+LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
+_SAMPLE = 20
+"""Folders that are listed to recognize the layout."""
+_LEAST_IMAGES = 2
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading of a folder of such folders."""
+    parents = _parents(tree)
+    if not parents:
+        return []
+    folders = [os.path.join(parent, name) for parent in parents for name in tree.folders(parent)]
+    sample = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
+    pairs = [(image, mask) for folder in sample if (image := _image(tree, folder)) for mask in _masks(tree, folder)[:2]]
+    looks = inspect_masks(pairs)
+    if not looks.are_labels:
+        return []
+    evidence = (f"{len(folders):,} folders with images and masks",)
+    against = () if looks.fit else ("masks of other sizes than their images",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    return [Detection(("instances",), confidence, evidence, against, source=parents)]
+
+
+def is_folder_per_image(tree: Tree) -> bool:
+    """Return True if most folders of a sample hold an image with its masks."""
+    return bool(_parents(tree))
+
+
+def _parents(tree: Tree) -> list[str]:
+    """Return the folders that hold a folder per image: the dataset's own, or those of stages and splits in it."""
+    inner = tree.folders()
+    return [folder for folder in ("", *inner[:_SAMPLE]) if _holds_images(tree, folder)]
+
+
+def _holds_images(tree: Tree, parent: str) -> bool:
+    names = tree.folders(parent)
+    if len(names) < _LEAST_IMAGES:
+        return False
+    sample = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
+    like = [folder for folder in sample if {"images", "masks"} <= set(tree.folders(folder)) and _is_one(tree, folder)]
+    several = any(len(_masks(tree, folder)) > 1 for folder in like)
+    return 2 * len(like) > len(sample) and several
+
+
+def _is_one(tree: Tree, folder: str) -> bool:
+    return len(list(filter(is_image, tree.files(os.path.join(folder, "images"))))) == 1
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the objects of their masks."""
+    splits: dict[str, InstanceSplit] = {}
+    without: list[str] = []
+    for parent in detection.source:
+        files: list[str] = []
+        sources: list[NumberedMasks] = []
+        for name in tree.folders(parent):
+            folder = os.path.join(parent, name)
+            image = _image(tree, folder)
+            if image is None or not tree.exists(os.path.join(folder, "masks")):
+                without.append(folder)
+                continue
+            files.append(image)
+            sources.append(NumberedMasks([(mask, 0) for mask in _masks(tree, folder)]))
+        split = split_in(parent)
+        known = splits.get(split, InstanceSplit([], []))
+        splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
+    problems = []
+    if without:
+        message = f"{counted(without, 'folder')} without an image or masks: {first(without)}."
+        problems.append(warn(message, "They are left out; add the missing folders."))
+    return Content(("object",), splits, problems)
+
+
+def _image(tree: Tree, folder: str) -> str | None:
+    inner = os.path.join(folder, "images")
+    names = list(filter(is_image, tree.files(inner))) if tree.exists(inner) else []
+    return tree.path(inner, names[0]) if len(names) == 1 else None
+
+
+def _masks(tree: Tree, folder: str) -> list[str]:
+    inner = os.path.join(folder, "masks")
+    return [tree.path(inner, name) for name in tree.files(inner) if is_image(name)] if tree.exists(inner) else []
+
+
+FORMAT = Format("dsb2018", "Data Science Bowl 2018", ("instances",), LAYOUT, detect, read)

@@ -1,0 +1,328 @@
+"""Search for folders of images and the folders of files about them, in the spellings in which people keep them.
+
+The names of the folders on the way to a file are compared after words such as "images" and "masks" are removed, so that
+train/images belongs to train/masks, images/train to masks/train, and train to trainannot. Torch-free.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.formats.name_pairs import Pairs, pair_folders, pair_in_one_folder
+from engine.data.formats.tree import Tree, split_in, split_named
+
+IMAGE_WORDS = frozenset(
+    "image images imgs img jpegimages pngimages rgb input inputs image_2 original originals photo photos picture pictures "
+    "frames sat".split()
+)
+_GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
+"""Words that may be behind that of a split: train_images, ISIC2018_Task1-2_Training_Input."""
+_ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
+_SPLIT_SHORT = {"tr": "train", "te": "test"}
+MOST_FOLDERS = 100_000
+"""Folders of a dataset that are searched."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of the folders and files of one kind of annotations.
+
+    Attributes:
+        words: Names of their folders, in lower case with "_" between words.
+        glued: Those that may be a part of a folder's name: "annot" of trainannot.
+        endings: Endings of their files, the preferred first.
+        suffixes: What their names may have behind those of the images; "" for nothing.
+        beside: Those of `suffixes` that files in the folder of the images may have.
+        strange: Words in the names of other folders that keep these from being candidates; None if no folder is a
+            candidate by its files alone.
+    """
+
+    words: frozenset[str]
+    glued: tuple[str, ...]
+    endings: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    strange: tuple[str, ...] | None = None
+
+
+@dataclass
+class Candidate:
+    """Files that may be the annotations of images.
+
+    Attributes:
+        variant: Name of their folder without that of the split, or the suffix of the files in the images' folders.
+        splits: Pairs by "train", "val" and "test"; by "" those of no split.
+        folders: Folders of the annotations, relative to the dataset's.
+        is_named: True if the folder has one of the names of such annotations.
+        without: Folders of images that have none, although others have.
+    """
+
+    variant: str
+    splits: dict[str, Pairs] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    is_named: bool = True
+    without: list[str] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> Pairs:
+        """Pairs of all splits."""
+        every = Pairs()
+        for each in self.splits.values():
+            every.add(each)
+        return every
+
+    def add(self, split: str, pairs: Pairs, folder: str) -> None:
+        """Append the pairs of a folder of annotations."""
+        self.splits.setdefault(split, Pairs()).add(pairs)
+        self.folders.append(folder)
+
+
+class _Part(NamedTuple):
+    """Name of a folder: "images", "annotations" or "" as its role, and what is left without the role's word."""
+
+    role: str
+    rest: str
+    name: str
+
+
+class _Place(NamedTuple):
+    """A folder with files, by the parts of its path."""
+
+    folder: str
+    parts: tuple[_Part, ...]
+
+    @property
+    def role(self) -> str:
+        """Role of the last part that has one."""
+        return next((part.role for part in reversed(self.parts) if part.role), "")
+
+    @property
+    def key(self) -> Key:
+        return tuple(split_named(part.rest) or part.rest for part in self.parts if part.rest)
+
+    @property
+    def bare_key(self) -> Key:
+        """The key without what is left of the names of annotations, but for splits: PedMasks as if it were masks."""
+        return tuple(
+            split_named(part.rest) or part.rest
+            for part in self.parts
+            if part.rest and (part.role != "annotations" or _split_of_words(part.rest))
+        )
+
+    @property
+    def split(self) -> str:
+        for part in self.parts:
+            if split := split_named(part.rest) or (part.role and _split_of_words(part.rest)):
+                return split
+        return ""
+
+    def variant(self, *, bare: bool) -> str:
+        """Return the name that all splits have in common."""
+        names = [
+            part.name if not part.rest or (bare and not _split_of_words(part.rest)) else _without_rest(part)
+            for part in self.parts
+            if part.role == "annotations"
+        ]
+        return "/".join(names)
+
+
+def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
+    """Return the folders whose files belong to images, those of most pairs first."""
+    places = list(_places(tree, roles))
+    images = [place for place in places if place.role == "images" and _has_images(tree, place)]
+    others = [place for place in places if place.role == "" and _has_images(tree, place)]
+    found: dict[tuple[str, bool], Candidate] = {}
+    used: dict[str, set[str]] = {}
+    index = _Index(images, others)
+    for place in places:
+        if place.role == "annotations" and tree.has(roles.endings, place.folder):
+            _join(tree, roles, place, index, found, used)
+    if roles.strange is not None:
+        for place, partner in _siblings(images, others, roles):
+            variant = _name_at(place, partner)
+            _add(tree, roles, found, used, variant, place, [partner], named=False)
+    candidates = [*found.values(), *_beside(tree, roles, [*images, *others])]
+    for candidate in candidates:
+        taken = used.get(candidate.variant, set())
+        if taken:
+            candidate.without = [place.folder for place in images if place.folder not in taken]
+    return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.both), each.variant))
+
+
+class _Index:
+    """Folders of images by their keys."""
+
+    def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
+        self.named: dict[Key, list[_Place]] = {}
+        self.others: dict[Key, list[_Place]] = {}
+        for places, by_key in ((images, self.named), (others, self.others)):
+            for place in places:
+                by_key.setdefault(place.key, []).append(place)
+
+    def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
+        """Yield folders that may have the images of a folder of annotations, the likeliest first, each with whether
+        the rest of the name of the annotations is a part of their name rather than of the split's."""
+        keys = dict.fromkeys((place.key, place.bare_key))
+        for by_key in (self.named, self.others):
+            for key in keys:
+                if key in by_key:
+                    yield by_key[key], key != place.key
+        below = [each for key, each in self.named.items() if key[: len(place.key)] == place.key and key != place.key]
+        if below:
+            yield [each for places in below for each in places], False
+        parent = os.path.dirname(place.folder)
+        for each in (each for places in self.others.values() for each in places):
+            if os.path.dirname(each.folder) == parent:
+                yield [each], True
+
+
+def _join(
+    tree: Tree,
+    roles: Roles,
+    place: _Place,
+    index: _Index,
+    found: dict[tuple[str, bool], Candidate],
+    used: dict[str, set[str]],
+) -> None:
+    """Add a folder of annotations with the first images that it belongs to."""
+    for partners, bare in index.partners(place):
+        if _add(tree, roles, found, used, place.variant(bare=bare), place, partners, named=True):
+            return
+
+
+def _add(
+    tree: Tree,
+    roles: Roles,
+    found: dict[tuple[str, bool], Candidate],
+    used: dict[str, set[str]],
+    variant: str,
+    place: _Place,
+    partners: Sequence[_Place],
+    *,
+    named: bool,
+) -> bool:
+    folders = [each.folder for each in partners]
+    pairs = pair_folders(tree, folders, place.folder, roles.endings, roles.suffixes)
+    if not pairs.both:
+        return False
+    by_split: dict[str, Pairs] = {}
+    of_folder = {tree.path(each.folder): each.split or place.split for each in partners}
+    for split in dict.fromkeys(of_folder.values()):
+        own = {folder for folder, other in of_folder.items() if other == split}
+        by_split[split] = Pairs(
+            [pair for pair in pairs.both if os.path.dirname(pair[0]) in own],
+            [path for path in pairs.alone if os.path.dirname(path) in own],
+            several=[path for path in pairs.several if os.path.dirname(path) in own],
+            same_name=[path for path in pairs.same_name if os.path.dirname(path) in own],
+        )
+    next(iter(by_split.values())).spare = pairs.spare
+    candidate = found.setdefault((variant, named), Candidate(variant, is_named=named))
+    for split, each in by_split.items():
+        candidate.add(split, each, place.folder)
+    used.setdefault(variant, set()).update(folders)
+    return True
+
+
+def _siblings(images: Sequence[_Place], others: Sequence[_Place], roles: Roles) -> Iterator[tuple[_Place, _Place]]:
+    """Yield folders of no known name with the folder of images that has another name in one place alone."""
+    patterns: dict[tuple[Key, Key], _Place] = {}
+    for place in images:
+        for before, after in _around(place):
+            patterns.setdefault((before, after), place)
+    for place in others:
+        if any(word in place.folder.lower() for word in roles.strange or ()):
+            continue
+        for before, after in _around(place):
+            partner = patterns.get((before, after))
+            part = place.parts[len(before)] if len(before) < len(place.parts) else None
+            is_image_part = partner is not None and partner.parts[len(before)].role == "images"
+            if partner is not None and part is not None and is_image_part and not split_named(part.name):
+                yield place, partner
+                break
+
+
+def _around(place: _Place) -> Iterator[tuple[Key, Key]]:
+    names = tuple(part.name for part in place.parts)
+    return ((names[:position], names[position + 1 :]) for position in range(len(names)))
+
+
+def _name_at(place: _Place, partner: _Place) -> str:
+    """Return the part of a folder's path in which it differs from that of its images."""
+    pairs = zip(place.parts, partner.parts, strict=True)
+    return next(part.name for part, other in pairs if part.name != other.name)
+
+
+def _beside(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
+    """Yield candidates whose files are in the folders of the images, by their suffixes."""
+    if not roles.beside:
+        return
+    behind = tuple(each.lower() for each in roles.beside)
+    found: dict[str, Candidate] = {}
+    for place in places:
+        stems = [os.path.splitext(name)[0].lower() for name in tree.files(place.folder)]
+        there = {each for stem in stems if stem.endswith(behind) for each in behind if stem.endswith(each)}
+        for chosen in there:
+            pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.beside)
+            if pairs.both:
+                candidate = found.setdefault(chosen, Candidate(chosen))
+                candidate.add(place.split, pairs, place.folder)
+    yield from found.values()
+
+
+def _places(tree: Tree, roles: Roles) -> Iterator[_Place]:
+    for number, folder in enumerate(tree.walk()):
+        if number == MOST_FOLDERS:
+            return
+        if tree.has(EXTENSIONS, folder) or tree.has(roles.endings, folder):
+            yield _Place(folder, tuple(_part(name, roles) for name in folder.split(os.sep) if name))
+
+
+def _has_images(tree: Tree, place: _Place) -> bool:
+    return any(is_image("x" + each) for each in tree.suffixes(place.folder))
+
+
+def _part(name: str, roles: Roles) -> _Part:
+    plain = _ENDING_WORD.sub("", _plain(name))
+    if plain in roles.words:
+        return _Part("annotations", "", name)
+    if plain in IMAGE_WORDS:
+        return _Part("images", "", name)
+    for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
+        for word in words:
+            rest = _rest(plain, word)
+            if rest and (role == "annotations" or word != "data" or _split_of_words(rest)):
+                return _Part(role, rest, name)
+    return _Part("", plain, name)
+
+
+def _plain(name: str) -> str:
+    plain = re.sub(r"[ .\-]", "_", name.lower())
+    if plain.startswith("isic"):
+        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # of images and masks they differ
+    return plain
+
+
+def _rest(plain: str, word: str) -> str:
+    """Return what is before or behind a word in a name; "" if the name does not have it there."""
+    if plain.endswith(word):
+        return plain.removesuffix(word).rstrip("_")
+    return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
+
+
+def _without_rest(part: _Part) -> str:
+    plain = re.sub(r"[ .\-]", "_", part.name.lower())
+    return plain.replace(part.rest, "", 1).strip("_") or part.name
+
+
+def _split_of_words(words: str) -> str:
+    """Return the split that a name of several words is of."""
+    return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")
+
+
