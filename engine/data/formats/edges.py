@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.problems import Problem
+from engine.data.decoding.edges import Drawn, read_edges
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.formats.folders import subfolders
-from engine.data.formats.pairing import Kind, Pair, find_pairs, join
-from engine.data.formats.splitting import divide
-from engine.data.splits import Recognised, counted, first, shown, warn
+from engine.data.decoding.reading import read_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.maskfolder import used_splits
+from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
+from engine.data.formats.tree import Tree
+from engine.data.splits import shown, spread_evenly
 
 CLASSES = ("edge",)
-KIND = Kind(
-    folders=("groundtruth", "edges", "edge", "edge_maps", "edgemaps", "edge_map", "boundaries", "contours", "gt_edges"),
-    endings=(*sorted(EXTENSIONS), ".mat"),
+_MATLAB = ".mat"
+ROLES = Roles(
+    words=frozenset({
+        "groundtruth", "ground_truth", "edges", "edge", "edge_maps", "edgemaps", "edge_map", "edgemap", "boundaries",
+        "boundary", "contours", "contour", "gt_edges",
+    }),
+    glued=("edges", "edge", "edge_maps", "boundaries", "contours"),
+    endings=(_MATLAB, ".png", *sorted(EXTENSIONS - {".png"})),
     suffixes=("", "_edge", "_edges", "_gt", "_boundary", "-edge", "-edges"),
-    deep=True,
-)
-_WITHIN = ("", "data", "BSDS500/data", "edges")
-"""Where in the folder the images and edges may lie: BSDS500 has them in data, BIPED in edges."""
+)  # fmt: skip
 LAYOUT = (
     "Choose a folder with images and edges (or BSDS500's groundTruth), each optionally divided into train and val "
     "folders. Edges are images, white on black, or BSDS500's .mat files."
 )
+_SAMPLE = 8
+"""Files of edges that are opened."""
+_MOST_THICK = 0.2
+"""Share of the pixels of edges, at most, that have no other pixels around."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,53 +47,58 @@ class EdgeSplit:
     made: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, made: bool) -> EdgeSplit:
-        """The pairs for which `which`, bool [n], is true; `made` where the folder has no such split."""
+        """Return the pairs for which `which`, bool [n], is true; `made` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
         return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], made)
 
 
-def recognise_edges(folder: str, folders: Sequence[str], val_fraction: float, seed: int) -> Recognised | None:
-    """The images and edges in `folder`, whose folders are `folders`; None where it is not of that kind."""
-    pairs = _pairs(folder, folders)
-    if not pairs:
+def detect(tree: Tree) -> list[Detection]:
+    """Return a reading for each folder of edges, the likeliest first."""
+    candidates = find_candidates(tree, ROLES)
+    found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
+    return sorted(found, key=lambda each: -each.confidence)
+
+
+def _detection(candidate: Candidate, variant: str) -> Detection:
+    pairs = candidate.pairs
+    edges = [path for _, path in pairs.both]
+    drawn = [each for path in (edges[index] for index in spread_evenly(len(edges), _SAMPLE)) if (each := _drawn(path))]
+    of_matlab = edges[0].lower().endswith(_MATLAB)
+    against = []
+    if not drawn:
+        against.append("files of edges that can't be opened")
+    elif not of_matlab and 2 * sum(map(_is_thin, drawn)) <= len(drawn):
+        against.append("areas rather than thin lines in the files of edges")
+    if 2 * len(pairs.both) < pairs.file_count:
+        against.append(f"{len(pairs.spare):,} files of edges without an image")
+    evidence = (f"{len(pairs.both):,} images with edges in {shown(candidate.variant)}",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if of_matlab else Confidence.LIKELY
+    return Detection(("edges",), confidence, evidence, tuple(against), variant, source=candidate)
+
+
+def _drawn(path: str) -> Drawn | None:
+    try:
+        return read_edges(path, read_image(path))
+    except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
         return None
-    problems: list[Problem] = []
-    splits = {name: _joined(pair, problems) for name, pair in pairs.items()}
-    nothing = f"{shown(folder)} has folders of images and of edges, but no training image has edges."
-    divided = divide(splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=LAYOUT, nothing=nothing)
-    if divided is None:
-        return Recognised("edges", problems=tuple(problems))
-    train, val, test = divided
-    return Recognised("edges", CLASSES, train, val, tuple(problems), test=test)
 
 
-def _pairs(folder: str, folders: Sequence[str]) -> dict[str, Pair]:
-    """The folders of images and of their edges by split, or by "" where there are no splits."""
-    for within in _WITHIN:
-        where = os.path.join(folder, within) if within else folder
-        if not within or os.path.isdir(where):
-            found = find_pairs(where, subfolders(where) if within else folders, KIND)
-            if found:
-                return found
-    return {}
+def _is_thin(drawn: Drawn) -> bool:
+    """Return True if few pixels of the edges are surrounded by others, black on white or white on black."""
+    layer = drawn.layers.any(0) ^ drawn.inverted
+    inner = layer[1:-1, 1:-1] & layer[:-2, 1:-1] & layer[2:, 1:-1] & layer[1:-1, :-2] & layer[1:-1, 2:]
+    return bool(np.count_nonzero(inner) <= _MOST_THICK * np.count_nonzero(layer))
 
 
-def _joined(pair: Pair, problems: list[Problem]) -> EdgeSplit:
-    """Each image with its edges, in the order of the images' names. Adds what has no counterpart to `problems`."""
-    joined = join(pair, KIND)
-    if joined.alone:
-        problems.append(
-            warn(
-                f"{counted(joined.alone, 'image')} in {shown(pair.images)} without edges: {first(joined.alone)}.",
-                "They are left out; add their edges under the same names.",
-            )
-        )
-    if joined.spare:
-        problems.append(
-            warn(
-                f"{counted(joined.spare, 'file')} of edges in {shown(pair.annotations)} without an image: "
-                f"{first(joined.spare)}.",
-                "They are not used; give image and edges the same name.",
-            )
-        )
-    return EdgeSplit([image for image, _ in joined.both], [edges for _, edges in joined.both])
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their edges."""
+    candidate: Candidate = detection.source
+    problems = candidate.pairs.problems("edges", "edges")
+    splits = {
+        split: EdgeSplit([image for image, _ in pairs.both], [edges for _, edges in pairs.both])
+        for split, pairs in used_splits(candidate.splits, problems).items()
+    }
+    return Content(CLASSES, splits, problems)
+
+
+FORMAT = Format("edges", "Images with edges", ("edges",), LAYOUT, detect, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -154,34 +154,117 @@ class NumberedMasks:
 
 
 class ClassedMask:
-    """An image in which each instance has a value of its own, and a second one with the class of each pixel by `code`,
-    its first class being that of no instance; as PASCAL VOC's SegmentationObject and SegmentationClass are."""
+    """Instances in an image of numbers, with a second image of the class of each pixel, as PASCAL VOC has them.
 
-    def __init__(self, numbers: str, classes: str, code: MaskCode) -> None:
+    Args:
+        numbers: Image in which each instance has a value of its own (SegmentationObject).
+        classes: Image of classes (SegmentationClass).
+        code: Meaning of the values of `classes`.
+        background: Class that is not one of instances, which are numbered without it; None if there is none.
+    """
+
+    def __init__(self, numbers: str, classes: str, code: MaskCode, background: int | None = 0) -> None:
         self._numbers = numbers
         self._classes = classes
         self._code = code
+        self._background = background
 
     def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the instances, each of the class that most of its pixels have."""
         plane = class_plane(_values(self._classes, (height, width)), self._code)
         found = []
         for window in numbered_windows(self._numbers, (height, width)):
-            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[1:NO_CLASS]
+            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
+            if self._background is not None:
+                held = np.delete(held, self._background)
             if held.any():  # else it is what VOC draws around things, which belongs to no class
                 found.append(Instance(window, int(held.argmax())))
         return found
 
     def labels(self) -> list[int]:
+        """Return the class of each instance."""
         try:
             return [each.label for each in self.instances(*self.sizes()[0])]
         except Exception:
             return []  # a decoder may raise nearly anything; whoever loads the image names it
 
     def sizes(self) -> list[tuple[int, int]]:
+        """Return the heights and widths of both images."""
         return _sizes((self._numbers, self._classes))
 
     def state(self) -> bytes:
-        return _state((self._numbers, self._classes)) + repr(self._code).encode()
+        """Return a fingerprint that changes with the images and their meaning."""
+        return _state((self._numbers, self._classes)) + repr((self._code, self._background)).encode()
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Values of masks that hold a label and the number of an object: label * `factor` + number.
+
+    Attributes:
+        factor: Values of each label.
+        first: Number of the first object of a label; those below are regions of objects that are not separated.
+        bare_labels: True if values below `factor` are labels of such regions.
+    """
+
+    factor: int
+    first: int = 0
+    bare_labels: bool = False
+
+    def split(self, value: int) -> tuple[int, bool]:
+        """Return the label of a value and whether it is a region of objects that are not separated."""
+        if self.bare_labels and value < self.factor:
+            return value, True
+        label, number = divmod(value, self.factor)
+        return label, number < self.first
+
+
+class NumberedLabels:
+    """Instances in an image whose values hold a label and a number, as those of Cityscapes.
+
+    Args:
+        path: Image of the values.
+        numbering: How these are composed.
+        classes: Class of each label; others are not of instances.
+    """
+
+    def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
+        self._path = path
+        self._numbering = numbering
+        self._classes = classes
+
+    def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the instances; regions of objects that are not separated are ignored ones."""
+        from scipy.ndimage import find_objects
+
+        size = (height, width)
+        known, positions = np.unique(_values(self._path, size), return_inverse=True)
+        labels = [self._numbering.split(value) for value in known.tolist()]
+        kept = np.array([label in self._classes for label, _ in labels], bool)
+        numbers = np.where(kept, np.cumsum(kept), 0)[positions].reshape(size)
+        labels = [label for label, is_kept in zip(labels, kept.tolist(), strict=True) if is_kept]
+        parts = find_objects(numbers)
+        _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in parts), size)
+        return [
+            Instance(Window(y.start, x.start, numbers[y, x] == number), self._classes[label], ignored)
+            for number, ((y, x), (label, ignored)) in enumerate(zip(parts, labels, strict=True), 1)
+        ]
+
+    def labels(self) -> list[int]:
+        """Return the class of each instance that is not ignored."""
+        try:
+            known = map(self._numbering.split, values_in(read_values(read_image(self._path))).tolist())
+        except Exception:
+            return []  # a decoder may raise nearly anything; whoever loads the image names it
+        return [self._classes[label] for label, ignored in known if label in self._classes and not ignored]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        """Return the height and width of the mask."""
+        return _sizes([self._path])
+
+    def state(self) -> bytes:
+        """Return a fingerprint that changes with the mask."""
+        return _state([self._path]) + repr((self._numbering, sorted(self._classes.items()))).encode()
 
 
 class PanopticImage:

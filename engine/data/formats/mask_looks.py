@@ -36,6 +36,7 @@ class MaskLooks:
         fitting: Those with the size of their image.
         colored: Those with several channels that differ.
         numbers: Different values besides 0 in each readable mask.
+        has_zero: True if any of them contains 0.
     """
 
     readable: int = 0
@@ -43,6 +44,7 @@ class MaskLooks:
     fitting: int = 0
     colored: int = 0
     numbers: list[list[int]] = field(default_factory=list)
+    has_zero: bool = False
 
     @property
     def are_labels(self) -> bool:
@@ -89,6 +91,7 @@ def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskLooks:
         looks.colored += flat.dtype == np.int32 and pixels.ndim == 3
         looks.label_like += _is_label_like(flat)
         values = np.unique(flat[: max(1, _MOST_LOOKED_AT // max(flat.shape[1], 1))])
+        looks.has_zero |= bool((values == 0).any())
         looks.numbers.append([int(value) for value in values[:NO_CLASS] if value])
     return looks
 

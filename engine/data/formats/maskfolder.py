@@ -29,11 +29,12 @@ _BESIDE = tuple(
     )
 )
 ROLES = Roles(
-    words=frozenset(
-        "mask masks label labels annotation annotations annot annots gt gts ground_truth groundtruth target targets "
-        "segmentation segmentations seg segs segmentationclass trimap trimaps manual manual1 manual2 1st_manual 2nd_manual "
-        "1st_manuals 2nd_manuals map maps matte mattes lbl lbls".split()
-    ),
+    words=frozenset({
+        "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "gt", "gts", "ground_truth",
+        "groundtruth", "target", "targets", "segmentation", "segmentations", "seg", "segs", "segmentationclass", "trimap",
+        "trimaps", "manual", "manual1", "manual2", "1st_manual", "2nd_manual", "1st_manuals", "2nd_manuals", "map", "maps",
+        "matte", "mattes", "lbl", "lbls",
+    }),
     glued=(
         *("segmentation_masks", "groundtruth", "ground_truth", "segmentation", "annotations", "annotation", "masks"),
         *("mask", "labels", "label", "annot", "gt"),
@@ -45,7 +46,7 @@ ROLES = Roles(
         *("edge", "bound", "contour", "depth", "dispar", "disp_", "overlay", "visual", "preview", "color", "colour"),
         *("thumb", "flow", "normal", "image", "instance"),
     ),
-)
+)  # fmt: skip
 LAYOUT = (
     "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
 )

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.contract.problems import Problem
@@ -45,6 +45,15 @@ class Pairs:
         self.several += other.several
         self.same_name += other.same_name
         self.missing += other.missing
+
+    def of(self, folders: Collection[str]) -> Pairs:
+        """Return the images in some folders, with their files; what has no image is left out."""
+        return Pairs(
+            [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
+            [path for path in self.alone if os.path.dirname(path) in folders],
+            several=[path for path in self.several if os.path.dirname(path) in folders],
+            same_name=[path for path in self.same_name if os.path.dirname(path) in folders],
+        )
 
     @property
     def file_count(self) -> int:
@@ -89,9 +98,7 @@ def pair_folders(
     return _pair(tree, sorted(paths), about, _by_key(tree, about, endings), suffixes)
 
 
-def pair_in_one_folder(
-    tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]
-) -> Pairs:
+def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
     """Return the images of a folder with the files of the suffix `chosen` in the same folder.
 
     Files of the other `suffixes` are neither.
@@ -168,14 +175,20 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
 
 def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
     """Return the beginning and the end that all names have in common, cut between words."""
-    beginning = os.path.commonprefix([*names]).rstrip("0123456789")
-    if beginning and beginning[-1] not in _SEPARATORS and not all(name[len(beginning)].isdigit() for name in names):
-        beginning = beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
-    end = os.path.commonprefix([name[::-1] for name in names])[::-1].lstrip("0123456789")
-    if end and end[0] not in _SEPARATORS and not all(name[-len(end) - 1 : -len(end)].isdigit() for name in names):
-        cuts = [end.find(each) for each in _SEPARATORS if each in end]
-        end = end[min(cuts) :] if cuts else ""
-    return beginning, end
+    end = _common_beginning([name[::-1] for name in names])[::-1]
+    return _common_beginning(names), end
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    """Return the words with which all names begin; digits behind belong to what tells the names apart."""
+    low, high = min(names), max(names)
+    length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
+    beginning = low[:length].rstrip("0123456789")
+    if not beginning or beginning[-1] in _SEPARATORS:
+        return beginning
+    if all(name[len(beginning) : len(beginning) + 1].isdigit() for name in names):
+        return beginning
+    return beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
 
 
 def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:

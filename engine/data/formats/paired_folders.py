@@ -16,10 +16,10 @@ from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.formats.name_pairs import Pairs, pair_folders, pair_in_one_folder
 from engine.data.formats.tree import Tree, split_in, split_named
 
-IMAGE_WORDS = frozenset(
-    "image images imgs img jpegimages pngimages rgb input inputs image_2 original originals photo photos picture pictures "
-    "frames sat".split()
-)
+IMAGE_WORDS = frozenset({
+    "images", "image", "imgs", "img", "jpegimages", "pngimages", "rgb", "input", "inputs", "image_2", "original",
+    "originals", "photo", "photos", "picture", "pictures", "frames", "sat",
+})  # fmt: skip
 _GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
 """Words that may be behind that of a split: train_images, ISIC2018_Task1-2_Training_Input."""
 _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
@@ -138,19 +138,17 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     places = list(_places(tree, roles))
     images = [place for place in places if place.role == "images" and _has_images(tree, place)]
     others = [place for place in places if place.role == "" and _has_images(tree, place)]
-    found: dict[tuple[str, bool], Candidate] = {}
-    used: dict[str, set[str]] = {}
+    search = _Search(tree, roles)
     index = _Index(images, others)
     for place in places:
         if place.role == "annotations" and tree.has(roles.endings, place.folder):
-            _join(tree, roles, place, index, found, used)
+            search.join(place, index)
     if roles.strange is not None:
-        for place, partner in _siblings(images, others, roles):
-            variant = _name_at(place, partner)
-            _add(tree, roles, found, used, variant, place, [partner], named=False)
-    candidates = [*found.values(), *_beside(tree, roles, [*images, *others])]
+        for place, partner in _siblings(images, others, roles.strange):
+            search.add(_name_at(place, partner), place, [partner], named=False)
+    candidates = [*search.found.values(), *_beside(tree, roles, [*images, *others])]
     for candidate in candidates:
-        taken = used.get(candidate.variant, set())
+        taken = search.used.get(candidate.variant, set())
         if taken:
             candidate.without = [place.folder for place in images if place.folder not in taken]
     return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.both), each.variant))
@@ -183,61 +181,46 @@ class _Index:
                 yield [each], True
 
 
-def _join(
-    tree: Tree,
-    roles: Roles,
-    place: _Place,
-    index: _Index,
-    found: dict[tuple[str, bool], Candidate],
-    used: dict[str, set[str]],
-) -> None:
-    """Add a folder of annotations with the first images that it belongs to."""
-    for partners, bare in index.partners(place):
-        if _add(tree, roles, found, used, place.variant(bare=bare), place, partners, named=True):
-            return
+class _Search:
+    """Candidates found so far, and the folders of images that each of them uses."""
+
+    def __init__(self, tree: Tree, roles: Roles) -> None:
+        self.found: dict[tuple[str, bool], Candidate] = {}
+        self.used: dict[str, set[str]] = {}
+        self._tree = tree
+        self._roles = roles
+
+    def join(self, place: _Place, index: _Index) -> None:
+        """Add a folder of annotations with the first images that it belongs to."""
+        for partners, bare in index.partners(place):
+            if self.add(place.variant(bare=bare), place, partners, named=True):
+                return
+
+    def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
+        """Add a folder of annotations with folders of images; return False if no names agree."""
+        folders = [each.folder for each in partners]
+        pairs = pair_folders(self._tree, folders, place.folder, self._roles.endings, self._roles.suffixes)
+        if not pairs.both:
+            return False
+        candidate = self.found.setdefault((variant, named), Candidate(variant, is_named=named))
+        splits = {self._tree.path(each.folder): each.split or place.split for each in partners}
+        for split in dict.fromkeys(splits.values()):
+            candidate.add(split, pairs.of({folder for folder, other in splits.items() if other == split}), place.folder)
+        candidate.splits[next(iter(splits.values()))].spare += pairs.spare
+        self.used.setdefault(variant, set()).update(folders)
+        return True
 
 
-def _add(
-    tree: Tree,
-    roles: Roles,
-    found: dict[tuple[str, bool], Candidate],
-    used: dict[str, set[str]],
-    variant: str,
-    place: _Place,
-    partners: Sequence[_Place],
-    *,
-    named: bool,
-) -> bool:
-    folders = [each.folder for each in partners]
-    pairs = pair_folders(tree, folders, place.folder, roles.endings, roles.suffixes)
-    if not pairs.both:
-        return False
-    by_split: dict[str, Pairs] = {}
-    of_folder = {tree.path(each.folder): each.split or place.split for each in partners}
-    for split in dict.fromkeys(of_folder.values()):
-        own = {folder for folder, other in of_folder.items() if other == split}
-        by_split[split] = Pairs(
-            [pair for pair in pairs.both if os.path.dirname(pair[0]) in own],
-            [path for path in pairs.alone if os.path.dirname(path) in own],
-            several=[path for path in pairs.several if os.path.dirname(path) in own],
-            same_name=[path for path in pairs.same_name if os.path.dirname(path) in own],
-        )
-    next(iter(by_split.values())).spare = pairs.spare
-    candidate = found.setdefault((variant, named), Candidate(variant, is_named=named))
-    for split, each in by_split.items():
-        candidate.add(split, each, place.folder)
-    used.setdefault(variant, set()).update(folders)
-    return True
-
-
-def _siblings(images: Sequence[_Place], others: Sequence[_Place], roles: Roles) -> Iterator[tuple[_Place, _Place]]:
+def _siblings(
+    images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
+) -> Iterator[tuple[_Place, _Place]]:
     """Yield folders of no known name with the folder of images that has another name in one place alone."""
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
         for before, after in _around(place):
             patterns.setdefault((before, after), place)
     for place in others:
-        if any(word in place.folder.lower() for word in roles.strange or ()):
+        if any(word in place.folder.lower() for word in strange):
             continue
         for before, after in _around(place):
             partner = patterns.get((before, after))
@@ -324,5 +307,3 @@ def _without_rest(part: _Part) -> str:
 def _split_of_words(words: str) -> str:
     """Return the split that a name of several words is of."""
     return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")
-
-

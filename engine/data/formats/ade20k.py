@@ -1,0 +1,107 @@
+"""ADE20K's scene parsing benchmark (SceneParse150); the full ADE20K is recognized but not read. Torch-free.
+
+After the README of CSAILVision/sceneparsing: values are 1 to 150, and 0 is what belongs to none of these classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from engine.data.decoding.reading import read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode, MaskSplit, shown, warn
+
+LAYOUT = "Choose the folder with images, annotations and objectInfo150.txt of ADEChallengeData2016."
+COUNT = 150
+_NAMES = "objectInfo150.txt"
+_SPLITS = {"training": "train", "validation": "val"}
+_FULL = "_seg.png"
+"""Ending of the masks of the full ADE20K, in which red and green are the class and blue is the object."""
+_REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or download ADEChallengeData2016."
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading of the scene parsing benchmark, or that a folder is the full ADE20K."""
+    found = [each for base in tree.walk(depth=1) for each in _benchmark(tree, base)]
+    return found or _full(tree)
+
+
+def _benchmark(tree: Tree, base: str) -> list[Detection]:
+    if not {"images", "annotations"} <= set(tree.folders(base)):
+        return []
+    pairs: dict[str, Pairs] = {}
+    for folder, split in _SPLITS.items():
+        images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
+        if tree.exists(images) and tree.exists(masks):
+            pairs[split] = pair_folders(tree, [images], masks, (".png",), ("",))
+    both = [pair for each in pairs.values() for pair in each.both]
+    of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
+    if not both or not (of_ade or _NAMES in tree.files(base)):
+        return []
+    looks = inspect_masks(both)
+    largest = max((value for values in looks.numbers for value in values), default=0)
+    against = []
+    if largest > COUNT:
+        against.append(f"the value {largest} in masks, although there are {COUNT} classes")
+    if not looks.fit:
+        against.append("masks of other sizes than their images")
+    evidence = (f"{len(both):,} images of ADE20K with masks",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    return [Detection(("masks",), confidence, evidence, tuple(against), source=(base, pairs))]
+
+
+def _full(tree: Tree) -> list[Detection]:
+    """Return that images of the full ADE20K have been found."""
+    for number, folder in enumerate(tree.walk(depth=6)):
+        names = tree.files(folder, ".png") if number < COUNT else []
+        seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
+        if seg and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in seg):
+            evidence = (f"{len(seg):,} masks such as {shown(seg[0])}",)
+            return [Detection((), Confidence.CERTAIN, evidence, remedy=_REMEDY)]
+    return []
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their masks; 0 is of no class."""
+    base, pairs = detection.source
+    every = Pairs()
+    for each in pairs.values():
+        every.add(each)
+    problems = every.problems("a mask", "masks")
+    names = _names(tree, base)
+    if len(names) < COUNT:
+        message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."
+        problems.append(warn(message, f"Copy {_NAMES} of the dataset next to images and annotations."))
+    classes = tuple(names.get(value, f"class {value}") for value in range(1, COUNT + 1))
+    splits = {
+        split: MaskSplit([image for image, _ in each.both], [mask for _, mask in each.both])
+        for split, each in pairs.items()
+    }
+    return Content(classes, splits, problems, MaskCode(tuple(range(1, COUNT + 1)), ignored=(0,)))
+
+
+def _names(tree: Tree, base: str) -> Mapping[int, str]:
+    """Return the first name of each value: "building" of "2  0.1072  6046  612  building, edifice"."""
+    try:
+        lines = read_text(tree.path(base, _NAMES)).splitlines()
+    except OSError:
+        return {}
+    rows = [line.split("\t") for line in lines]
+    named = {
+        int(row[0]): shown(row[-1].partition(",")[0].strip())
+        for row in rows
+        if len(row) >= 2 and row[0].strip().isdecimal() and row[-1].strip()
+    }
+    counts = list(named.values())
+    return {
+        value: name if counts.count(name) == 1 else f"{name} ({value})"
+        for value, name in named.items()
+        if 1 <= value <= COUNT
+    }
+
+
+FORMAT = Format("ade20k", "ADE20K", ("masks",), LAYOUT, detect, read)

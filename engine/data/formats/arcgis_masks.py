@@ -1,0 +1,74 @@
+"""RCNN masks of ArcGIS: images, and for each class a folder of masks that number its objects. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.decoding.image_files import is_image
+from engine.data.decoding.masks import arcgis_classes
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.tree import Tree
+from engine.data.splits import counted, first, shown, warn
+
+LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, labels and esri_model_definition.emd."
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading of images and of masks in a folder for each class."""
+    if not ({"images", "labels"} <= set(tree.folders())):
+        return []
+    images, by_class = _stems(tree, "images"), _by_class(tree)
+    pairs = [(images[stem], mask) for masks in by_class.values() for stem, mask in masks.items() if stem in images]
+    looks = inspect_masks(pairs)
+    if not pairs or not looks.are_labels:
+        return []
+    defined = arcgis_classes(tree.root)
+    against = [] if looks.fit else ["masks of other sizes than their images"]
+    if defined is None:
+        against.append("folders of classes in labels, but no esri_model_definition.emd")
+    evidence = (f"{len(images):,} images with masks of {len(by_class)} classes in labels",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    return [Detection(("instances",), confidence, evidence, tuple(against))]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the objects that the masks of each class number."""
+    images, by_class = _stems(tree, "images"), _by_class(tree)
+    classes, numbers = _classes(tree.root, list(by_class))
+    spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
+    problems = []
+    if spare:
+        message = f"{counted(spare, 'mask')} without an image: {first(spare)}."
+        problems.append(warn(message, "They are not used; give image and mask the same name."))
+    sources = [
+        NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])
+        for stem in images
+    ]
+    return Content(classes, {"": InstanceSplit(list(images.values()), sources)}, problems)
+
+
+def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
+    """Return the masks by their names without endings in the folder of each class."""
+    found = {name: _stems(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
+    return {name: masks for name, masks in found.items() if masks}
+
+
+def _stems(tree: Tree, folder: str) -> dict[str, str]:
+    return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.files(folder) if is_image(name)}
+
+
+def _classes(folder: str, names: list[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the titles of the classes and the number of each folder, by ArcGIS's definition if it has them all."""
+    defined = arcgis_classes(folder)
+    if defined is not None:
+        values, titles = defined
+        numbers = {title: number for number, title in enumerate(titles)}
+        numbers |= {str(value): number for number, value in enumerate(values)}
+        if set(names) <= numbers.keys():
+            return titles, numbers
+    return tuple(map(shown, sorted(names))), {name: number for number, name in enumerate(sorted(names))}
+
+
+FORMAT = Format("arcgis_masks", "ArcGIS RCNN masks", ("instances",), LAYOUT, detect, read)

@@ -1,0 +1,41 @@
+"""Pairs of images before and after a change, as LEVIR-CD's; recognized but not read. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import pair_folders
+from engine.data.formats.tree import Tree
+from engine.data.splits import shown, wrong
+
+LAYOUT = "Change detection has folders A, B and label (or t1, t2 and change)."
+REMEDY = (
+    "Footplate has no task for changes. To segment single images, choose a folder with one of A and B and its masks."
+)
+_TIMES = (("a", "b"), ("t1", "t2"), ("time1", "time2"), ("before", "after"), ("pre", "post"), ("im1", "im2"))
+_MASKS = ("label", "labels", "out", "change", "changes", "mask", "masks", "gt", "label1")
+_ENDINGS = (".png", ".tif", ".tiff", ".jpg", ".bmp")
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return that images of two times have a mask in common."""
+    for base in tree.walk(depth=2):
+        for times in _TIMES:
+            folders = tree.named(times, base)
+            for name in tree.named(_MASKS, base) if len(folders) == 2 else ():
+                before, after, masks = (os.path.join(base, each) for each in (*folders, name))
+                pairs = [pair_folders(tree, [each], masks, _ENDINGS, ("",)).both for each in (before, after)]
+                if all(pairs) and inspect_masks(pairs[0]).are_labels:
+                    evidence = (f"{len(pairs[0]):,} images in both {shown(before)} and {shown(after)} with one mask",)
+                    return [Detection((), Confidence.CERTAIN, evidence, remedy=REMEDY)]
+    return []
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the problem that such folders are not read."""
+    return Content((), {}, [wrong("Change detection can't be trained.", REMEDY)])
+
+
+FORMAT = Format("change_detection", "change detection", (), LAYOUT, detect, read)

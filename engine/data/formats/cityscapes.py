@@ -1,0 +1,169 @@
+"""Cityscapes and KITTI's semantics, which has the same labels. Torch-free.
+
+Labels after cityscapesScripts, helpers/labels.py; files after its README; KITTI after its development kit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from engine.contract.problems import Problem
+from engine.data.decoding.image_files import is_image
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import Pairs
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode, MaskSplit
+
+LAYOUT = "Choose the folder with leftImg8bit and gtFine (or gtCoarse), or KITTI's with training/image_2 and semantic."
+CLASSES = {
+    "road": 7, "sidewalk": 8, "building": 11, "wall": 12, "fence": 13, "pole": 17, "traffic light": 19,
+    "traffic sign": 20, "vegetation": 21, "terrain": 22, "sky": 23, "person": 24, "rider": 25, "car": 26, "truck": 27,
+    "bus": 28, "train": 31, "motorcycle": 32, "bicycle": 33,
+}  # fmt: skip
+"""Ids of the labels that are evaluated, in the order of their train ids."""
+THINGS = ("person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle")
+"""Those whose objects are separated."""
+LAST_LABEL = 33
+_IGNORED_LABELS = tuple(sorted({*range(LAST_LABEL + 1), 255} - set(CLASSES.values())))
+BY_LABEL = MaskCode(tuple(CLASSES.values()), ignored=_IGNORED_LABELS)
+BY_TRAIN_ID = MaskCode(tuple(range(len(CLASSES))), ignored=(255,))
+_SPLITS = {"train": "train", "train_extra": "train", "val": "val", "test": "test"}
+_IMAGES = "leftImg8bit"
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Pairs of images and masks, with the codes of the latter."""
+
+    masks: dict[str, Pairs]
+    code: MaskCode
+    instances: dict[str, Pairs]
+    numbering: Numbering
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the readings: one for each of the fine and the coarse annotations, or KITTI's."""
+    found: list[Detection] = []
+    for base in tree.walk(depth=1):
+        inner = tree.folders(base)
+        found += [
+            each
+            for name in ("gtFine", "gtCoarse")
+            if _IMAGES in inner and name in inner
+            for each in _detections(tree, name, _cityscapes(tree, base, name))
+        ]
+        training = os.path.join(base, "training")
+        if "training" in inner and {"image_2", "semantic"} <= set(tree.folders(training)):
+            found += _detections(tree, "", _kitti(tree, training))
+    return found if len(found) > 1 else [replace(each, variant="") for each in found]
+
+
+def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
+    pairs = [pair for each in files.masks.values() for pair in each.both]
+    outlined = [pair for each in files.instances.values() for pair in each.both]
+    looks = inspect_masks(pairs or outlined)
+    if not (pairs or outlined) or not looks.readable:
+        return []
+    strange = {value for values in looks.numbers for value in values} - {*files.code.values, *files.code.ignored}
+    against = []
+    if pairs and strange:
+        against.append(f"values of no label of Cityscapes in the masks, such as {min(strange)}")
+    if not looks.fit:
+        against.append("masks of other sizes than their images")
+    kinds = (*(["masks"] if pairs else []), *(["instances"] if outlined else []))
+    evidence = (f"{len(pairs or outlined):,} images with masks of Cityscapes' labels",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    return [Detection(kinds, confidence, evidence, tuple(against), variant, source=files)]
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the labels that are evaluated, or with the objects that are separated."""
+    files: _Files = detection.source
+    if kind == "instances":
+        classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
+        splits = {
+            name: InstanceSplit(
+                [image for image, _ in each.both],
+                [NumberedLabels(path, files.numbering, classes) for _, path in each.both],
+            )
+            for name, each in files.instances.items()
+        }
+        return Content(THINGS, splits, _problems(files.instances))
+    masks = {
+        name: MaskSplit([image for image, _ in each.both], [path for _, path in each.both])
+        for name, each in files.masks.items()
+    }
+    return Content(tuple(CLASSES), masks, _problems(files.masks), files.code)
+
+
+def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
+    every = Pairs()
+    for pairs in splits.values():
+        every.add(pairs)
+    return every.problems("a mask", "masks")
+
+
+def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
+    """Return the files of leftImg8bit with those of gtFine or gtCoarse."""
+    found = {kind: _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")}
+    count = {kind: sum(len(each.both) for each in splits.values()) for kind, splits in found.items()}
+    by_train_id = count["labelTrainIds"] and count["labelTrainIds"] >= count["labelIds"]
+    masks = found["labelTrainIds" if by_train_id else "labelIds"]
+    numbering = Numbering(1000, bare_labels=True)
+    return _Files(masks, BY_TRAIN_ID if by_train_id else BY_LABEL, found["instanceIds"], numbering)
+
+
+def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
+    found: dict[str, Pairs] = {}
+    for split in tree.folders(os.path.join(base, _IMAGES)):
+        if split.lower() not in _SPLITS or split not in tree.folders(os.path.join(base, name)):
+            continue
+        pairs = Pairs()
+        for images in tree.walk(os.path.join(base, _IMAGES, split)):
+            masks = os.path.join(base, name, os.path.relpath(images, os.path.join(base, _IMAGES)))
+            behind = f"_{name}_{kind}.png"
+            pairs.add(
+                _paired(tree, images, masks, lambda stem, behind=behind: stem.removesuffix("_" + _IMAGES) + behind)
+            )
+        if pairs.both and not _is_empty(pairs, kind):
+            found.setdefault(_SPLITS[split.lower()], Pairs()).add(pairs)
+    return found
+
+
+def _is_empty(pairs: Pairs, kind: str) -> bool:
+    """Return True for the masks of Cityscapes' test images, which mark the car's hood and the borders alone."""
+    looks = inspect_masks(pairs.both)
+    factor = 1000 if kind == "instanceIds" else 1
+    values = {value // factor if value >= factor else value for each in looks.numbers for value in each}
+    classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
+    has_zero = kind == "labelTrainIds" and looks.has_zero
+    return bool(looks.readable) and not has_zero and not values & set(classes)
+
+
+def _kitti(tree: Tree, training: str) -> _Files:
+    images = os.path.join(training, "image_2")
+    masks, instances = (
+        {"train": _paired(tree, images, os.path.join(training, name), lambda stem: stem + ".png")}
+        for name in ("semantic", "instance")
+    )
+    return _Files(masks, BY_LABEL, instances if instances["train"].both else {}, Numbering(256, first=1))
+
+
+def _paired(tree: Tree, images: str, masks: str, name_of: Callable[[str], str]) -> Pairs:
+    """Return the images of a folder with the masks of the names that `name_of` gives for theirs without endings."""
+    there = set(tree.files(masks)) if tree.exists(masks) else set()
+    pairs = Pairs()
+    for image in filter(is_image, tree.files(images)):
+        mask = name_of(os.path.splitext(image)[0])
+        if mask in there:
+            pairs.both.append((tree.path(images, image), tree.path(masks, mask)))
+        else:
+            pairs.alone.append(tree.path(images, image))
+    return pairs
+
+
+FORMAT = Format("cityscapes", "Cityscapes", ("masks", "instances"), LAYOUT, detect, read)

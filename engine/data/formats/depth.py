@@ -1,0 +1,56 @@
+"""Images with depth, or of two cameras with disparities; recognized but not read. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.name_pairs import pair_folders
+from engine.data.formats.paired_folders import IMAGE_WORDS
+from engine.data.formats.tree import Tree
+from engine.data.splits import shown, wrong
+
+LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
+REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
+_DEPTH = (
+    *("depth", "depths", "depth_map", "depth_maps", "disparity", "disparities", "disp", "disp_occ", "disp_occ_0"),
+    *("disp_noc_0", "disp_noc", "disp0", "disp_0"),
+)
+_STEREO = (("left", "right"), ("image_2", "image_3"), ("im0", "im1"), ("view1", "view5"), ("image_left", "image_right"))
+_CALIBRATION = ("calib", "calibration", "obj_map", "flow_occ")
+_ENDINGS = (".png", ".tif", ".tiff", ".npy", ".pfm", ".exr", ".jpg")
+_SUFFIXES = ("", "_depth", "_disp", "_10")
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return that images have depth or a second camera."""
+    for base in tree.walk(depth=2):
+        images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
+        for depth in tree.named(_DEPTH, base):
+            for name in images:
+                if number := _common(tree, os.path.join(base, name), os.path.join(base, depth)):
+                    evidence = f"{number:,} images with files in {shown(os.path.join(base, depth))}"
+                    return [Detection((), Confidence.LIKELY, (evidence,), remedy=REMEDY)]
+        for cameras in _STEREO:
+            folders = tree.named(cameras, base)
+            number = len(folders) == 2 and _common(tree, *(os.path.join(base, each) for each in folders))
+            others = set(map(str.lower, tree.folders(base))) - set(cameras)
+            if number and others <= {*_DEPTH, *_CALIBRATION}:
+                evidence = f"{number:,} images in both {shown(folders[0])} and {shown(folders[1])}"
+                confidence = Confidence.LIKELY if others else Confidence.WEAK  # left and right may be classes
+                return [Detection((), confidence, (evidence,), remedy=REMEDY)]
+    return []
+
+
+def _common(tree: Tree, images: str, others: str) -> int:
+    """Return the number of images that have a file in another folder, 0 if they are less than half."""
+    pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
+    return len(pairs.both) if 2 * len(pairs.both) >= pairs.file_count else 0
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the problem that such folders are not read."""
+    return Content((), {}, [wrong("Depth can't be trained.", REMEDY)])
+
+
+FORMAT = Format("depth", "images with depth or of two cameras", (), LAYOUT, detect, read)

@@ -1,0 +1,131 @@
+"""Mapillary Vistas 1.1, 1.2 and 2.0. Torch-free.
+
+After the README and demo.py of the dataset: the values of labels are positions in the list of config.json, those of
+instances 256 times the label plus the number of the object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+
+from engine.contract.problems import Problem
+from engine.data.decoding.reading import judged, read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode, MaskSplit, shown
+
+LAYOUT = "Choose the folder with config.json (or config_v2.0.json), training and validation of Mapillary Vistas."
+_SPLITS = {"training": "train", "validation": "val", "testing": "test"}
+_NUMBERING = Numbering(256)
+
+
+@dataclass(frozen=True)
+class _Label:
+    name: str
+    has_instances: bool
+    is_evaluated: bool
+
+
+@dataclass(frozen=True)
+class _Version:
+    """Labels of a version of the dataset, and the folder of its masks within that of a split ("" or "v2.0")."""
+
+    config: str
+    labels: tuple[_Label, ...]
+    folder: str
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a reading for each version of the annotations."""
+    versions = [version for name in tree.files("", ".json") for version in _versions(tree, name)]
+    return [each for version in versions for each in _detections(tree, version, several=len(versions) > 1)]
+
+
+def _versions(tree: Tree, name: str) -> list[_Version]:
+    match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
+    labels = _read_labels(tree.path(name)) if match and "training" in tree.folders() else None
+    if match is None or not labels:
+        return []
+    folder = match[1] if match[1] and match[1] in tree.folders("training") else ""
+    return [_Version(name, labels, folder)]
+
+
+def _read_labels(path: str) -> tuple[_Label, ...] | None:
+    try:
+        with judged(path):
+            content = json.loads(read_text(path))
+        return tuple(
+            _Label(shown(str(each.get("readable") or each["name"])), bool(each["instances"]), bool(each["evaluate"]))
+            for each in content["labels"]
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
+    pairs = {kind: _pairs(tree, version, kind) for kind in ("labels", "instances")}
+    kinds = tuple(
+        kind
+        for kind, folder in (("masks", "labels"), ("instances", "instances"))
+        if any(each.both for each in pairs[folder].values())
+    )
+    if not kinds:
+        return []
+    sample = [pair for each in pairs["labels" if "masks" in kinds else "instances"].values() for pair in each.both]
+    looks = inspect_masks(sample)
+    largest = max((value for values in looks.numbers for value in values), default=0)
+    against = []
+    if "masks" in kinds and largest >= len(version.labels):
+        against.append(f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels")
+    if not looks.fit:
+        against.append("masks of other sizes than their images")
+    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(sample):,} images with masks")
+    variant = (version.folder or version.config) if several else ""
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    return [Detection(kinds, confidence, evidence, tuple(against), variant, source=(version, pairs))]
+
+
+def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
+    found = {}
+    for folder, split in _SPLITS.items():
+        images, masks = os.path.join(folder, "images"), os.path.join(folder, version.folder, kind)
+        if tree.exists(images) and tree.exists(masks):
+            found[split] = pair_folders(tree, [images], masks, (".png",), ("",))
+    return found
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the labels that are evaluated, or with the objects of those that have instances."""
+    version, pairs = detection.source
+    labels: tuple[_Label, ...] = version.labels
+    every = Pairs()
+    for each in (of_kind := pairs["labels" if kind == "masks" else "instances"]).values():
+        every.add(each)
+    problems: list[Problem] = every.problems("a mask", "masks")
+    if kind == "instances":
+        things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
+        classes = {value: number for number, value in enumerate(things)}
+        splits = {
+            split: InstanceSplit(
+                [image for image, _ in each.both],
+                [NumberedLabels(mask, _NUMBERING, classes) for _, mask in each.both],
+            )
+            for split, each in of_kind.items()
+        }
+        return Content(tuple(labels[value].name for value in things), splits, problems)
+    values = tuple(value for value, label in enumerate(labels) if label.is_evaluated)
+    ignored = tuple(value for value, label in enumerate(labels) if not label.is_evaluated)
+    masks = {
+        split: MaskSplit([image for image, _ in each.both], [mask for _, mask in each.both])
+        for split, each in of_kind.items()
+    }
+    return Content(tuple(labels[value].name for value in values), masks, problems, MaskCode(values, ignored=ignored))
+
+
+FORMAT = Format("mapillary", "Mapillary Vistas", ("masks", "instances"), LAYOUT, detect, read)

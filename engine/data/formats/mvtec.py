@@ -1,0 +1,47 @@
+"""MVTec AD and other folders for the detection of anomalies; recognized but not read. Torch-free."""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import pair_folders
+from engine.data.formats.tree import Tree
+from engine.data.splits import wrong
+
+LAYOUT = "MVTec AD has train/good, test with a folder for each defect, and ground_truth with their masks."
+REMEDY = (
+    "Footplate has no task for anomalies. To segment defects, choose a folder with the images of test as images and "
+    "those of ground_truth as masks; to classify them, one with the folders of test."
+)
+_NORMAL = ("good", "normal", "ok")
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return that training images are all without a defect, and that those of the test have masks."""
+    for base in tree.walk(depth=1):
+        train, test = (os.path.join(base, name) for name in ("train", "test"))
+        normal = set(tree.folders(train)) if tree.exists(train) and tree.exists(test) else set()
+        if not normal or not normal <= set(_NORMAL):
+            continue
+        for truth in tree.named(("ground_truth",), base):
+            defects = sorted(set(tree.folders(os.path.join(base, truth))) & set(tree.folders(test)))
+            pairs = [pair for name in defects for pair in _masked(tree, base, truth, name)]
+            if inspect_masks(pairs).are_labels:
+                evidence = f"images without a defect to train on, and {len(defects)} kinds of defects to test with"
+                return [Detection((), Confidence.CERTAIN, (evidence,), remedy=REMEDY)]
+    return []
+
+
+def _masked(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, str]]:
+    images, masks = os.path.join(base, "test", defect), os.path.join(base, truth, defect)
+    return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).both
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the problem that such folders are not read."""
+    return Content((), {}, [wrong("Anomaly detection can't be trained.", REMEDY)])
+
+
+FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect, read)

@@ -1,0 +1,77 @@
+"""Oxford-IIIT Pet: images with trimaps. Torch-free.
+
+After the README of the dataset: 1 is the pet, 2 the background, 3 not classified.
+"""
+
+from __future__ import annotations
+
+import os
+
+from engine.data.decoding.reading import MOST_TABLE_BYTES, read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.tree import Tree
+from engine.data.splits import MaskCode, MaskSplit
+
+LAYOUT = "Choose the folder of Oxford-IIIT Pet with images and annotations/trimaps."
+CLASSES = ("background", "pet")
+CODE = MaskCode((2, 1), ignored=(3,))
+_VALUES = {1, 2, 3}
+_LISTS = {"train": ("trainval.txt", "train.txt"), "val": ("val.txt",), "test": ("test.txt",)}
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return the reading of images and trimaps."""
+    for base in tree.walk(depth=1):
+        trimaps, images = os.path.join(base, "annotations", "trimaps"), os.path.join(base, "images")
+        if not (tree.exists(trimaps) and tree.exists(images)):
+            continue
+        pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
+        looks = inspect_masks(pairs.both)
+        values = {value for values in looks.numbers for value in values}
+        if not values or values - _VALUES or looks.has_zero:
+            return []
+        against = () if looks.fit else ("trimaps of other sizes than their images",)
+        confidence = Confidence.WEAK if against else Confidence.CERTAIN
+        evidence = (f"{len(pairs.both):,} images with trimaps of the values 1, 2 and 3",)
+        return [Detection(("masks",), confidence, evidence, against, source=(base, pairs))]
+    return []
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their trimaps by the lists of the splits."""
+    base, pairs = detection.source
+    problems = pairs.problems("a trimap", "trimaps")
+    splits: dict[str, MaskSplit] = {}
+    listed: set[str] = set()
+    for split, files in _LISTS.items():
+        names = next((names for file in files if (names := _listed(tree, base, file))), set())
+        both = [pair for pair in pairs.both if (stem := _stem(pair[0])) in names and stem not in listed]
+        listed |= names
+        if both:
+            splits[split] = _split(both)
+    if "train" not in splits:
+        return Content(CLASSES, {"": _split(pairs.both)}, problems, CODE)
+    rest = Pairs(alone=[image for image, _ in pairs.both if _stem(image) not in listed])
+    return Content(CLASSES, splits, problems + rest.problems("a split in annotations", "names"), CODE)
+
+
+def _listed(tree: Tree, base: str, name: str) -> set[str]:
+    """Return the names in a list of lines such as "Abyssinian_100 1 1 1"."""
+    try:
+        lines = read_text(tree.path(base, "annotations", name), MOST_TABLE_BYTES).splitlines()
+    except OSError:
+        return set()
+    return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
+
+
+def _split(both: list[tuple[str, str]]) -> MaskSplit:
+    return MaskSplit([image for image, _ in both], [mask for _, mask in both])
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+FORMAT = Format("pets", "Oxford-IIIT Pet", ("masks",), LAYOUT, detect, read)

@@ -1,0 +1,170 @@
+"""PASCAL VOC's masks: SegmentationClass and SegmentationObject with lists of names in ImageSets. Torch-free."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.data.decoding.masks import learn_meaning
+from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
+from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.instances import ClassedMask, InstanceSplit
+from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.name_pairs import Pairs, pair_folders
+from engine.data.formats.tree import Tree, split_named
+from engine.data.splits import MaskCode, MaskSplit, shown, wrong
+
+LAYOUT = "Choose a folder with JPEGImages, SegmentationClass and lists of names in ImageSets/Segmentation."
+CLASSES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
+    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+"""Names by value (development kit of VOC 2012, section 3.2)."""
+CODE = MaskCode(tuple(range(len(CLASSES))), ignored=(255,))
+_VOC_NAME = re.compile(r"20(0[7-9]|1[0-2])_\d{6}")
+"""Names of the images of VOC 2007 to 2012."""
+_MASKS = ("SegmentationClassPNG", "SegmentationClass", "SegmentationClassAug")
+"""Folders of masks: labelme writes arrays to SegmentationClass and images to SegmentationClassPNG."""
+_OBJECTS = ("SegmentationObjectPNG", "SegmentationObject")
+_LISTS = os.path.join("ImageSets", "Segmentation")
+_ENDINGS = (".png", ".tif", ".bmp", ".gif")
+_TABLES = frozenset(
+    {"labelmap.txt", "class_names.txt", "classes.txt", "labels.txt", "class_dict.csv", "label_colors.txt"}
+)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Pairs of images and masks in the folder `base`; those of `objects` number the objects.
+
+    `is_voc` is True for images of PASCAL VOC itself, whose classes are known.
+    """
+
+    base: str
+    masks: Pairs
+    objects: Pairs
+    is_voc: bool
+
+
+def detect(tree: Tree) -> list[Detection]:
+    """Return a reading for each folder with JPEGImages and masks."""
+    bases = [base for base in tree.walk(depth=2) if "JPEGImages" in tree.folders(base)]
+    found = [(base, _detection(tree, base, base if len(bases) > 1 else "")) for base in bases]
+    return [each for _, each in found if each is not None]
+
+
+def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
+    masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
+    looks = inspect_masks(masks.both)
+    if not masks.both or (looks.readable and not looks.are_labels):
+        return None
+    against = () if looks.fit else ("masks of other sizes than their images",)
+    named = sum(bool(_VOC_NAME.fullmatch(_stem(image))) for image, _ in masks.both)
+    values = {value for each in looks.numbers for value in each}
+    is_voc = 2 * named > len(masks.both) and not looks.colored and values <= {*CODE.values, *CODE.ignored}
+    is_voc = is_voc and not _TABLES & set(tree.files(base))
+    evidence = [f"{len(masks.both):,} images in JPEGImages with masks in SegmentationClass"]
+    if objects.both:
+        evidence.append(f"{len(objects.both):,} with numbered objects in SegmentationObject")
+    kinds = ("instances", "masks") if objects.both else ("masks",)
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN
+    source = _Source(base, masks, objects, is_voc)
+    return Detection(kinds, confidence, tuple(evidence), against, variant, source=source)
+
+
+def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
+    """Return the images with the files of the first of some folders that has any."""
+    images = os.path.join(base, "JPEGImages")
+    for name in names:
+        pairs = Pairs()
+        for folder in tree.walk(images) if name in tree.folders(base) else ():
+            masks = os.path.normpath(os.path.join(base, name, os.path.relpath(folder, images)))
+            if tree.exists(masks):
+                pairs.add(pair_folders(tree, [folder], masks, _ENDINGS, ("",)))
+        if pairs.both:
+            return pairs
+    return Pairs()
+
+
+def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images of the lists with their masks, or with the objects in these."""
+    source: _Source = detection.source
+    pairs = source.masks
+    if kind == "instances":
+        objects = dict(source.objects.both)
+        pairs = Pairs([pair for pair in pairs.both if pair[0] in objects], [], source.objects.spare)
+    splits, problems = _by_lists(tree, source.base, pairs)
+    if kind == "masks":
+        masks = {
+            split: MaskSplit([image for image, _ in each], [mask for _, mask in each]) for split, each in splits.items()
+        }
+        if source.is_voc:
+            return Content(CLASSES, masks, problems.problems("a mask", "masks"), CODE)
+        folders = dict.fromkeys(os.path.dirname(mask) for _, mask in pairs.both)
+        tables = (tree.path(source.base), *folders)
+        return Content((), masks, problems.problems("a mask", "masks"), table_folders=tables)
+    found = problems.problems("a mask of objects", "masks")
+    classes, code, trouble = _meaning(tree, source)
+    if code is None:
+        return Content((), {}, [*found, wrong(trouble, "Save masks as PNG with a number, or a color, for each class.")])
+    background = next((number for number, name in enumerate(classes) if "background" in name.lower()), None)
+    if background is None and code.values[0] == 0:
+        background = 0
+    instances = {
+        split: InstanceSplit(
+            [image for image, _ in each],
+            [ClassedMask(objects[image], mask, code, background) for image, mask in each],
+        )
+        for split, each in splits.items()
+    }
+    names = tuple(name for number, name in enumerate(classes) if number != background)
+    return Content(names, instances, found)
+
+
+def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
+    if source.is_voc:
+        return CLASSES, CODE, ""
+    meaning = learn_meaning(tree.path(source.base), [mask for _, mask in source.masks.both], [])
+    return meaning.classes, meaning.code, meaning.trouble
+
+
+def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tuple[str, str]]], Pairs]:
+    """Return the pairs by split, and what has no counterpart: of images in a list, or of all without lists."""
+    lists = _read_lists(tree, os.path.join(base, _LISTS))
+    if "train" not in lists:
+        return {"": pairs.both}, pairs
+    images = tree.path(base, "JPEGImages")
+    by_name = {os.path.splitext(os.path.relpath(image, images))[0]: (image, mask) for image, mask in pairs.both}
+    alone = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.alone}
+    splits: dict[str, list[tuple[str, str]]] = {}
+    rest = Pairs(spare=[], several=pairs.several)
+    for split, names in lists.items():
+        splits[split] = [by_name[name] for name in names if name in by_name]
+        rest.alone += [alone[name] for name in names if name in alone]
+        rest.missing += [shown(name) for name in names if name not in by_name and name not in alone]
+    return splits, rest
+
+
+def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
+    """Return the names in the list of each split; trainval.txt is the training split if there is no train.txt."""
+    names = tree.files(folder, ".txt") if tree.exists(folder) else []
+    files = {split: name for name in names if (split := split_named(os.path.splitext(name)[0]))}
+    if "train" not in files and "trainval.txt" in names:
+        files = {"train": "trainval.txt", **{split: name for split, name in files.items() if split == "test"}}
+    return {split: _read_list(tree.path(folder, name)) for split, name in files.items()}
+
+
+def _read_list(path: str) -> list[str]:
+    with judged(path):
+        lines = [line.strip() for line in read_text(path, MOST_TABLE_BYTES).splitlines()]
+    names = (re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE) for line in lines if line)
+    return list(dict.fromkeys(name.removeprefix("/").removeprefix("JPEGImages/") for name in names))
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+FORMAT = Format("voc_masks", "PASCAL VOC masks", ("instances", "masks"), LAYOUT, detect, read)
