@@ -34,8 +34,10 @@ LAYOUT = (
 )
 _SAMPLE = 8
 """Files of edges that are opened."""
+_WIDTH = 5
+"""Width in pixels of the lines that count as thin."""
 _MOST_THICK = 0.2
-"""Share of the pixels of edges, at most, that have no other pixels around."""
+"""Share of the pixels of edges, at most, that are left without the pixels at the rims of wider lines."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +86,11 @@ def _drawn(path: str) -> Drawn | None:
 
 
 def _is_thin(drawn: Drawn) -> bool:
-    """Return True if few pixels of the edges are surrounded by others, black on white or white on black."""
+    """Return True if most of the edges are thin lines, black on white or white on black."""
+    from scipy.ndimage import binary_erosion
+
     layer = drawn.layers.any(0) ^ drawn.inverted
-    inner = layer[1:-1, 1:-1] & layer[:-2, 1:-1] & layer[2:, 1:-1] & layer[1:-1, :-2] & layer[1:-1, 2:]
+    inner = binary_erosion(layer, iterations=_WIDTH // 2)
     return bool(np.count_nonzero(inner) <= _MOST_THICK * np.count_nonzero(layer))
 
 
