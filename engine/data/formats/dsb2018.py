@@ -34,11 +34,6 @@ def detect(tree: Tree) -> list[Detection]:
     return [Detection(("instances",), confidence, evidence, against, source=parents)]
 
 
-def is_folder_per_image(tree: Tree) -> bool:
-    """Return True if most folders of a sample hold an image with its masks."""
-    return bool(_parents(tree))
-
-
 def _parents(tree: Tree) -> list[str]:
     """Return the folders that hold a folder per image: the dataset's own, or those of stages and splits in it."""
     inner = tree.folders()

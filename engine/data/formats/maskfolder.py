@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.formats.dsb2018 import is_folder_per_image
+from engine.data.formats import (
+    ade20k,
+    arcgis_masks,
+    change_detection,
+    cityscapes,
+    dsb2018,
+    loveda,
+    mapillary,
+    mvtec,
+    pets,
+    voc_masks,
+)
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.mask_looks import MaskLooks, inspect_masks
@@ -57,6 +68,12 @@ _SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGN
 _NUMBERED = {"PedMasks": "pedestrian"}
 """Folders that are known to number objects, with the class of these: PennFudan's."""
 
+_OTHERS = (
+    *(ade20k.FORMAT, arcgis_masks.FORMAT, change_detection.FORMAT, cityscapes.FORMAT, dsb2018.FORMAT, loveda.FORMAT),
+    *(mapillary.FORMAT, mvtec.FORMAT, pets.FORMAT, voc_masks.FORMAT),
+)
+"""Formats whose masks these are if one of them is certain."""
+
 
 class _Source(NamedTuple):
     candidate: Candidate
@@ -65,7 +82,7 @@ class _Source(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Return a reading for each folder of masks, the likeliest first."""
-    if is_folder_per_image(tree):
+    if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     found = [(candidate, inspect_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
     found = [(candidate, looks) for candidate, looks in found if _may_be_masks(candidate, looks)]

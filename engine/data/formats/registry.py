@@ -10,16 +10,23 @@ from typing import NamedTuple
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Choice, Problem
 from engine.data.formats import (
+    ade20k,
     any_files,
+    arcgis_masks,
     arcgis_tiles,
     bdd100k,
+    change_detection,
+    cityscapes,
     coco,
     coco_panoptic,
     coco_stuff,
     createml,
     csv_boxes,
     cvat,
+    depth,
     dota,
+    dsb2018,
+    edges,
     huggingface,
     idx,
     imagefolder,
@@ -27,13 +34,18 @@ from engine.data.formats import (
     label_studio,
     labelme,
     labels_table,
-    legacy,
+    loveda,
+    mapillary,
+    maskfolder,
     mot,
+    mvtec,
+    pets,
     points,
     supervisely,
     unsupported,
     via,
     voc,
+    voc_masks,
     vott,
     webdataset,
     wider_face,
@@ -89,6 +101,19 @@ def _accept(name: str, loaded: object) -> Format:
 
 
 _MODULES: tuple[Format, ...] = (
+    cityscapes.FORMAT,
+    mapillary.FORMAT,
+    ade20k.FORMAT,
+    pets.FORMAT,
+    loveda.FORMAT,
+    voc_masks.FORMAT,
+    arcgis_masks.FORMAT,
+    dsb2018.FORMAT,
+    edges.FORMAT,
+    maskfolder.FORMAT,
+    change_detection.FORMAT,
+    mvtec.FORMAT,
+    depth.FORMAT,
     coco.FORMAT,
     coco_panoptic.FORMAT,
     coco_stuff.FORMAT,
@@ -99,7 +124,6 @@ _MODULES: tuple[Format, ...] = (
     labelme.FORMAT,
     label_studio.FORMAT,
     supervisely.FORMAT,
-    *legacy.FORMATS,
     kitti.FORMAT,
     dota.FORMAT,
     yolo.FORMAT,
@@ -172,11 +196,8 @@ def recognise(
             return chosen
         reading, warnings = chosen
         kind = next(kind for kind in kinds if kind in reading.detection.kinds)
-        if isinstance(reading.format, legacy.Legacy):
-            found = replace(reading.format.recognise(folder, tree.folders(), val_fraction, seed), kind=kind)
-        else:
-            content = reading.format.read(tree, reading.detection, kind)
-            found = finish(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
+        content = reading.format.read(tree, reading.detection, kind)
+        found = finish(content, kind, folder, reading.format, val_fraction=val_fraction, seed=seed)
         found = replace(
             found,
             format=reading.name,
