@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
@@ -25,6 +26,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.mask_looks import MaskLooks, inspect_masks
 from engine.data.formats.name_pairs import Pairs
+from engine.data.formats.object_names import coco_classes
 from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskSplit, shown, warn
@@ -76,8 +78,11 @@ _OTHERS = (
 
 
 class _Source(NamedTuple):
+    """A candidate with the looks of its masks, and the class of the objects if these number any."""
+
     candidate: Candidate
     looks: MaskLooks
+    class_name: str
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -89,10 +94,11 @@ def detect(tree: Tree) -> list[Detection]:
     if any(candidate.is_named for candidate, _ in found):
         found = [(candidate, looks) for candidate, looks in found if candidate.is_named]
     preferred = [candidate.variant for candidate, _ in found if _PREFERRED.match(candidate.variant)]
+    classes = coco_classes(tree) if found else ()
     detections = [
-        each
+        replace(each, variant=candidate.variant if len(found) > 1 else "")
         for candidate, looks in found
-        for each in _detections(candidate, looks, preferred, candidate.variant if len(found) > 1 else "")
+        for each in _detections(candidate, looks, preferred, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
 
@@ -104,24 +110,31 @@ def _may_be_masks(candidate: Candidate, looks: MaskLooks) -> bool:
 
 
 def _detections(
-    candidate: Candidate, looks: MaskLooks, preferred: Sequence[str], variant: str
+    candidate: Candidate, looks: MaskLooks, preferred: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return the readings as masks of classes and as masks that number objects."""
+    """Return the readings as masks of classes and as masks that number objects.
+
+    `classes` are those of COCO files in the folder. If there is only one, several values can't be classes; if there are
+    several, COCO's outlines tell more than masks that number objects.
+    """
     against = _doubts(candidate, looks, preferred)
     whole = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if whole else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
     evidence = (f"{len(candidate.pairs.both):,} images with masks {shown(where)}",)
-    source = _Source(candidate, looks)
-    if looks.number_objects or candidate.variant in _NUMBERED:
-        objects = Detection(("instances",), confidence, evidence, against, variant, source=source)
-        of_classes = (*against, "values that number the objects of each mask from 1 on")
-        return objects, Detection(("masks",), Confidence.WEAK, evidence, of_classes, variant, source=source)
-    masks = Detection(("masks",), confidence, evidence, against, variant, source=source)
-    if looks.are_classes or looks.colored:
+    class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
+    masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, looks, class_name))
+    if len(classes) > 1:
+        confidence = min(confidence, Confidence.LIKELY)
+    counted_by_coco = len(classes) == 1 and looks.most_numbers > 1 and not looks.are_classes
+    if looks.number_objects or counted_by_coco or candidate.variant in _NUMBERED:
+        doubts = (*against, "values that number the objects of each mask from 1 on")
+        objects = replace(masks, kinds=("instances",), confidence=confidence)
+        return objects, replace(masks, confidence=Confidence.WEAK, against=doubts)
+    if looks.are_classes:
         against = (*against, "values that repeat from mask to mask like those of classes")
     lower = Confidence.WEAK if against else Confidence.LIKELY
-    return masks, Detection(("instances",), lower, evidence, against, variant, source=source)
+    return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
 
 
 def _doubts(candidate: Candidate, looks: MaskLooks, preferred: Sequence[str]) -> tuple[str, ...]:
@@ -142,12 +155,11 @@ def _doubts(candidate: Candidate, looks: MaskLooks, preferred: Sequence[str]) ->
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks, or with the objects that the masks number."""
-    candidate, looks = detection.source
+    candidate, looks, class_name = detection.source
     problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
     splits = used_splits(candidate.splits, problems)
     if kind == "instances":
-        name = _NUMBERED.get(candidate.variant, "object")
-        return Content((name,), numbered(splits), problems + doubts_of_numbers(looks))
+        return Content((class_name,), numbered(splits), problems + doubts_of_numbers(looks))
     return Content((), masks_of(splits), problems, table_folders=table_folders(tree, candidate.folders))
 
 
