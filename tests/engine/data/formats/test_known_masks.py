@@ -1,0 +1,193 @@
+"""Datasets of masks whose layout and classes are known: Cityscapes, Mapillary, ADE20K, pets, LoveDA."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.formats import ade20k, cityscapes, loveda, mapillary, maskfolder, pets
+from engine.data.formats.format import Confidence
+from engine.data.formats.instances import InstanceSplit
+from tests.support.dataset_formats import ade20k as ade20k_writer
+from tests.support.dataset_formats import cityscapes as cityscapes_writer
+from tests.support.dataset_formats import loveda as loveda_writer
+from tests.support.dataset_formats import mapillary as mapillary_writer
+from tests.support.dataset_formats import pets as pets_writer
+from tests.support.dataset_formats.pixels import save_mask, with_labels
+from tests.support.dataset_formats.truth import CLASSES, TRUTH
+from tests.support.mask_reading import detect, planes, read, things, true_things
+
+WRITERS = [
+    (ade20k, ade20k_writer),
+    (cityscapes, cityscapes_writer),
+    (loveda, loveda_writer),
+    (mapillary, mapillary_writer),
+    (pets, pets_writer),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "writer", "variant"),
+    [(module, writer, variant) for module, writer in WRITERS for variant in writer.VARIANTS],
+)
+def test_detect_is_certain_of_own_files_alone(
+    tmp_path: Path, module: ModuleType, writer: ModuleType, variant: str
+) -> None:
+    writer.write(TRUTH, tmp_path, variant)
+    for other, _ in WRITERS:
+        found = detect(other.FORMAT, tmp_path)
+        assert [each.confidence for each in found] == ([Confidence.CERTAIN] if other is module else [])
+    assert detect(maskfolder.FORMAT, tmp_path) == []
+
+
+@pytest.mark.parametrize("variant", cityscapes_writer.VARIANTS)
+def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, variant)
+    content = read(cityscapes.FORMAT, tmp_path, "masks")
+    objects = read(cityscapes.FORMAT, tmp_path, "instances")
+    assert content.problems == objects.problems == []
+    assert (len(content.classes), len(objects.classes)) == (19, 8)
+    ids = {name: content.classes.index(other) for name, other in cityscapes_writer.NAMES.items()}
+    for split, images in {"train": TRUTH.of("train"), "val": TRUTH.of("val")}.items():
+        if variant == "kitti":
+            if split == "val":
+                continue
+            images = TRUTH.images
+        found = {name.removesuffix("_leftImg8bit"): plane for name, plane in planes(content, split).items()}
+        assert found.keys() == {image.name for image in images}
+        for image in images:
+            np.testing.assert_array_equal(found[image.name], with_labels(image, content.classes.index("road"), ids))
+        held = {name.removesuffix("_leftImg8bit"): each for name, each in things(objects, split).items()}
+        assert held == true_things(images, cityscapes_writer.NAMES)
+
+
+def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
+    begin = tmp_path / "gtFine/train/aachen/img_1_gtFine"
+    numbers = np.zeros((64, 96), np.uint16)
+    numbers[:8], numbers[8:16], numbers[16:24], numbers[24:32] = 26, 26003, 29001, 7
+    save_mask(begin.with_name(begin.name + "_instanceIds.png"), numbers)
+    labels = np.zeros((64, 96), np.uint8)
+    labels[:8], labels[8:16], labels[16:24] = 26, 29, 33
+    save_mask(begin.with_name(begin.name + "_labelIds.png"), labels)
+    split = read(cityscapes.FORMAT, tmp_path, "instances").splits["train"]
+    assert isinstance(split, InstanceSplit)
+    found = split.sources[0].instances(64, 96)
+    assert [(each.label, each.ignored, each.window.top) for each in found] == [(2, True, 0), (2, False, 8)]
+    plane = planes(read(cityscapes.FORMAT, tmp_path, "masks"), "train")["img_1_leftImg8bit"]
+    assert plane[[0, 8, 16, 30], 0].tolist() == [13, NO_CLASS, 18, NO_CLASS]
+
+
+def test_read_cityscapes_leaves_out_test_masks_without_labels(tmp_path: Path) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
+    image = TRUTH.images[0]
+    image.save(tmp_path / "leftImg8bit/test/berlin/b_leftImg8bit.png")
+    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_labelIds.png", np.full((64, 96), 3, np.uint8))
+    save_mask(tmp_path / "gtFine/test/berlin/b_gtFine_instanceIds.png", np.full((64, 96), 3, np.uint16))
+    for kind in ("masks", "instances"):
+        assert set(read(cityscapes.FORMAT, tmp_path, kind).splits) == {"train", "val"}
+
+
+def test_detect_cityscapes_asks_about_fine_and_coarse(tmp_path: Path) -> None:
+    for variant in ("plain", "coarse"):
+        cityscapes_writer.write(TRUTH, tmp_path, variant)
+    assert [each.variant for each in detect(cityscapes.FORMAT, tmp_path)] == ["gtFine", "gtCoarse"]
+
+
+def test_detect_cityscapes_doubts_values_of_no_label(tmp_path: Path) -> None:
+    cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
+    save_mask(tmp_path / "gtFine/train/aachen/img_1_gtFine_labelIds.png", np.full((64, 96), 70, np.uint8))
+    (found,) = detect(cityscapes.FORMAT, tmp_path)
+    assert found.confidence is Confidence.WEAK
+    assert "70" in found.against[0]
+
+
+@pytest.mark.parametrize("variant", mapillary_writer.VARIANTS)
+def test_read_mapillary_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    mapillary_writer.write(TRUTH, tmp_path, variant)
+    content = read(mapillary.FORMAT, tmp_path, "masks")
+    assert content.classes == ("Apple", "Road", "Bear", "Cup")
+    objects = read(mapillary.FORMAT, tmp_path, "instances")
+    assert objects.classes == ("Apple", "Bear", "Cup")
+    for split in ("train", "val"):
+        found = planes(content, split)
+        for image in TRUTH.of(split):
+            expected = with_labels(image, mapillary_writer.ROAD, mapillary_writer.LABELS)
+            np.testing.assert_array_equal(found[image.name], expected)
+        assert things(objects, split) == true_things(TRUTH.of(split), {name: name.title() for name in CLASSES})
+
+
+def test_detect_mapillary_asks_about_versions(tmp_path: Path) -> None:
+    mapillary_writer.write(TRUTH, tmp_path, "v2.0")
+    mapillary_writer.write(TRUTH, tmp_path, "v1.2")
+    assert [each.variant for each in detect(mapillary.FORMAT, tmp_path)] == ["v1.2", "v2.0"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"labels": 3}', '{"labels": [{"name": "x"}]}'])
+def test_detect_mapillary_passes_over_other_configs(tmp_path: Path, text: str) -> None:
+    mapillary_writer.write(TRUTH, tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    assert detect(mapillary.FORMAT, tmp_path) == []
+
+
+def test_detect_mapillary_doubts_more_values_than_labels(tmp_path: Path) -> None:
+    mapillary_writer.write(TRUTH, tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"labels": content["labels"][:3]}))
+    (found,) = detect(mapillary.FORMAT, tmp_path)
+    assert found.confidence is Confidence.WEAK
+
+
+@pytest.mark.parametrize("variant", ade20k_writer.VARIANTS)
+def test_read_ade20k_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    ade20k_writer.write(TRUTH, tmp_path, variant)
+    content = read(ade20k.FORMAT, tmp_path, "masks")
+    named = variant != "without_names"
+    assert content.classes[:3] == (CLASSES if named else ("class 1", "class 2", "class 3"))
+    assert (len(content.classes), len(content.problems)) == (150, 0 if named else 1)
+    for split in ("train", "val"):
+        found = planes(content, split)
+        for image in TRUTH.of(split):
+            expected = np.where(image.mask(), image.mask() - 1, NO_CLASS)
+            np.testing.assert_array_equal(found[f"ADE_{split}_{image.name}"], expected)
+
+
+@pytest.mark.parametrize("place", ["a/ADE_train_1", "images/ADE/training/urban/street/ADE_train_1", "ADE_train_1"])
+def test_detect_refuses_the_full_ade20k(tmp_path: Path, place: str) -> None:
+    TRUTH.images[0].save(tmp_path / f"{place}.jpg")
+    save_mask(tmp_path / f"{place}_seg.png", np.zeros((64, 96, 3), np.uint8))
+    (found,) = detect(ade20k.FORMAT, tmp_path)
+    assert (found.kinds, found.confidence) == ((), Confidence.CERTAIN)
+    assert "ADEChallengeData2016" in found.remedy
+
+
+@pytest.mark.parametrize("variant", pets_writer.VARIANTS)
+def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    pets_writer.write(TRUTH, tmp_path, variant)
+    content = read(pets.FORMAT, tmp_path, "masks")
+    assert (content.classes, content.problems) == (("background", "pet"), [])
+    splits = {"": TRUTH.images} if variant == "plain" else {"train": TRUTH.of("train"), "test": TRUTH.of("val")}
+    assert content.splits.keys() == splits.keys()
+    for split, images in splits.items():
+        found = planes(content, split)
+        for image in images:
+            expected = (image.mask() > 0).astype(np.uint8)
+            expected[0] = NO_CLASS
+            np.testing.assert_array_equal(found[image.name], expected)
+
+
+def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:
+    loveda_writer.write(TRUTH, tmp_path)
+    content = read(loveda.FORMAT, tmp_path, "masks")
+    assert content.classes[:4] == ("background", "building", "road", "water")
+    assert content.problems == []
+    every = {name: plane for split in ("train", "val") for name, plane in planes(content, split).items()}
+    for number, image in enumerate(TRUTH.images):
+        expected = image.mask()
+        expected[0] = NO_CLASS
+        np.testing.assert_array_equal(every[str(number)], expected)

@@ -1,0 +1,24 @@
+"""Writer of ADE20K's scene parsing benchmark; the classes of the truth are its first three."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain", "nested", "without_names")
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write images, masks whose values are 1 + the class and 0 for none, and the table of names."""
+    root = folder / "ADEChallengeData2016" if variant == "nested" else folder
+    for image in truth.images:
+        name = f"ADE_{image.split}_{image.name}"
+        split = {"train": "training", "val": "validation"}[image.split]
+        image.save(root / f"images/{split}/{name}.jpg")
+        save_mask(root / f"annotations/{split}/{name}.png", image.mask())
+    if variant != "without_names":
+        names = [f"{name}, {name}s" for name in truth.classes] + [f"thing {number}" for number in range(4, 151)]
+        rows = [f"{value} \t0.1\t5\t1\t{name} " for value, name in enumerate(names, 1)]
+        (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *rows]) + "\n")

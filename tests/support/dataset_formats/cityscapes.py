@@ -1,0 +1,40 @@
+"""Writer of Cityscapes' and KITTI's folders; the classes of the truth are cars, persons and riders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti")
+NAMES = {"apple": "car", "bear": "person", "cup": "rider"}
+LABELS = {"apple": 26, "bear": 24, "cup": 25}
+TRAIN_IDS = {"apple": 13, "bear": 11, "cup": 12}
+ROAD, ROAD_TRAIN_ID = 7, 0
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write images and masks of labels and of objects; what is none is road."""
+    if variant == "kitti":
+        for image in truth.images:
+            image.save(folder / f"training/image_2/{image.name}.png")
+            save_mask(folder / f"training/semantic/{image.name}.png", with_labels(image, ROAD, LABELS))
+            numbers = numbered_labels(image, LABELS, 256, 1)
+            save_mask(folder / f"training/instance/{image.name}.png", np.where(numbers, numbers, ROAD * 256))
+        return
+    root = folder / "cityscapes" if variant == "nested" else folder
+    kind = "gtCoarse" if variant == "coarse" else "gtFine"
+    for image in truth.images:
+        city = f"{image.split}/aachen"
+        image.save(root / f"leftImg8bit/{city}/{image.name}_leftImg8bit.png")
+        begin = root / f"{kind}/{city}/{image.name}_{kind}"
+        save_mask(begin.with_name(begin.name + "_labelIds.png"), with_labels(image, ROAD, LABELS))
+        if variant != "label_ids":
+            trained = with_labels(image, ROAD_TRAIN_ID, TRAIN_IDS)
+            save_mask(begin.with_name(begin.name + "_labelTrainIds.png"), trained)
+        save_mask(begin.with_name(begin.name + "_color.png"), np.zeros((image.height, image.width, 3), np.uint8))
+        numbers = numbered_labels(image, LABELS, 1000, 0)
+        save_mask(begin.with_name(begin.name + "_instanceIds.png"), np.where(numbers, numbers, ROAD).astype(np.uint16))

@@ -1,0 +1,25 @@
+"""Writer of the Data Science Bowl 2018's folders, one for each image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain", "splits")
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write each image with a black and white mask for each of its objects."""
+    for image in truth.images:
+        root = folder / (f"stage1_{image.split}" if variant == "splits" else "") / image.name
+        image.save(root / f"images/{image.name}.png")
+        (root / "masks").mkdir()
+        for number, each in enumerate(image.objects):
+            left, top, right, bottom = each.box
+            values = np.zeros((image.height, image.width), np.uint8)
+            values[top:bottom, left:right] = 255
+            save_mask(root / f"masks/{image.name}_{number}.png", values)

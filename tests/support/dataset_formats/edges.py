@@ -1,0 +1,44 @@
+"""Writer of images with edges, also as BSDS500 and BIPED keep them: the outlines of the objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import TrueImage, Truth
+from tests.support.edges import save_matlab
+
+_PLACES = {
+    "plain": ("images/{name}.png", "edges/{name}.png"),
+    "splits": ("images/{split}/{name}.png", "edge_maps/{split}/{name}.png"),
+    "split_first": ("{split}/image/{name}.png", "{split}/edge/{name}.png"),
+    "bsds": ("BSDS500/data/images/{split}/{name}.jpg", "BSDS500/data/groundTruth/{split}/{name}.mat"),
+    "biped": ("edges/imgs/{split}/rgbr/real/{name}.jpg", "edges/edge_maps/{split}/rgbr/real/{name}.png"),
+    "longer_names": ("images/{split}/{name}.jpg", "edges/{split}/{name}_edge.png"),
+}
+VARIANTS = tuple(_PLACES)
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write images and the outlines of their objects, white on black."""
+    image_place, edge_place = _PLACES[variant]
+    for image in truth.images:
+        image.save(folder / image_place.format(name=image.name, split=image.split))
+        path = folder / edge_place.format(name=image.name, split=image.split)
+        if path.suffix == ".mat":
+            save_matlab(path, [outline(image)])
+        else:
+            save_mask(path, outline(image).astype(np.uint8) * 255)
+
+
+def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
+    """Return the pixels at the rims of the objects, bool [h, w]."""
+    layer = np.zeros((image.height, image.width), bool)
+    for each in image.objects:
+        left, top, right, bottom = each.box
+        layer[top:bottom, left:right] = True
+        layer[top + 1 : bottom - 1, left + 1 : right - 1] = False
+    return layer

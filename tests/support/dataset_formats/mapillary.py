@@ -1,0 +1,39 @@
+"""Writer of Mapillary Vistas' folders, with labels of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
+from tests.support.dataset_formats.truth import Truth
+
+VARIANTS = ("plain", "v2.0")
+LABELS = {"apple": 0, "bear": 2, "cup": 3}
+ROAD, VOID = 1, 4
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write the list of labels, images, and masks of labels and of objects; what is none is road."""
+    names = {number: name for name, number in LABELS.items()} | {ROAD: "road", VOID: "unlabeled"}
+    labels = [
+        {
+            "name": f"object--{names[number]}",
+            "readable": names[number].title(),
+            "instances": number in LABELS.values(),
+            "evaluate": number != VOID,
+            "color": [number, number, number],
+        }
+        for number in sorted(names)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    config = "config.json" if variant == "plain" else f"config_{variant}.json"
+    (folder / config).write_text(json.dumps({"labels": labels, "version": variant}))
+    for image in truth.images:
+        split = folder / {"train": "training", "val": "validation"}[image.split]
+        masks = split if variant == "plain" else split / variant
+        image.save(split / f"images/{image.name}.jpg")
+        save_mask(masks / f"labels/{image.name}.png", with_labels(image, ROAD, LABELS))
+        numbers = numbered_labels(image, LABELS, 256, 0)
+        numbers[with_labels(image, ROAD, LABELS) == ROAD] = ROAD * 256
+        save_mask(masks / f"instances/{image.name}.png", numbers)

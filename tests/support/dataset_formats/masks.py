@@ -1,0 +1,76 @@
+"""Writer of images and masks in folders, in the layouts in which people keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.truth import TrueImage, Truth
+
+_PLACES = {
+    "plain": ("images/{name}.jpg", "masks/{name}.png"),
+    "splits": ("images/{split}/{name}.png", "masks/{split}/{name}.png"),
+    "split_first": ("{split}/images/{name}.png", "{split}/labels/{name}.tif"),
+    "nested": ("data/images/{split}/{width}/{name}.png", "data/masks/{split}/{width}/{name}.png"),
+    "longer_names": ("imgs/{split}/{name}.png", "annotations/{split}/{name}_segmentation.png"),
+    "one_folder": ("{name}.jpg", "{name}_mask.png"),
+    "one_folder_per_split": ("{split}/{name}.jpg", "{split}/{name}_mask.png"),
+    "patients": ("{width}/{name}.tif", "{width}/{name}_mask.tif"),
+    "carvana": ("{split}/{name}.jpg", "{split}_masks/{name}_mask.gif"),
+    "camvid": ("{split}/{name}.png", "{split}annot/{name}.png"),
+    "cvat_camvid": ("{split}/{name}.png", "{split}annot/{name}.png"),
+    "kvasir": ("Kvasir-SEG/images/{name}.jpg", "Kvasir-SEG/masks/{name}.png"),
+    "clinic": ("PNG/Original/{name}.png", "PNG/Ground Truth/{name}.png"),
+    "drive": ("{splitting}/images/{name}_{splitting}.tif", "{splitting}/1st_manual/{name}_manual1.gif"),
+    "isic": (
+        "ISIC2018_Task1-2_{Splitting}_Input/{name}.jpg",
+        "ISIC2018_Task1_{Splitting}_GroundTruth/{name}_segmentation.png",
+    ),
+    "sat": ("{split}/{name}_sat.jpg", "{split}/{name}_mask.png"),
+    "arrays": ("images/{split}/{name}.png", "masks/{split}/{name}.npy"),
+    "roboflow": ("{valid}/{name}_jpg.rf.0a1b.jpg", "{valid}/{name}_jpg.rf.0a1b_mask.png"),
+    "flat_masks": ("images/{split}/{name}.png", "masks/{name}.png"),
+    "masks_below": ("{name}.png", "masks/{name}.png"),
+    "numbered": ("PNGImages/{name}.png", "PedMasks/{name}_mask.png"),
+}
+VARIANTS = tuple(_PLACES)
+WITHOUT_SPLITS = frozenset({
+    "plain", "one_folder", "patients", "kvasir", "clinic", "masks_below", "numbered",
+})  # fmt: skip
+NUMBERED = frozenset({"numbered"})
+"""Variants whose masks number objects instead of holding classes."""
+_COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
+
+
+def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
+    """Write images and masks with the values 0 for the background and 1 + the number of the class."""
+    image_place, mask_place = _PLACES[variant]
+    for image in truth.images:
+        words = _words(image)
+        image.save(folder / image_place.format(**words))
+        values = object_numbers(image) if variant in NUMBERED else image.mask()
+        if variant == "cvat_camvid":
+            values = np.array(_COLORS, np.uint8)[values]
+        save_mask(folder / mask_place.format(**words), values)
+    if variant == "cvat_camvid":
+        names = ("background", *truth.classes)
+        lines = [f"{red} {green} {blue} {name}" for (red, green, blue), name in zip(_COLORS, names, strict=True)]
+        (folder / "label_colors.txt").write_text("\n".join(lines) + "\n")
+    if variant == "roboflow":
+        lines = ["Pixel Value, Class", *(f"{value}, {name}" for value, name in enumerate(("background", *truth.classes)))]
+        for valid in ("train", "valid"):
+            (folder / valid / "_classes.csv").write_text("\n".join(lines))
+
+
+def _words(image: TrueImage) -> dict[str, object]:
+    splitting = {"train": "training", "val": "validation"}[image.split]
+    return {
+        "name": image.name,
+        "split": image.split,
+        "width": image.width,
+        "splitting": splitting,
+        "Splitting": splitting.title(),
+        "valid": {"train": "train", "val": "valid"}[image.split],
+    }

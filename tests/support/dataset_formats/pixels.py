@@ -1,0 +1,47 @@
+"""Masks that the writers of dataset formats save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tests.support.dataset_formats.truth import CLASSES, TrueImage
+
+
+def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
+    """Write values [h, w], or colors [h, w, 3], as an image or an array."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, values)
+    else:
+        Image.fromarray(values).save(path)
+    return path
+
+
+def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
+    """Return a mask in which each object has its number, from 1 on."""
+    values = np.zeros((image.height, image.width), np.uint8)
+    for number, each in enumerate(image.objects, 1):
+        left, top, right, bottom = each.box
+        values[top:bottom, left:right] = number
+    return values
+
+
+def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
+    """Return a mask of labels times a factor plus the number of the object among those of its label."""
+    values = np.zeros((image.height, image.width), np.uint16)
+    counts = dict.fromkeys(CLASSES, first)
+    for each in image.objects:
+        left, top, right, bottom = each.box
+        values[top:bottom, left:right] = labels[each.name] * factor + counts[each.name]
+        counts[each.name] += 1
+    return values
+
+
+def with_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
+    """Return the mask of an image with other values for its background and its classes."""
+    table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
+    return table[image.mask()]
