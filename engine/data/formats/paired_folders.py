@@ -85,9 +85,10 @@ class Candidate:
 
 
 class _Part(NamedTuple):
-    """Name of a folder: "images", "annotations" or "" as its role, and what is left without the role's word."""
+    """Name of a folder: "images", "annotations" or "" as its role, the role's word in it, and what is left without."""
 
     role: str
+    word: str
     rest: str
     name: str
 
@@ -126,7 +127,7 @@ class _Place(NamedTuple):
     def variant(self, *, bare: bool) -> str:
         """Return the name that all splits have in common."""
         names = [
-            part.name if not part.rest or (bare and not _split_of_words(part.rest)) else _without_rest(part)
+            part.name if bare and not _split_of_words(part.rest) else part.word
             for part in self.parts
             if part.role == "annotations"
         ]
@@ -274,15 +275,15 @@ def _has_images(tree: Tree, place: _Place) -> bool:
 def _part(name: str, roles: Roles) -> _Part:
     plain = _ENDING_WORD.sub("", _plain(name))
     if plain in roles.words:
-        return _Part("annotations", "", name)
+        return _Part("annotations", name, "", name)
     if plain in IMAGE_WORDS:
-        return _Part("images", "", name)
+        return _Part("images", name, "", name)
     for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
         for word in words:
             rest = _rest(plain, word)
             if rest and (role == "annotations" or word != "data" or _split_of_words(rest)):
-                return _Part(role, rest, name)
-    return _Part("", plain, name)
+                return _Part(role, word, rest, name)
+    return _Part("", "", plain, name)
 
 
 def _plain(name: str) -> str:
@@ -297,11 +298,6 @@ def _rest(plain: str, word: str) -> str:
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
-
-
-def _without_rest(part: _Part) -> str:
-    plain = re.sub(r"[ .\-]", "_", part.name.lower())
-    return plain.replace(part.rest, "", 1).strip("_") or part.name
 
 
 def _split_of_words(words: str) -> str:

@@ -56,8 +56,8 @@ class Tree:
         self._suffixes: dict[str, Counter[str]] = {}
 
     def path(self, *parts: str) -> str:
-        """Return the full path of something within the dataset."""
-        return os.path.join(self.root, *parts)
+        """Return the full path of something within the dataset; "" is its folder itself."""
+        return os.path.join(self.root, *filter(None, parts))
 
     def within(self, path: str) -> str:
         """Return a full path relative to the dataset's folder, "" for the folder itself."""

@@ -1,0 +1,243 @@
+"""Layouts of images and masks, and the choice among several folders that may hold the masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.data.formats import maskfolder
+from engine.data.formats.format import Confidence
+from engine.data.formats.maskfolder import FORMAT
+from engine.data.formats.name_pairs import match_names
+from tests.support.dataset_formats import masks
+from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.truth import TRUTH, TrueImage
+from tests.support.mask_reading import detect, pixels, read, things, true_things
+
+
+def squares(image: TrueImage, value: int = 1) -> np.ndarray:
+    return np.where(image.mask() > 0, value, 0).astype(np.uint8)
+
+
+@pytest.mark.parametrize("variant", masks.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    masks.write(TRUTH, tmp_path, variant)
+    best, other = detect(FORMAT, tmp_path)
+    numbered = variant in masks.NUMBERED
+    assert (best.kinds, best.confidence) == (("instances" if numbered else "masks",), Confidence.CERTAIN)
+    assert (other.kinds, best.variant) == (("masks" if numbered else "instances",), "")
+    content = read(FORMAT, tmp_path, "masks")
+    assert content.problems == []
+    assert content.code is None
+    flat = variant in masks.WITHOUT_SPLITS
+    truth = {"": TRUTH.images} if flat else {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
+    assert content.splits.keys() == truth.keys()
+    for split, images in truth.items():
+        found = pixels(content, split)
+        assert len(found) == len(images)
+        for image in images:
+            (values,) = [each for name, each in found.items() if name.startswith(image.name)]
+            expected = object_numbers(image) if numbered else image.mask()
+            if variant == "cvat_camvid":
+                values = np.argmax((values[:, :, None] == np.array(masks._COLORS)).all(-1), -1)
+            np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize(("variant", "folder"), [("cvat_camvid", ""), ("roboflow", "train"), ("splits", "masks/train")])
+def test_read_names_the_folders_of_class_tables(tmp_path: Path, variant: str, folder: str) -> None:
+    masks.write(TRUTH, tmp_path, variant)
+    folders = {str(Path(each)) for each in read(FORMAT, tmp_path, "masks").table_folders}
+    assert str(tmp_path / folder) in folders
+
+
+def test_read_returns_numbered_objects(tmp_path: Path) -> None:
+    masks.write(TRUTH, tmp_path, "numbered")
+    content = read(FORMAT, tmp_path, "instances")
+    assert things(content, "") == true_things(TRUTH.images, "pedestrian")
+    assert content.problems == []
+
+
+@pytest.mark.parametrize("side", [3, 4, 6])
+def test_detect_recognizes_numbers_of_objects(tmp_path: Path, side: int) -> None:
+    for count in range(2, 2 + side):
+        values = np.zeros((40, 40), np.uint16)
+        for number in range(1, count + 1):
+            values[4 * number : 4 * number + 2, 5:9] = number
+        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(save_mask(tmp_path / f"images/{count}.png", values))
+        save_mask(tmp_path / f"masks/{count}.png", values)
+    found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
+    assert found["instances"].confidence is Confidence.CERTAIN
+    assert found["masks"].against
+
+
+@pytest.mark.parametrize(
+    ("values", "are_classes"),
+    [([(1, 2), (1, 2), (1,)], False), ([(2, 5), (5,), (2,)], True), ([(3,), (1, 3), (1, 3)], True)],
+)
+def test_detect_doubts_objects_where_values_repeat(
+    tmp_path: Path, values: list[tuple[int, ...]], are_classes: bool
+) -> None:
+    for image, of_image in zip(TRUTH.images, values, strict=False):
+        mask = np.zeros((image.height, image.width), np.uint8)
+        for row, value in enumerate(of_image):
+            mask[10 * row : 10 * row + 8] = value
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"masks/{image.name}.png", mask)
+    found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
+    assert found["masks"].confidence is Confidence.CERTAIN
+    assert found["instances"].confidence is (Confidence.WEAK if are_classes else Confidence.LIKELY)
+
+
+# Several folders that may hold the masks
+
+
+@pytest.mark.parametrize(
+    "names", [("gt", "masks"), ("labels", "mask", "segmentation"), ("annotator_a_masks", "annotator_b_masks")]
+)
+def test_detect_asks_about_several_folders(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        for value, name in enumerate(names, 1):
+            save_mask(tmp_path / f"{name}/{image.name}.png", squares(image, value))
+    found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
+    assert {each.variant for each in found} == set(names)
+    assert {each.confidence for each in found} == {Confidence.CERTAIN}
+    for each in found:
+        split = FORMAT.read(maskfolder.Tree(str(tmp_path)), each, "masks").splits[""]
+        assert {Path(path).parent.name for path in split.masks} == {each.variant}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{split}/1st_manual/{name}_manual1.gif", "{split}/mask/{name}_{split}_mask.gif"),
+        ("{split}/1st_manual/{name}_manual1.gif", "{split}/2nd_manual/{name}_manual2.gif"),
+        ("manual1/{name}.tif", "mask/{name}_mask.tif"),
+        ("images/{name}_1stHO.png", "images/{name}_2ndHO.png"),
+    ],
+)
+def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: str) -> None:
+    for image in TRUTH.images:
+        split = {"train": "training", "val": "test"}[image.split]
+        behind = f"_{split}" if "{split}" in first else ""
+        folder = f"{split}/images" if "{split}" in first else "images"
+        image.save(tmp_path / folder / f"{image.name}{behind}.png")
+        save_mask(tmp_path / first.format(split=split, name=image.name), squares(image))
+        save_mask(tmp_path / second.format(split=split, name=image.name), np.ones((image.height, image.width), np.uint8))
+    found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
+    assert [each.confidence for each in found] == [Confidence.CERTAIN, Confidence.WEAK]
+    content = FORMAT.read(maskfolder.Tree(str(tmp_path)), found[0], "masks")
+    for split in content.splits:
+        for name, values in pixels(content, split).items():
+            (image,) = [each for each in TRUTH.images if name.startswith(each.name)]
+            np.testing.assert_array_equal(values > 0, image.mask() > 0)
+
+
+@pytest.mark.parametrize("name", ["labels", "masks", "gt"])
+def test_detect_passes_over_photographs(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        image.save(tmp_path / name / f"{image.name}.png")
+    assert detect(FORMAT, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["vessels", "roads", "building"])
+def test_detect_finds_masks_in_folders_of_other_names(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"{image.split}/images/{image.name}.png")
+        save_mask(tmp_path / f"{image.split}/{name}/{image.name}.png", squares(image, 255))
+    found = detect(FORMAT, tmp_path)[0]
+    assert (found.kinds, found.confidence) == (("masks",), Confidence.WEAK)
+    assert name in found.against[0]
+
+
+@pytest.mark.parametrize("place", ["classes/{split}/{name}", "{split}/with_mask/{name}", "a/{name}", "{split}/mask/{name}"])
+def test_detect_passes_over_images_by_class(tmp_path: Path, place: str) -> None:
+    for image in TRUTH.images:
+        for name in ("cat", "dog"):
+            where = place.format(split=image.split, name=name)
+            Image.fromarray(squares(image, 200)).convert("RGB").save(image.save(tmp_path / where / f"{image.name}.png"))
+    assert detect(FORMAT, tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [(10, 10), (48, 32), (300, 200)])
+def test_detect_doubts_masks_of_other_sizes(tmp_path: Path, size: tuple[int, int]) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"masks/{image.name}.png", np.eye(*size, dtype=np.uint8))
+    found = detect(FORMAT, tmp_path)[0]
+    assert found.confidence is Confidence.WEAK
+    assert "sizes" in found.against[0]
+
+
+def test_detect_judges_by_several_masks(tmp_path: Path) -> None:
+    masks.write(TRUTH, tmp_path)
+    (tmp_path / "masks/img_1.png").write_bytes(b"no image")
+    TRUTH.images[1].save(tmp_path / "masks/img_2.png")
+    assert detect(FORMAT, tmp_path)[0].confidence is Confidence.CERTAIN
+
+
+def test_detect_doubts_masks_that_none_can_be_opened(tmp_path: Path) -> None:
+    masks.write(TRUTH, tmp_path)
+    for path in (tmp_path / "masks").iterdir():
+        path.write_bytes(b"no image")
+    found = detect(FORMAT, tmp_path)[0]
+    assert (found.confidence, found.against) == (Confidence.WEAK, ("masks that can't be opened",))
+
+
+# What is left out
+
+
+@pytest.mark.parametrize("further", ["{name}_mask_1.png", "{name}_mask_2.png", "{name}_mask-3.png"])
+def test_read_leaves_out_images_with_several_masks(tmp_path: Path, further: str) -> None:
+    masks.write(TRUTH, tmp_path, "one_folder")
+    save_mask(tmp_path / further.format(name="img_2"), squares(TRUTH.images[1]))
+    content = read(FORMAT, tmp_path, "masks")
+    assert pixels(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
+    (problem,) = content.problems
+    assert "img_2.jpg" in problem.message
+
+
+def test_read_leaves_out_images_of_the_same_name(tmp_path: Path) -> None:
+    masks.write(TRUTH, tmp_path)
+    TRUTH.images[0].save(tmp_path / "images/img_2.png")
+    content = read(FORMAT, tmp_path, "masks")
+    assert "img_2" not in pixels(content, "")
+    (problem,) = content.problems
+    assert "same name" in problem.message
+
+
+def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> None:
+    masks.write(TRUTH, tmp_path, "splits")
+    for image in TRUTH.images[:2]:
+        image.save(tmp_path / f"images/extra/{image.name}.png")
+        save_mask(tmp_path / f"masks/extra/{image.name}.png", image.mask())
+        image.save(tmp_path / f"images/test/{image.name}.png")
+    content = read(FORMAT, tmp_path, "masks")
+    assert {split: len(each.files) for split, each in content.splits.items()} == {"train": 4, "val": 2}
+    messages = " ".join(problem.message for problem in content.problems)
+    assert "2 images are in folders that belong to no split" in messages
+    assert "images/test have no masks" in messages
+
+
+@pytest.mark.parametrize(
+    ("images", "files", "matches"),
+    [
+        (["21_training", "22_training"], ["21_manual1", "22_manual1"], {"21_training": "21_manual1"}),
+        (["a_sat", "b_sat", "c_sat"], ["a_mask", "b_mask"], {"b_sat": "b_mask"}),
+        (["image_001", "image_002"], ["mask_001", "mask_002"], {"image_001": "mask_001"}),
+        (["top_2_10_rgb", "top_2_11_rgb"], ["top_2_10_lab", "top_2_11_lab"], {"top_2_11_rgb": "top_2_11_lab"}),
+        (["img01", "img02"], ["01", "02"], {"img02": "02"}),
+        (["a", "b"], ["a_mask", "b_mask"], {"a": "a_mask"}),
+        (["train_1", "train_2"], ["test_1", "test_2"], {}),
+        (["a_1", "b_1"], ["c_1", "d_1"], {}),
+        (["1_x", "1_y"], ["1", "2"], {}),
+    ],
+)
+def test_match_names_by_common_words(images: list[str], files: list[str], matches: dict[str, str]) -> None:
+    found = match_names(images, files, ("", "_mask"))
+    assert found.items() >= matches.items()
+    assert bool(found) == bool(matches)
