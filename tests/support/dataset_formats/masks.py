@@ -59,7 +59,10 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         lines = [f"{red} {green} {blue} {name}" for (red, green, blue), name in zip(_COLORS, names, strict=True)]
         (folder / "label_colors.txt").write_text("\n".join(lines) + "\n")
     if variant == "roboflow":
-        lines = ["Pixel Value, Class", *(f"{value}, {name}" for value, name in enumerate(("background", *truth.classes)))]
+        lines = [
+            "Pixel Value, Class",
+            *(f"{value}, {name}" for value, name in enumerate(("background", *truth.classes))),
+        ]
         for valid in ("train", "valid"):
             (folder / valid / "_classes.csv").write_text("\n".join(lines))
 

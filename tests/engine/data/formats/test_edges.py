@@ -16,11 +16,16 @@ from engine.contract.job import Job
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.edges import FULL, OUTSIDE, Drawn, lay_edges, read_edges, thinned
-from engine.data.formats.edges import EdgeSplit
+from engine.data.formats.edges import FORMAT, EdgeSplit
+from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognise
+from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import Recognised
 from engine.tasks import TASKS
+from tests.support.dataset_formats import edges as edges_writer
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import TRUTH
 from tests.support.edges import make_edged, rim, save_matlab
 from tests.support.masks import disc, make_masked
 
@@ -264,3 +269,37 @@ def test_that_berkeleys_images_and_annotators_are_read() -> None:
     drawn = read_edges(path.name, path.read_bytes())
     mean = np.asarray(Image.open(BSDS / "edges/val" / f"{path.stem}.png"))
     assert np.abs(drawn.layers.mean(0) * 255 - mean).max() <= 1
+
+
+@pytest.mark.parametrize("variant", edges_writer.VARIANTS)
+def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    edges_writer.write(TRUTH, tmp_path, variant)
+    tree = Tree(str(tmp_path))
+    (detection,) = FORMAT.detect(tree)
+    certain = Confidence.CERTAIN if variant == "bsds" else Confidence.LIKELY
+    assert (detection.confidence, detection.against) == (certain, ())
+    content = FORMAT.read(tree, detection, "edges")
+    assert (content.classes, content.problems) == (("edge",), [])
+    held = {}
+    for split in content.splits.values():
+        for image, path in zip(split.files, split.edges, strict=True):
+            held[Path(image).stem] = read_edges(path, Path(path).read_bytes()).layers[0]
+    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
+    assert held.keys() == {image.name for image in TRUTH.images}
+    for image in TRUTH.images:
+        np.testing.assert_array_equal(held[image.name], edges_writer.outline(image))
+
+
+@pytest.mark.parametrize("name", ["edges", "boundary", "contours"])
+def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.mask() > 0, 255, 0).astype(np.uint8))
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert detection.confidence is Confidence.WEAK
+
+
+def test_detect_prefers_the_files_of_all_annotators(tmp_path: Path) -> None:
+    make_edged(tmp_path, {"train": 3, "val": 2})
+    make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
+    assert [each.variant for each in FORMAT.detect(Tree(str(tmp_path)))] == ["groundTruth", "edges"]

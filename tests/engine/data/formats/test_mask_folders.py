@@ -126,7 +126,9 @@ def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: 
         folder = f"{split}/images" if "{split}" in first else "images"
         image.save(tmp_path / folder / f"{image.name}{behind}.png")
         save_mask(tmp_path / first.format(split=split, name=image.name), squares(image))
-        save_mask(tmp_path / second.format(split=split, name=image.name), np.ones((image.height, image.width), np.uint8))
+        save_mask(
+            tmp_path / second.format(split=split, name=image.name), np.ones((image.height, image.width), np.uint8)
+        )
     found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
     assert [each.confidence for each in found] == [Confidence.CERTAIN, Confidence.WEAK]
     content = FORMAT.read(maskfolder.Tree(str(tmp_path)), found[0], "masks")
@@ -154,7 +156,9 @@ def test_detect_finds_masks_in_folders_of_other_names(tmp_path: Path, name: str)
     assert name in found.against[0]
 
 
-@pytest.mark.parametrize("place", ["classes/{split}/{name}", "{split}/with_mask/{name}", "a/{name}", "{split}/mask/{name}"])
+@pytest.mark.parametrize(
+    "place", ["classes/{split}/{name}", "{split}/with_mask/{name}", "a/{name}", "{split}/mask/{name}"]
+)
 def test_detect_passes_over_images_by_class(tmp_path: Path, place: str) -> None:
     for image in TRUTH.images:
         for name in ("cat", "dog"):

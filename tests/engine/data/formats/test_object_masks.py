@@ -1,0 +1,150 @@
+"""Masks of objects: PASCAL VOC's folders, a folder per image, ArcGIS's RCNN masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.data.formats import arcgis_masks, dsb2018, maskfolder, voc_masks
+from engine.data.formats.format import Confidence
+from engine.data.formats.voc_masks import CLASSES
+from tests.support.dataset_formats import arcgis_masks as arcgis_writer
+from tests.support.dataset_formats import dsb2018 as dsb_writer
+from tests.support.dataset_formats import voc_masks as voc_writer
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.mask_reading import detect, pixels, planes, read, things, true_things
+
+BY_SPLIT = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
+
+
+@pytest.mark.parametrize("variant", voc_writer.VARIANTS)
+def test_read_voc_masks_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    voc_writer.write(TRUTH, tmp_path, variant)
+    (found,) = detect(voc_masks.FORMAT, tmp_path)
+    assert (found.kinds, found.confidence) == (("instances", "masks"), Confidence.CERTAIN)
+    assert detect(maskfolder.FORMAT, tmp_path) == []
+    content = read(voc_masks.FORMAT, tmp_path, "masks")
+    objects = read(voc_masks.FORMAT, tmp_path, "instances")
+    assert content.problems == objects.problems == []
+    assert objects.classes == TRUTH.classes
+    truth = {
+        "plain": {"": TRUTH.images}, "labelme": {"": TRUTH.images}, "trainval": {"train": TRUTH.images},
+    }.get(variant, BY_SPLIT)  # fmt: skip
+    assert content.splits.keys() == objects.splits.keys() == truth.keys()
+    for split, images in truth.items():
+        masks = pixels(content, split)
+        assert masks.keys() == {image.name for image in images}
+        for image in images if variant != "cvat" else ():
+            np.testing.assert_array_equal(masks[image.name], image.mask())
+        assert things(objects, split) == true_things(images)
+
+
+def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
+    for number, (image, name) in enumerate(
+        zip(TRUTH.images, ["2007_000032", "2011_003271", "2008_000008"], strict=False)
+    ):
+        image.save(tmp_path / f"voc/JPEGImages/{name}.jpg")
+        image.save(tmp_path / f"own/JPEGImages/{number}.jpg")
+        values = np.where(image.mask(), 8, 0).astype(np.uint8)
+        values[0], values[1] = 255, 20
+        save_mask(tmp_path / f"voc/SegmentationClass/{name}.png", values)
+        save_mask(tmp_path / f"own/SegmentationClass/{number}.png", values)
+    content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
+    assert content.classes == CLASSES
+    plane = planes(content, "")["2007_000032"]
+    assert plane[[0, 1, 9], 10].tolist() == [NO_CLASS, 20, 8]
+    content = read(voc_masks.FORMAT, tmp_path / "own", "masks")
+    assert (content.classes, content.code) == ((), None)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["/a", "b"], ["JPEGImages/a.jpg", "b.jpg"]])
+def test_read_voc_masks_reports_names_without_files(tmp_path: Path, names: list[str]) -> None:
+    for name in "abc":
+        TRUTH.images[0].save(tmp_path / f"JPEGImages/{name}.jpg")
+        if name != "b":
+            save_mask(tmp_path / f"SegmentationClass/{name}.png", TRUTH.images[0].mask())
+    lists = tmp_path / "ImageSets/Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("\n".join([*names, "gone"]) + "\n")
+    content = read(voc_masks.FORMAT, tmp_path, "masks")
+    assert pixels(content, "train").keys() == {"a"}
+    messages = [problem.message for problem in content.problems]
+    assert len(messages) == 2
+    assert "gone" in messages[0]
+    assert "b.jpg" in messages[1]
+
+
+def test_detect_voc_masks_asks_about_several_years(tmp_path: Path) -> None:
+    for year in (2007, 2012):
+        voc_writer.write(TRUTH, tmp_path / f"VOCdevkit/VOC{year}", "splits")
+    assert {each.variant for each in detect(voc_masks.FORMAT, tmp_path)} == {"VOCdevkit/VOC2007", "VOCdevkit/VOC2012"}
+
+
+@pytest.mark.parametrize("background", ["background", "_background_", None])
+def test_read_voc_masks_numbers_objects_without_background(tmp_path: Path, background: str | None) -> None:
+    voc_writer.write(TRUTH, tmp_path, "plain")
+    names = [background or "ground", *TRUTH.classes]
+    (tmp_path / "class_names.txt").write_text("\n".join(names))
+    content = read(voc_masks.FORMAT, tmp_path, "instances")
+    assert content.classes == TRUTH.classes
+    assert things(content, "") == true_things(TRUTH.images)
+
+
+# A folder per image
+
+
+@pytest.mark.parametrize("variant", dsb_writer.VARIANTS)
+def test_read_dsb2018_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    dsb_writer.write(TRUTH, tmp_path, variant)
+    (found,) = detect(dsb2018.FORMAT, tmp_path)
+    assert (found.kinds, found.confidence) == (("instances",), Confidence.CERTAIN)
+    assert detect(maskfolder.FORMAT, tmp_path) == []
+    content = read(dsb2018.FORMAT, tmp_path, "instances")
+    assert (content.classes, content.problems) == (("object",), [])
+    for split, images in ({"": TRUTH.images} if variant == "plain" else BY_SPLIT).items():
+        assert things(content, split) == true_things(images, "object")
+
+
+@pytest.mark.parametrize("missing", ["images/img_2.png", "masks"])
+def test_read_dsb2018_reports_folders_that_lack_files(tmp_path: Path, missing: str) -> None:
+    dsb_writer.write(TRUTH, tmp_path)
+    (tmp_path / "img_2" / missing).rename(tmp_path / "elsewhere")
+    content = read(dsb2018.FORMAT, tmp_path, "instances")
+    assert things(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
+    (problem,) = content.problems
+    assert "img_2" in problem.message
+
+
+@pytest.mark.parametrize("place", ["{name}/images/{name}.png", "{name}/{name}.png", "images/{name}.png"])
+def test_detect_dsb2018_passes_over_other_folders(tmp_path: Path, place: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / place.format(name=image.name))
+        save_mask(tmp_path / f"masks/{image.name}.png", image.mask())
+    assert detect(dsb2018.FORMAT, tmp_path) == []
+
+
+# ArcGIS
+
+
+@pytest.mark.parametrize("variant", arcgis_writer.VARIANTS)
+def test_read_arcgis_masks_returns_the_truth(tmp_path: Path, variant: str) -> None:
+    arcgis_writer.write(TRUTH, tmp_path, variant)
+    (found,) = detect(arcgis_masks.FORMAT, tmp_path)
+    assert (found.kinds, found.confidence) == (("instances",), Confidence.CERTAIN)
+    assert detect(maskfolder.FORMAT, tmp_path) == []
+    content = read(arcgis_masks.FORMAT, tmp_path, "instances")
+    assert (content.classes, content.problems) == (TRUTH.classes, [])
+    assert things(content, "") == true_things(TRUTH.images)
+
+
+def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -> None:
+    arcgis_writer.write(TRUTH, tmp_path, "names")
+    (tmp_path / "esri_model_definition.emd").unlink()
+    (found,) = detect(arcgis_masks.FORMAT, tmp_path)
+    assert found.confidence is Confidence.WEAK
+    content = read(arcgis_masks.FORMAT, tmp_path, "instances")
+    assert things(content, "") == true_things(TRUTH.images)

@@ -1,0 +1,80 @@
+"""Datasets that Footplate recognizes but has no task for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from engine.data.formats import change_detection, depth, mvtec
+from engine.data.formats.registry import recognise
+from tests.support.dataset_formats.pixels import save_mask
+from tests.support.dataset_formats.truth import TRUTH
+from tests.support.mask_reading import detect
+
+MODULES = (change_detection, depth, mvtec)
+
+
+def write(folder: Path, *places: str) -> None:
+    """Write images, or masks for the places that begin with "mask:", by their split and name."""
+    for place in places:
+        for image in TRUTH.images:
+            path = folder / place.removeprefix("mask:").format(split=image.split, name=image.name, width=image.width)
+            if place.startswith("mask:"):
+                save_mask(path, np.where(image.mask(), 255, 0).astype(np.uint8))
+            else:
+                image.save(path)
+
+
+@pytest.mark.parametrize(
+    ("module", "places"),
+    [
+        (change_detection, ("{split}/A/{name}.png", "{split}/B/{name}.png", "mask:{split}/label/{name}.png")),
+        (change_detection, ("A/{name}.png", "B/{name}.png", "mask:label/{name}.png")),
+        (change_detection, ("data/t1/{name}.png", "data/t2/{name}.png", "mask:data/change/{name}.tif")),
+        (
+            mvtec,
+            (
+                "bottle/train/good/{name}.png", "bottle/test/good/{name}.png", "bottle/test/broken/{name}.png",
+                "mask:bottle/ground_truth/broken/{name}_mask.png",
+            ),
+        ),
+        (
+            mvtec,
+            (
+                "train/good/{name}.png", "test/bent/{name}.png", "test/cut/{name}.png",
+                "mask:ground_truth/bent/{name}_mask.png", "mask:ground_truth/cut/{name}_mask.png",
+            ),
+        ),
+        (depth, ("rgb/{name}.png", "depth/{name}.png")),
+        (depth, ("{split}/image/{name}.jpg", "{split}/depth/{name}.png")),
+        (depth, ("training/image_2/{name}_10.png", "training/image_3/{name}_10.png", "mask:training/disp_occ_0/{name}_10.png")),
+        (depth, ("left/{name}.png", "right/{name}.png", "mask:disparity/{name}.png")),
+    ],
+)  # fmt: skip
+def test_detect_refuses_by_name(tmp_path: Path, module: ModuleType, places: tuple[str, ...]) -> None:
+    write(tmp_path, *places)
+    for other in MODULES:
+        found = detect(other.FORMAT, tmp_path)
+        assert bool(found) == (other is module)
+    assert all(each.kinds == () and each.remedy for each in detect(module.FORMAT, tmp_path))
+    for kind in ("classes", "masks", "instances"):
+        recognised = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
+        assert recognised.train is None
+        assert module.FORMAT.title in " ".join(problem.message for problem in recognised.problems)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ("A/{name}.png", "B/{width}.png", "mask:label/{name}.png"),
+        ("train/good/{name}.png", "test/good/{name}.png"),
+        ("images/{name}.png", "mask:masks/{name}.png"),
+        ("train/left/{name}.png", "train/right/{width}.png"),
+    ],
+)
+def test_detect_passes_over_other_folders(tmp_path: Path, places: tuple[str, ...]) -> None:
+    write(tmp_path, *places)
+    assert [each for module in MODULES for each in detect(module.FORMAT, tmp_path)] == []
