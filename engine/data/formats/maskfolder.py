@@ -46,7 +46,7 @@ ROLES = Roles(
         "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "gt", "gts", "ground_truth",
         "groundtruth", "target", "targets", "segmentation", "segmentations", "seg", "segs", "segmentationclass", "trimap",
         "trimaps", "manual", "manual1", "manual2", "1st_manual", "2nd_manual", "1st_manuals", "2nd_manuals", "map", "maps",
-        "matte", "mattes", "lbl", "lbls",
+        "matte", "mattes", "lbl", "lbls", "semantic", "semantics", "instance", "instances",
     }),
     glued=(
         *("segmentation_masks", "groundtruth", "ground_truth", "segmentation", "annotations", "annotation", "masks"),
@@ -57,7 +57,7 @@ ROLES = Roles(
     beside=_BESIDE,
     strange=(
         *("edge", "bound", "contour", "depth", "dispar", "disp_", "overlay", "visual", "preview", "color", "colour"),
-        *("thumb", "flow", "normal", "image", "instance"),
+        *("thumb", "flow", "normal", "image"),
     ),
 )  # fmt: skip
 LAYOUT = (
@@ -67,6 +67,8 @@ _PREFERRED = re.compile(r"^(1st_?manuals?|manual1|_1stho|_manual1)$", re.IGNOREC
 """Names of the masks of those who marked an image first, as DRIVE, STARE, HRF and CHASE_DB1 call them."""
 _SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGNORECASE)
 """Names of a second opinion and of the camera's field of view in these datasets."""
+_COLORED = re.compile(r"colou?r|rgb|overlay|visual|preview", re.IGNORECASE)
+"""Words in the names of folders with copies of masks to look at."""
 _NUMBERED = {"PedMasks": "pedestrian"}
 """Folders that are known to number objects, with the class of these: PennFudan's."""
 
@@ -93,12 +95,12 @@ def detect(tree: Tree) -> list[Detection]:
     found = [(candidate, looks) for candidate, looks in found if _may_be_masks(candidate, looks)]
     if any(candidate.is_named for candidate, _ in found):
         found = [(candidate, looks) for candidate, looks in found if candidate.is_named]
-    preferred = [candidate.variant for candidate, _ in found if _PREFERRED.match(candidate.variant)]
+    variants = [candidate.variant for candidate, _ in found]
     classes = coco_classes(tree) if found else ()
     detections = [
         replace(each, variant=candidate.variant if len(found) > 1 else "")
         for candidate, looks in found
-        for each in _detections(candidate, looks, preferred, classes)
+        for each in _detections(candidate, looks, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
 
@@ -110,14 +112,18 @@ def _may_be_masks(candidate: Candidate, looks: MaskLooks) -> bool:
 
 
 def _detections(
-    candidate: Candidate, looks: MaskLooks, preferred: Sequence[str], classes: Sequence[str]
+    candidate: Candidate, looks: MaskLooks, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
     """Return the readings as masks of classes and as masks that number objects.
 
-    `classes` are those of COCO files in the folder. If there is only one, several values can't be classes; if there are
-    several, COCO's outlines tell more than masks that number objects.
+    Args:
+        candidate: Folder that may hold the masks.
+        looks: What a sample of these looks like.
+        variants: Names of all candidates.
+        classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there are
+            several, COCO's outlines say more than masks that number objects.
     """
-    against = _doubts(candidate, looks, preferred)
+    against = _doubts(candidate, looks, variants)
     whole = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if whole else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
@@ -137,8 +143,10 @@ def _detections(
     return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
 
 
-def _doubts(candidate: Candidate, looks: MaskLooks, preferred: Sequence[str]) -> tuple[str, ...]:
-    """Return what speaks against the files of a candidate being the masks of the images."""
+def _doubts(candidate: Candidate, looks: MaskLooks, variants: Sequence[str]) -> tuple[str, ...]:
+    """Return what speaks against the files of a candidate being the masks, given the variants of all candidates."""
+    preferred = [each for each in variants if _PREFERRED.match(each)]
+    plain = [each for each in variants if not _COLORED.search(each)]
     against = []
     if not candidate.is_named:
         against.append(f"masks in {shown(candidate.variant)}, an unusual name for a folder of masks")
@@ -150,6 +158,8 @@ def _doubts(candidate: Candidate, looks: MaskLooks, preferred: Sequence[str]) ->
         against.append(f"{len(candidate.pairs.spare):,} masks without an image")
     if preferred and candidate.variant not in preferred and _SECOND.match(candidate.variant):
         against.append(f"masks of the first annotator in {shown(preferred[0])}")
+    if plain and _COLORED.search(candidate.variant):
+        against.append(f"masks that are not for viewing in {shown(plain[0])}")
     return tuple(against)
 
 

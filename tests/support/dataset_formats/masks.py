@@ -41,7 +41,7 @@ WITHOUT_SPLITS = frozenset({
 })  # fmt: skip
 NUMBERED = frozenset({"numbered"})
 """Variants whose masks number objects instead of holding classes."""
-_COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
+COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
@@ -52,11 +52,11 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         image.save(folder / image_place.format(**words))
         values = object_numbers(image) if variant in NUMBERED else image.mask()
         if variant == "cvat_camvid":
-            values = np.array(_COLORS, np.uint8)[values]
+            values = np.array(COLORS, np.uint8)[values]
         save_mask(folder / mask_place.format(**words), values)
     if variant == "cvat_camvid":
         names = ("background", *truth.classes)
-        lines = [f"{red} {green} {blue} {name}" for (red, green, blue), name in zip(_COLORS, names, strict=True)]
+        lines = [f"{red} {green} {blue} {name}" for (red, green, blue), name in zip(COLORS, names, strict=True)]
         (folder / "label_colors.txt").write_text("\n".join(lines) + "\n")
     if variant == "roboflow":
         lines = [

@@ -42,7 +42,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
             (values,) = [each for name, each in found.items() if name.startswith(image.name)]
             expected = object_numbers(image) if numbered else image.mask()
             if variant == "cvat_camvid":
-                values = np.argmax((values[:, :, None] == np.array(masks._COLORS)).all(-1), -1)
+                values = np.argmax((values[:, :, None] == np.array(masks.COLORS)).all(-1), -1)
             np.testing.assert_array_equal(values, expected)
 
 
@@ -136,6 +136,16 @@ def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: 
         for name, values in pixels(content, split).items():
             (image,) = [each for each in TRUTH.images if name.startswith(each.name)]
             np.testing.assert_array_equal(values > 0, image.mask() > 0)
+
+
+@pytest.mark.parametrize("copy", ["labels_color", "labels_overlay", "labels_rgb"])
+def test_detect_prefers_masks_to_colored_copies(tmp_path: Path, copy: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"labels/{image.name}.png", image.mask())
+        save_mask(tmp_path / f"{copy}/{image.name}.png", np.array(masks.COLORS, np.uint8)[image.mask()])
+    found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
+    assert [(each.variant, each.confidence) for each in found] == [("labels", Confidence.CERTAIN), (copy, Confidence.WEAK)]
 
 
 @pytest.mark.parametrize("name", ["labels", "masks", "gt"])
