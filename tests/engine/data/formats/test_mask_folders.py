@@ -145,7 +145,10 @@ def test_detect_prefers_masks_to_colored_copies(tmp_path: Path, copy: str) -> No
         save_mask(tmp_path / f"labels/{image.name}.png", image.mask())
         save_mask(tmp_path / f"{copy}/{image.name}.png", np.array(masks.COLORS, np.uint8)[image.mask()])
     found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
-    assert [(each.variant, each.confidence) for each in found] == [("labels", Confidence.CERTAIN), (copy, Confidence.WEAK)]
+    assert [(each.variant, each.confidence) for each in found] == [
+        ("labels", Confidence.CERTAIN),
+        (copy, Confidence.WEAK),
+    ]
 
 
 @pytest.mark.parametrize("name", ["labels", "masks", "gt"])
