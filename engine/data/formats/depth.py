@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
+from engine.data.decoding.reading import is_grey, open_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.name_pairs import pair_folders
 from engine.data.formats.paired_folders import IMAGE_WORDS
-from engine.data.formats.tree import Tree
-from engine.data.splits import shown, wrong
+from engine.data.formats.tree import Tree, suffix
+from engine.data.splits import shown, spread_evenly, wrong
 
 LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
 REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
@@ -19,6 +20,9 @@ _DEPTH = (
 _STEREO = (("left", "right"), ("image_2", "image_3"), ("im0", "im1"), ("view1", "view5"), ("image_left", "image_right"))
 _CALIBRATION = ("calib", "calibration", "obj_map", "flow_occ")
 _ENDINGS = (".png", ".tif", ".tiff", ".npy", ".pfm", ".exr", ".jpg")
+_ARRAYS = (".npy", ".pfm", ".exr")
+_SAMPLE = 8
+"""Files of depth that are opened."""
 _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 
@@ -28,24 +32,42 @@ def detect(tree: Tree) -> list[Detection]:
         images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
         for depth in tree.named(_DEPTH, base):
             for name in images:
-                if number := _common(tree, os.path.join(base, name), os.path.join(base, depth)):
-                    evidence = f"{number:,} images with files in {shown(os.path.join(base, depth))}"
-                    return [Detection((), Confidence.LIKELY, (evidence,), remedy=REMEDY)]
+                pairs = _common(tree, os.path.join(base, name), os.path.join(base, depth))
+                if pairs:
+                    evidence = f"{len(pairs):,} images with files in {shown(os.path.join(base, depth))}"
+                    confidence = Confidence.LIKELY if _are_gray([path for _, path in pairs]) else Confidence.WEAK
+                    return [Detection((), confidence, (evidence,), remedy=REMEDY)]
         for cameras in _STEREO:
             folders = tree.named(cameras, base)
-            number = len(folders) == 2 and _common(tree, *(os.path.join(base, each) for each in folders))
+            pairs = _common(tree, *(os.path.join(base, each) for each in folders)) if len(folders) == 2 else []
             others = set(map(str.lower, tree.folders(base))) - set(cameras)
-            if number and others <= {*_DEPTH, *_CALIBRATION}:
-                evidence = f"{number:,} images in both {shown(folders[0])} and {shown(folders[1])}"
+            if pairs and others <= {*_DEPTH, *_CALIBRATION}:
+                evidence = f"{len(pairs):,} images in both {shown(folders[0])} and {shown(folders[1])}"
                 confidence = Confidence.LIKELY if others else Confidence.WEAK  # left and right may be classes
                 return [Detection((), confidence, (evidence,), remedy=REMEDY)]
     return []
 
 
-def _common(tree: Tree, images: str, others: str) -> int:
-    """Return the number of images that have a file in another folder, 0 if they are less than half."""
+def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
+    """Return the images with the files of another folder, unless most of these have no image."""
     pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
-    return len(pairs.both) if 2 * len(pairs.both) >= pairs.file_count else 0
+    return pairs.both if 2 * len(pairs.both) >= pairs.file_count else []
+
+
+def _are_gray(paths: list[str]) -> bool:
+    """Return True if most of a sample of files are arrays or images of one channel, as depth is."""
+    sample = [paths[index] for index in spread_evenly(len(paths), _SAMPLE)]
+    return 2 * sum(map(_is_gray, sample)) > len(sample)
+
+
+def _is_gray(path: str) -> bool:
+    if suffix(path) in _ARRAYS:
+        return True
+    try:
+        with open_image(path) as image:
+            return is_grey(image)
+    except Exception:  # a broken file may raise nearly anything in a decoder
+        return False
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
