@@ -11,7 +11,6 @@ from PIL import Image
 from engine.data.decoding.masks import class_plane, read_values
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit
-from engine.data.formats.mask_looks import read_pixels
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskSplit
 from tests.support.dataset_formats.truth import TrueImage
@@ -31,10 +30,13 @@ def read(format: Format, folder: Path, kind: str) -> Content:
 
 
 def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the masks of a split as they are in the files, by the stems of the images."""
+    """Return the values of the masks of a split as they are in the files, by the stems of the images."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
-    return {_stem(image): read_pixels(mask) for image, mask in zip(masks.files, masks.masks, strict=True)}
+    return {
+        _stem(image): read_values(Path(mask).read_bytes()).values
+        for image, mask in zip(masks.files, masks.masks, strict=True)
+    }
 
 
 def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:

@@ -238,7 +238,7 @@ class NumberedLabels:
         from scipy.ndimage import find_objects
 
         size = (height, width)
-        known, positions = np.unique(_values(self._path, size), return_inverse=True)
+        known, positions = np.unique(_values(self._path, size).values, return_inverse=True)
         labels = [self._numbering.split(value) for value in known.tolist()]
         kept = np.array([label in self._classes for label, _ in labels], bool)
         numbers = np.where(kept, np.cumsum(kept), 0)[positions].reshape(size)

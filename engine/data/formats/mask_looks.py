@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 
 import numpy as np
-import numpy.typing as npt
 
-from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image, read_image
-from engine.data.splits import spread_evenly
+from engine.data.decoding.mask_values import GRAY
+from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, read_values
+from engine.data.decoding.reading import describe_failure, open_image, read_image
+from engine.data.splits import first, spread_evenly
 
 SAMPLE = 12
 """Masks that are opened."""
@@ -37,6 +36,8 @@ class MaskLooks:
         colored: Those with several channels that differ.
         numbers: Different values besides 0 in each readable mask.
         has_zero: True if any of them contains 0.
+        lossy: Those whose compression changes values, as JPEG does.
+        failure: Name of a mask that can't be opened, and why; "" if all can.
     """
 
     readable: int = 0
@@ -45,6 +46,8 @@ class MaskLooks:
     colored: int = 0
     numbers: list[list[int]] = field(default_factory=list)
     has_zero: bool = False
+    lossy: int = 0
+    failure: str = ""
 
     @property
     def are_labels(self) -> bool:
@@ -80,50 +83,32 @@ def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskLooks:
     """Return what an evenly spread sample of masks looks like, given images with their masks."""
     looks = MaskLooks()
     for index in spread_evenly(len(pairs), SAMPLE):
-        image, mask = pairs[index]
+        image, path = pairs[index]
         try:
-            pixels = read_pixels(mask)
-        except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+            mask = read_values(read_image(path))
+        except Exception as error:  # a broken file may raise nearly anything in a decoder
+            looks.failure = looks.failure or f"{first([path])}: {describe_failure(error)}"
             continue
+        levels = _levels(mask)
         looks.readable += 1
-        looks.fitting += _has_size(image, pixels.shape[:2])
-        flat = _one_channel(pixels)
-        looks.colored += flat.dtype == np.int32 and pixels.ndim == 3
-        looks.label_like += _is_label_like(flat)
-        values = np.unique(flat[: max(1, _MOST_LOOKED_AT // max(flat.shape[1], 1))])
+        looks.fitting += _has_size(image, levels.shape)
+        looks.lossy += mask.lossy
+        looks.colored += mask.mode == "color" and levels is mask.values
+        looks.label_like += _is_label_like(levels)
+        values = np.unique(levels[: max(1, _MOST_LOOKED_AT // max(levels.shape[1], 1))])
         looks.has_zero |= bool((values == 0).any())
-        looks.numbers.append([int(value) for value in values[:NO_CLASS] if value])
+        looks.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
     return looks
 
 
-def read_pixels(path: str) -> npt.NDArray[np.generic]:
-    """Return the pixels of a mask, [h, w] or [h, w, channels]: palette indices, levels or colors."""
-    content = read_image(path)
-    if not path.lower().endswith(".npy"):
-        with decode_header(content) as image:
-            return np.asarray(image)
-    version = np.lib.format.read_magic(BytesIO(content[:8]))
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    stream = BytesIO(content)
-    stream.seek(8)
-    shape, _, kind = read_header(stream)
-    if kind.hasobject or len(shape) not in (2, 3) or np.prod(shape, dtype=np.int64) > MAX_PIXELS:
-        raise Unfit("it is not an array of a mask's pixels")
-    return np.load(BytesIO(content), allow_pickle=False)
+def _levels(mask: MaskValues) -> Values:
+    """Return the values [h, w] of a mask, of gray colors the level."""
+    levels = mask.values & 0xFF
+    is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
+    return levels if is_gray else mask.values
 
 
-def _one_channel(pixels: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Return the values [h, w] of a mask, colors as 0xRRGGBB in int32."""
-    if pixels.ndim == 2:
-        return pixels
-    colors = pixels[..., :3]
-    if colors.shape[2] < 3 or (colors == colors[..., :1]).all():
-        return colors[..., 0]
-    wide = colors.astype(np.int32)
-    return (wide[..., 0] << 16) | (wide[..., 1] << 8) | wide[..., 2]
-
-
-def _is_label_like(values: npt.NDArray[np.generic]) -> bool:
+def _is_label_like(values: Values) -> bool:
     values = values[: max(1, _MOST_LOOKED_AT // max(values.shape[1], 1))]
     _, counts = np.unique(values, return_counts=True)
     if len(counts) <= _FEW_VALUES:

@@ -92,9 +92,11 @@ def detect(tree: Tree) -> list[Detection]:
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     found = [(candidate, inspect_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
-    found = [(candidate, looks) for candidate, looks in found if _may_be_masks(candidate, looks)]
-    if any(candidate.is_named for candidate, _ in found):
-        found = [(candidate, looks) for candidate, looks in found if candidate.is_named]
+    named = [(candidate, looks) for candidate, looks in found if candidate.is_named]
+    unusual = [
+        each for each in found if not each[0].is_named and each[1].are_labels and each[1].fit and not each[1].colored
+    ]
+    found = [each for each in named if each[1].are_labels] or unusual or named
     variants = [candidate.variant for candidate, _ in found]
     classes = coco_classes(tree) if found else ()
     detections = [
@@ -103,12 +105,6 @@ def detect(tree: Tree) -> list[Detection]:
         for each in _detections(candidate, looks, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
-
-
-def _may_be_masks(candidate: Candidate, looks: MaskLooks) -> bool:
-    if candidate.is_named:
-        return looks.are_labels or not looks.readable
-    return looks.are_labels and looks.fit and not looks.colored
 
 
 def _detections(
@@ -151,7 +147,13 @@ def _doubts(candidate: Candidate, looks: MaskLooks, variants: Sequence[str]) -> 
     if not candidate.is_named:
         against.append(f"masks in {shown(candidate.variant)}, an unusual name for a folder of masks")
     if not looks.readable:
-        against.append("masks that can't be opened")
+        against.append(f"masks that can't be opened ({looks.failure})")
+    elif not looks.are_labels:
+        lossy = 2 * looks.lossy > looks.readable
+        noise = "noise in the masks, as if they had been saved as JPEG"
+        against.append(
+            noise if lossy else f"files in {shown(candidate.variant)} that look like photos or depth, not masks"
+        )
     elif not looks.fit:
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.both) < candidate.pairs.file_count:
