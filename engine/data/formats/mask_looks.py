@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.data.decoding.mask_values import GRAY
 from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, read_values
+from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
 from engine.data.decoding.reading import describe_failure, open_image, read_image
 from engine.data.splits import first, spread_evenly
 
@@ -21,8 +22,6 @@ _LEAST_SHARE = 0.75
 """Share of the pixels that have one of the `_MOST_FREQUENT` values, or the value of their left neighbor, at least."""
 _MOST_LOOKED_AT = 1 << 21
 """Pixels of a mask that are inspected."""
-_MOST_OBJECTS = 4
-"""Values from which on consecutive ones are numbers of objects even if every mask has equally many."""
 
 
 @dataclass
@@ -35,6 +34,7 @@ class MaskLooks:
         fitting: Those with the size of their image.
         colored: Those with several channels that differ.
         numbers: Different values besides 0 in each readable mask.
+        number_objects: True if the values number the objects of each mask.
         has_zero: True if any of them contains 0.
         lossy: Those whose compression changes values, as JPEG does.
         failure: Name of a mask that can't be opened, and why; "" if all can.
@@ -45,6 +45,7 @@ class MaskLooks:
     fitting: int = 0
     colored: int = 0
     numbers: list[list[int]] = field(default_factory=list)
+    number_objects: bool = False
     has_zero: bool = False
     lossy: int = 0
     failure: str = ""
@@ -63,13 +64,6 @@ class MaskLooks:
     def most_numbers(self) -> int:
         """Number of values besides 0 in the mask with most of them."""
         return max(map(len, self.numbers), default=0)
-
-    @property
-    def number_objects(self) -> bool:
-        """True if the values are those of a count: 1 to k in every mask, with a k that differs from mask to mask."""
-        counts = {len(values) for values in self.numbers if values}
-        consecutive = all(values == list(range(1, len(values) + 1)) for values in self.numbers)
-        return consecutive and max(counts, default=0) >= _MOST_OBJECTS and len(counts) > 1
 
     @property
     def are_classes(self) -> bool:
@@ -98,6 +92,8 @@ def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskLooks:
         values = np.unique(levels[: max(1, _MOST_LOOKED_AT // max(levels.shape[1], 1))])
         looks.has_zero |= bool((values == 0).any())
         looks.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
+    if looks.most_numbers >= MANY and not looks.are_classes:
+        looks.number_objects = count_numbered_objects([mask for _, mask in pairs]) > 0
     return looks
 
 

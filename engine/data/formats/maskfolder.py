@@ -128,11 +128,15 @@ def _detections(
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, looks, class_name))
     if len(classes) > 1:
         confidence = min(confidence, Confidence.LIKELY)
-    counted_by_coco = len(classes) == 1 and looks.most_numbers > 1 and not looks.are_classes
-    if looks.number_objects or counted_by_coco or candidate.variant in _NUMBERED:
-        doubts = (*against, "values that number the objects of each mask from 1 on")
+    is_known = candidate.variant in _NUMBERED or (
+        len(classes) == 1 and looks.most_numbers > 1 and not looks.are_classes
+    )
+    if looks.number_objects or is_known:
         objects = replace(masks, kinds=("instances",), confidence=confidence)
-        return objects, replace(masks, confidence=Confidence.WEAK, against=doubts)
+        if is_known:  # else the inspection warns
+            against = (*against, "values that number the objects of each mask")
+        lower = Confidence.WEAK if against else Confidence.LIKELY
+        return objects, replace(masks, confidence=lower, against=against)
     if looks.are_classes:
         against = (*against, "values that repeat from mask to mask like those of classes")
     lower = Confidence.WEAK if against else Confidence.LIKELY

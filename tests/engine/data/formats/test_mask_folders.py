@@ -63,15 +63,15 @@ def test_read_returns_numbered_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", [3, 4, 6])
 def test_detect_recognizes_numbers_of_objects(tmp_path: Path, side: int) -> None:
-    for count in range(2, 2 + side):
-        values = np.zeros((40, 40), np.uint16)
+    for count in range(7, 7 + side):
+        values = np.zeros((60, 40), np.uint16)
         for number in range(1, count + 1):
             values[4 * number : 4 * number + 2, 5:9] = number
-        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(save_mask(tmp_path / f"images/{count}.png", values))
+        Image.fromarray(np.zeros((60, 40, 3), np.uint8)).save(save_mask(tmp_path / f"images/{count}.png", values))
         save_mask(tmp_path / f"masks/{count}.png", values)
     found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
     assert found["instances"].confidence is Confidence.CERTAIN
-    assert found["masks"].against
+    assert found["masks"].confidence is Confidence.LIKELY
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.data.decoding.numbered_masks import count_numbered_objects
 from engine.data.inspection.inspector import inspect
-from engine.data.inspection.instance_numbers import numbered_things
 
 SIDE = 60
 
@@ -52,7 +52,7 @@ def written(folder: Path, *masks: np.ndarray) -> list[str]:
 def test_that_things_are_numbered_where_each_value_is_in_one_piece_and_they_count_anew_in_each_mask(
     tmp_path: Path, masks: list[np.ndarray], things: int
 ) -> None:
-    assert numbered_things(written(tmp_path / "masks", *masks)) == things
+    assert count_numbered_objects(written(tmp_path / "masks", *masks)) == things
 
 
 @pytest.mark.parametrize(("first", "severities"), [(1, ["warning"]), (4000, ["warning", "error"])])

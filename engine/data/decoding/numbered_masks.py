@@ -1,0 +1,70 @@
+"""Whether the values of masks number objects rather than classes. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.data.decoding.masks import MOST_CLASSES, Values, read_values, values_in
+from engine.data.decoding.reading import read_image
+from engine.data.splits import spread_evenly
+
+SAMPLED_MASKS = 20
+"""Masks that are opened, evenly spread."""
+MANY = 8
+"""Values from which on a mask may number objects; with fewer, organs in a scan look the same."""
+MOST_PIXELS = 1 << 25
+"""Pixels of the largest mask that is inspected: searching for pieces takes forty bytes for each."""
+MOST_SCATTERED = 64
+"""Size of the rectangles around all values, in sizes of the mask, from which on the values are scattered like noise.
+Counting their pieces would take minutes."""
+NEARLY_ALL = 0.9
+"""Share that allows for objects that overlap, of which two pieces are visible."""
+
+
+def count_numbered_objects(masks: Sequence[str]) -> int:
+    """Return the number of objects in the fullest of some masks; 0 if their values don't seem to number objects.
+
+    They do if nearly every value but 0 is in one piece, unlike classes, and the values differ from mask to mask. They
+    also count from 1 on without gaps, or are higher than those of classes may be.
+    """
+    values, pieces, counts, gapless = 0, 0, [], 0
+    beyond = False
+    for index in spread_evenly(len(masks), SAMPLED_MASKS)[:SAMPLED_MASKS]:
+        try:
+            mask = read_values(read_image(masks[index]))
+        except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+            continue
+        if mask.lossy or mask.values.size > MOST_PIXELS:
+            continue
+        found = values_in(mask)
+        found = found[found > 0]
+        beyond |= bool(found.max(initial=0) >= MOST_CLASSES)
+        gapless += len(found) >= NEARLY_ALL * found.max(initial=0)
+        counts.append(len(found))
+        values += len(found)
+        pieces += _count_pieces(mask.values, found)
+    numbered = (
+        max(counts, default=0) >= MANY
+        and values >= NEARLY_ALL * pieces
+        and len(set(counts)) > 1
+        and (beyond or gapless >= NEARLY_ALL * len(counts))
+    )
+    return max(counts) if numbered else 0
+
+
+def _count_pieces(plane: Values, values: Values) -> int:
+    """Return the number of connected areas that some values of a mask form."""
+    from scipy.ndimage import find_objects, label
+
+    order = np.searchsorted(values, plane) + 1
+    order[plane <= 0] = 0
+    found = find_objects(order)
+    around = sum((y.stop - y.start) * (x.stop - x.start) for index in found if index is not None for y, x in [index])
+    if around > MOST_SCATTERED * plane.size:
+        return MOST_SCATTERED * len(values)
+    corners_join = np.ones((3, 3))
+    return sum(
+        label(order[index] == number, corners_join)[1] for number, index in enumerate(found, 1) if index is not None
+    )
