@@ -26,6 +26,8 @@ _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
 _SPLIT_SHORT = {"tr": "train", "te": "test"}
 MOST_FOLDERS = 100_000
 """Folders of a dataset that are searched."""
+MOST_SIBLINGS = 20
+"""Folders next to one of annotations in which the images are looked for."""
 
 Key = tuple[str, ...]
 
@@ -156,30 +158,39 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
 
 class _Index:
-    """Folders of images by their keys."""
+    """Folders of images by their keys, by the beginnings of these, and by the folder that they are in."""
 
     def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
-        self.named: dict[Key, list[_Place]] = {}
-        self.others: dict[Key, list[_Place]] = {}
-        for places, by_key in ((images, self.named), (others, self.others)):
-            for place in places:
-                by_key.setdefault(place.key, []).append(place)
+        self._named: dict[Key, list[_Place]] = {}
+        self._others: dict[Key, list[_Place]] = {}
+        self._below: dict[Key, list[_Place]] = {}
+        self._inside: dict[str, list[_Place]] = {}
+        for place in images:
+            self._named.setdefault(place.key, []).append(place)
+            for length in range(len(place.key)):
+                self._below.setdefault(place.key[:length], []).append(place)
+        for place in others:
+            self._others.setdefault(place.key, []).append(place)
+            if place.key and split_named(place.key[-1]):
+                self._below.setdefault(place.key[:-1], []).append(place)
+            self._inside.setdefault(os.path.dirname(place.folder), []).append(place)
 
     def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
-        """Yield folders that may have the images of a folder of annotations, the likeliest first, each with whether
-        the rest of the name of the annotations is a part of their name rather than of the split's."""
-        keys = dict.fromkeys((place.key, place.bare_key))
-        for by_key in (self.named, self.others):
-            for key in keys:
+        """Yield folders that may have the images of a folder of annotations, the likeliest first.
+
+        With each is True if what is left of the name of the annotations is a part of their name rather than of a
+        split's.
+        """
+        for by_key in (self._named, self._others):
+            for key in dict.fromkeys((place.key, place.bare_key)):
                 if key in by_key:
                     yield by_key[key], key != place.key
-        below = [each for key, each in self.named.items() if key[: len(place.key)] == place.key and key != place.key]
-        if below:
-            yield [each for places in below for each in places], False
-        parent = os.path.dirname(place.folder)
-        for each in (each for places in self.others.values() for each in places):
-            if os.path.dirname(each.folder) == parent:
-                yield [each], True
+        if below := self._below.get(place.key):
+            yield below, False
+
+    def siblings(self, place: _Place) -> Sequence[_Place]:
+        """Return folders of other names next to one of annotations."""
+        return self._inside.get(os.path.dirname(place.folder), ())[:MOST_SIBLINGS]
 
 
 class _Search:
@@ -192,15 +203,19 @@ class _Search:
         self._roles = roles
 
     def join(self, place: _Place, index: _Index) -> None:
-        """Add a folder of annotations with the first images that it belongs to."""
+        """Add a folder of annotations with the first images that it belongs to, or with each of its siblings that fit."""
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
                 return
+        siblings = [each for each in index.siblings(place) if self._pair([each], place).both]
+        for each in siblings:
+            variant = place.variant(bare=True)
+            name = os.path.basename(each.folder)
+            self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
 
     def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
         """Add a folder of annotations with folders of images; return False if no names agree."""
-        folders = [each.folder for each in partners]
-        pairs = pair_folders(self._tree, folders, place.folder, self._roles.endings, self._roles.suffixes)
+        pairs = self._pair(partners, place)
         if not pairs.both:
             return False
         candidate = self.found.setdefault((variant, named), Candidate(variant, is_named=named))
@@ -208,8 +223,12 @@ class _Search:
         for split in dict.fromkeys(splits.values()):
             candidate.add(split, pairs.of({folder for folder, other in splits.items() if other == split}), place.folder)
         candidate.splits[next(iter(splits.values()))].spare += pairs.spare
-        self.used.setdefault(variant, set()).update(folders)
+        self.used.setdefault(variant, set()).update(each.folder for each in partners)
         return True
+
+    def _pair(self, partners: Sequence[_Place], place: _Place) -> Pairs:
+        folders = [each.folder for each in partners]
+        return pair_folders(self._tree, folders, place.folder, self._roles.endings, self._roles.suffixes)
 
 
 def _siblings(

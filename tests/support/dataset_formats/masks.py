@@ -32,6 +32,7 @@ _PLACES = {
     "arrays": ("images/{split}/{name}.png", "masks/{split}/{name}.npy"),
     "roboflow": ("{valid}/{name}_jpg.rf.0a1b.jpg", "{valid}/{name}_jpg.rf.0a1b_mask.png"),
     "flat_masks": ("images/{split}/{name}.png", "masks/{name}.png"),
+    "flat_masks_of_splits": ("{split}/{name}.jpg", "masks/{name}.png"),
     "masks_below": ("{name}.png", "masks/{name}.png"),
     "numbered": ("PNGImages/{name}.png", "PedMasks/{name}_mask.png"),
 }

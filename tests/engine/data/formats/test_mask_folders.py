@@ -212,6 +212,25 @@ def test_detect_doubts_masks_that_none_can_be_opened(tmp_path: Path) -> None:
     assert "img_1.png: " in found.against[0]
 
 
+@pytest.mark.parametrize("names", [("before2", "after2"), ("summer", "winter"), ("optical", "radar", "thermal")])
+def test_detect_asks_about_several_folders_of_images(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for image in TRUTH.images:
+        save_mask(tmp_path / f"label/{image.name}.png", image.mask())
+        for name in names:
+            image.save(tmp_path / name / f"{image.name}.png")
+    found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
+    assert {each.variant for each in found} == {f"label of {name}" for name in names}
+
+
+@pytest.mark.parametrize("name", ["photos of 2019", "tiles", "x"])
+def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"{name}/{image.name}.png")
+        save_mask(tmp_path / f"masks/{image.name}.png", image.mask())
+    found = detect(FORMAT, tmp_path)[0]
+    assert (found.confidence, found.variant) == (Confidence.CERTAIN, "")
+
+
 # What is left out
 
 
