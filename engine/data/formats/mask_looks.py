@@ -70,7 +70,8 @@ class MaskLooks:
         """True if the values can't be a count in most masks, as those of classes are not."""
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         different = {value for values in self.numbers for value in values}
-        return 2 * gaps > len(self.numbers) > 1 and len(different) < sum(map(len, self.numbers))
+        repeated = len(different) < sum(map(len, self.numbers))
+        return 2 * gaps > len(self.numbers) > 1 and len(different) > 1 and repeated
 
 
 def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskLooks:

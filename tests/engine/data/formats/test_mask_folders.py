@@ -76,7 +76,12 @@ def test_detect_recognizes_numbers_of_objects(tmp_path: Path, side: int) -> None
 
 @pytest.mark.parametrize(
     ("values", "are_classes"),
-    [([(1, 2), (1, 2), (1,)], False), ([(2, 5), (5,), (2,)], True), ([(3,), (1, 3), (1, 3)], True)],
+    [
+        ([(1, 2), (1, 2), (1,)], False),
+        ([(255,), (255,), (255,)], False),
+        ([(2, 5), (5,), (2,)], True),
+        ([(3,), (1, 3), (1, 3)], True),
+    ],
 )
 def test_detect_doubts_objects_where_values_repeat(
     tmp_path: Path, values: list[tuple[int, ...]], are_classes: bool
