@@ -1,4 +1,4 @@
-"""What formats of masks read, as arrays and areas that tests compare."""
+"""Masks and objects that formats read, as arrays and areas to compare."""
 
 from __future__ import annotations
 

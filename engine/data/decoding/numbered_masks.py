@@ -1,4 +1,4 @@
-"""Whether the values of masks number objects rather than classes. Torch-free."""
+"""Detection of masks whose values number objects rather than classes. Torch-free."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit, shown, warn
@@ -20,7 +20,7 @@ COUNT = 150
 _NAMES = "objectInfo150.txt"
 _SPLITS = {"training": "train", "validation": "val"}
 _FULL = "_seg.png"
-"""Ending of the masks of the full ADE20K, in which red and green are the class and blue is the object."""
+"""Ending of the masks of the full ADE20K. Red and green are the class, blue is the object."""
 _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or download ADEChallengeData2016."
 
 
@@ -42,12 +42,12 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):
         return []
-    looks = inspect_masks(both)
-    largest = max((value for values in looks.numbers for value in values), default=0)
+    sample = inspect_masks(both)
+    largest = max((value for values in sample.numbers for value in values), default=0)
     against = []
     if largest > COUNT:
         against.append(f"the value {largest} in masks, although there are {COUNT} classes")
-    if not looks.fit:
+    if not sample.fit:
         against.append("masks of other sizes than their images")
     evidence = (f"{len(both):,} images of ADE20K with masks",)
     confidence = Confidence.WEAK if against else Confidence.CERTAIN

@@ -8,7 +8,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.tree import Tree
 from engine.data.splits import counted, first, shown, warn
 
@@ -21,11 +21,11 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     images, by_class = _stems(tree, "images"), _by_class(tree)
     pairs = [(images[stem], mask) for masks in by_class.values() for stem, mask in masks.items() if stem in images]
-    looks = inspect_masks(pairs)
-    if not pairs or not looks.are_labels:
+    sample = inspect_masks(pairs)
+    if not pairs or not sample.are_labels:
         return []
     defined = arcgis_classes(tree.root)
-    against = [] if looks.fit else ["masks of other sizes than their images"]
+    against = [] if sample.fit else ["masks of other sizes than their images"]
     if defined is None:
         against.append("folders of classes in labels, but no esri_model_definition.emd")
     evidence = (f"{len(images):,} images with masks of {len(by_class)} classes in labels",)

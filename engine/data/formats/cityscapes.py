@@ -6,14 +6,14 @@ Labels after cityscapesScripts, helpers/labels.py; files after its README; KITTI
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit
@@ -26,7 +26,7 @@ CLASSES = {
 }  # fmt: skip
 """Ids of the labels that are evaluated, in the order of their train ids."""
 THINGS = ("person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle")
-"""Those whose objects are separated."""
+"""Classes whose objects are separated."""
 LAST_LABEL = 33
 _IGNORED_LABELS = tuple(sorted({*range(LAST_LABEL + 1), 255} - set(CLASSES.values())))
 BY_LABEL = MaskCode(tuple(CLASSES.values()), ignored=_IGNORED_LABELS)
@@ -65,14 +65,14 @@ def detect(tree: Tree) -> list[Detection]:
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     pairs = [pair for each in files.masks.values() for pair in each.both]
     outlined = [pair for each in files.instances.values() for pair in each.both]
-    looks = inspect_masks(pairs or outlined)
-    if not (pairs or outlined) or not looks.readable:
+    sample = inspect_masks(pairs or outlined)
+    if not (pairs or outlined) or not sample.readable:
         return []
-    strange = {value for values in looks.numbers for value in values} - {*files.code.values, *files.code.ignored}
+    strange = {value for values in sample.numbers for value in values} - {*files.code.values, *files.code.ignored}
     against = []
     if pairs and strange:
         against.append(f"values of no label of Cityscapes in the masks, such as {min(strange)}")
-    if not looks.fit:
+    if not sample.fit:
         against.append("masks of other sizes than their images")
     kinds = (*(["masks"] if pairs else []), *(["instances"] if outlined else []))
     evidence = (f"{len(pairs or outlined):,} images with masks of Cityscapes' labels",)
@@ -125,10 +125,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
         pairs = Pairs()
         for images in tree.walk(os.path.join(base, _IMAGES, split)):
             masks = os.path.join(base, name, os.path.relpath(images, os.path.join(base, _IMAGES)))
-            behind = f"_{name}_{kind}.png"
-            pairs.add(
-                _paired(tree, images, masks, lambda stem, behind=behind: stem.removesuffix("_" + _IMAGES) + behind)
-            )
+            pairs.add(_paired(tree, images, masks, f"_{name}_{kind}.png"))
         if pairs.both and not _is_empty(pairs, kind):
             found.setdefault(_SPLITS[split.lower()], Pairs()).add(pairs)
     return found
@@ -136,30 +133,29 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
     """Return True for the masks of Cityscapes' test images, which mark the car's hood and the borders alone."""
-    looks = inspect_masks(pairs.both)
+    sample = inspect_masks(pairs.both)
     factor = 1000 if kind == "instanceIds" else 1
-    values = {value // factor if value >= factor else value for each in looks.numbers for value in each}
+    values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
-    has_zero = kind == "labelTrainIds" and looks.has_zero
-    return bool(looks.readable) and not has_zero and not values & set(classes)
+    has_zero = kind == "labelTrainIds" and sample.has_zero
+    return bool(sample.readable) and not has_zero and not values & set(classes)
 
 
 def _kitti(tree: Tree, training: str) -> _Files:
     images = os.path.join(training, "image_2")
     masks, instances = (
-        {"train": _paired(tree, images, os.path.join(training, name), lambda stem: stem + ".png")}
-        for name in ("semantic", "instance")
+        {"train": _paired(tree, images, os.path.join(training, name), ".png")} for name in ("semantic", "instance")
     )
     return _Files(masks, BY_LABEL, instances if instances["train"].both else {}, Numbering(256, first=1))
 
 
-def _paired(tree: Tree, images: str, masks: str, name_of: Callable[[str], str]) -> Pairs:
-    """Return the images of a folder with the masks of the names that `name_of` gives for theirs without endings."""
-    there = set(tree.files(masks)) if tree.exists(masks) else set()
+def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
+    """Return the images of a folder with the masks of the same names but for their ends."""
+    names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
     for image in filter(is_image, tree.files(images)):
-        mask = name_of(os.path.splitext(image)[0])
-        if mask in there:
+        mask = os.path.splitext(image)[0].removesuffix(f"_{_IMAGES}") + end
+        if mask in names:
             pairs.both.append((tree.path(images, image), tree.path(masks, mask)))
         else:
             pairs.alone.append(tree.path(images, image))

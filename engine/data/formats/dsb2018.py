@@ -7,14 +7,14 @@ import os
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.tree import Tree, split_in
 from engine.data.splits import counted, first, spread_evenly, warn
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
 """Folders that are listed to recognize the layout."""
-_LEAST_IMAGES = 2
+_MIN_IMAGES = 2
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -23,13 +23,13 @@ def detect(tree: Tree) -> list[Detection]:
     if not parents:
         return []
     folders = [os.path.join(parent, name) for parent in parents for name in tree.folders(parent)]
-    sample = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
-    pairs = [(image, mask) for folder in sample if (image := _image(tree, folder)) for mask in _masks(tree, folder)[:2]]
-    looks = inspect_masks(pairs)
-    if not looks.are_labels:
+    chosen = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
+    pairs = [(image, mask) for folder in chosen if (image := _image(tree, folder)) for mask in _masks(tree, folder)[:2]]
+    sample = inspect_masks(pairs)
+    if not sample.are_labels:
         return []
     evidence = (f"{len(folders):,} folders with images and masks",)
-    against = () if looks.fit else ("masks of other sizes than their images",)
+    against = () if sample.fit else ("masks of other sizes than their images",)
     confidence = Confidence.WEAK if against else Confidence.CERTAIN
     return [Detection(("instances",), confidence, evidence, against, source=parents)]
 
@@ -42,12 +42,12 @@ def _parents(tree: Tree) -> list[str]:
 
 def _holds_images(tree: Tree, parent: str) -> bool:
     names = tree.folders(parent)
-    if len(names) < _LEAST_IMAGES:
+    if len(names) < _MIN_IMAGES:
         return False
-    sample = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
-    like = [folder for folder in sample if {"images", "masks"} <= set(tree.folders(folder)) and _is_one(tree, folder)]
+    chosen = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
+    like = [folder for folder in chosen if {"images", "masks"} <= set(tree.folders(folder)) and _is_one(tree, folder)]
     several = any(len(_masks(tree, folder)) > 1 for folder in like)
-    return 2 * len(like) > len(sample) and several
+    return 2 * len(like) > len(chosen) and several
 
 
 def _is_one(tree: Tree, folder: str) -> bool:

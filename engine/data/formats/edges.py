@@ -1,4 +1,4 @@
-"""Folders of images and of the edges in them, in the spellings in which people keep them. Torch-free."""
+"""Folders of images and of the edges in them, in all usual layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LAYOUT = (
 )
 _SAMPLE = 8
 """Files of edges that are opened."""
-_WIDTH = 5
+_THIN_WIDTH = 5
 """Width in pixels of the lines that count as thin."""
-_MOST_THICK = 0.2
+_MAX_THICK_SHARE = 0.2
 """Share of the pixels of edges, at most, that are left without the pixels at the rims of wider lines."""
 
 
@@ -90,8 +90,8 @@ def _is_thin(drawn: Drawn) -> bool:
     from scipy.ndimage import binary_erosion
 
     layer = drawn.layers.any(0) ^ drawn.inverted
-    inner = binary_erosion(layer, iterations=_WIDTH // 2)
-    return bool(np.count_nonzero(inner) <= _MOST_THICK * np.count_nonzero(layer))
+    inner = binary_erosion(layer, iterations=_THIN_WIDTH // 2)
+    return bool(np.count_nonzero(inner) <= _MAX_THICK_SHARE * np.count_nonzero(layer))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:

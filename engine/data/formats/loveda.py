@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode, MaskSplit
@@ -29,11 +29,11 @@ def detect(tree: Tree) -> list[Detection]:
                 pairs = pair_folders(tree, [images], masks, (".png",), ("",))
                 splits.setdefault(split, Pairs()).add(pairs)
     both = [pair for pairs in splits.values() for pair in pairs.both]
-    looks = inspect_masks(both)
-    largest = max((value for values in looks.numbers for value in values), default=0)
-    if not looks.readable or largest > len(CLASSES):
+    sample = inspect_masks(both)
+    largest = max((value for values in sample.numbers for value in values), default=0)
+    if not sample.readable or largest > len(CLASSES):
         return []
-    against = () if looks.fit else ("masks of other sizes than their images",)
+    against = () if sample.fit else ("masks of other sizes than their images",)
     confidence = Confidence.WEAK if against else Confidence.CERTAIN
     evidence = (f"{len(both):,} images with masks in images_png and masks_png of Urban and Rural",)
     return [Detection(("masks",), confidence, evidence, against, source=splits)]

@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.reading import judged, read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedLabels, Numbering
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit, shown
@@ -77,15 +77,15 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
     )
     if not kinds:
         return []
-    sample = [pair for each in pairs["labels" if "masks" in kinds else "instances"].values() for pair in each.both]
-    looks = inspect_masks(sample)
-    largest = max((value for values in looks.numbers for value in values), default=0)
+    both = [pair for each in pairs["labels" if "masks" in kinds else "instances"].values() for pair in each.both]
+    sample = inspect_masks(both)
+    largest = max((value for values in sample.numbers for value in values), default=0)
     against = []
     if "masks" in kinds and largest >= len(version.labels):
         against.append(f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels")
-    if not looks.fit:
+    if not sample.fit:
         against.append("masks of other sizes than their images")
-    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(sample):,} images with masks")
+    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(both):,} images with masks")
     variant = (version.folder or version.config) if several else ""
     confidence = Confidence.WEAK if against else Confidence.CERTAIN
     return [Detection(kinds, confidence, evidence, tuple(against), variant, source=(version, pairs))]

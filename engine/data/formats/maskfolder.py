@@ -1,4 +1,4 @@
-"""Folders of images and masks, in the spellings in which people keep them. Torch-free."""
+"""Folders of images and masks in all usual layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from engine.data.formats import (
 )
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import InstanceSplit, NumberedMasks
-from engine.data.formats.mask_looks import MaskLooks, inspect_masks
+from engine.data.formats.mask_sample import MaskSample, inspect_masks
 from engine.data.formats.name_pairs import Pairs
 from engine.data.formats.object_names import coco_classes
 from engine.data.formats.paired_folders import Candidate, Roles, find_candidates
@@ -33,7 +33,7 @@ from engine.data.splits import MaskSplit, shown, warn
 
 _LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
 ENDINGS = (*_LOSSLESS, *sorted(EXTENSIONS - {*_LOSSLESS}))
-_BESIDE = tuple(
+_SUFFIXES = tuple(
     f"{separator}{word}"
     for separator in "_-."
     for word in (
@@ -53,8 +53,8 @@ ROLES = Roles(
         *("mask", "labels", "label", "annot", "gt"),
     ),
     endings=ENDINGS,
-    suffixes=("", *_BESIDE),
-    beside=_BESIDE,
+    suffixes=("", *_SUFFIXES),
+    image_folder_suffixes=_SUFFIXES,
     strange=(
         *("edge", "bound", "contour", "depth", "dispar", "disp_", "overlay", "visual", "preview", "color", "colour"),
         *("thumb", "flow", "normal", "image"),
@@ -80,10 +80,10 @@ _OTHERS = (
 
 
 class _Source(NamedTuple):
-    """A candidate with the looks of its masks, and the class of the objects if these number any."""
+    """A candidate with the sample of its masks, and the class of the objects if these number any."""
 
     candidate: Candidate
-    looks: MaskLooks
+    sample: MaskSample
     class_name: str
 
 
@@ -92,7 +92,7 @@ def detect(tree: Tree) -> list[Detection]:
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     found = [(candidate, inspect_masks(candidate.pairs.both)) for candidate in find_candidates(tree, ROLES)]
-    named = [(candidate, looks) for candidate, looks in found if candidate.is_named]
+    named = [(candidate, sample) for candidate, sample in found if candidate.is_named]
     unusual = [
         each for each in found if not each[0].is_named and each[1].are_labels and each[1].fit and not each[1].colored
     ]
@@ -101,64 +101,64 @@ def detect(tree: Tree) -> list[Detection]:
     classes = coco_classes(tree) if found else ()
     detections = [
         replace(each, variant=candidate.variant if len(found) > 1 else "")
-        for candidate, looks in found
-        for each in _detections(candidate, looks, variants, classes)
+        for candidate, sample in found
+        for each in _detections(candidate, sample, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
 
 
 def _detections(
-    candidate: Candidate, looks: MaskLooks, variants: Sequence[str], classes: Sequence[str]
+    candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
     """Return the readings as masks of classes and as masks that number objects.
 
     Args:
         candidate: Folder that may hold the masks.
-        looks: What a sample of these looks like.
+        sample: Sample of these masks.
         variants: Names of all candidates.
         classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there are
             several, COCO's outlines say more than masks that number objects.
     """
-    against = _doubts(candidate, looks, variants)
+    against = _doubts(candidate, sample, variants)
     whole = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
     confidence = Confidence.WEAK if against else Confidence.CERTAIN if whole else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
     evidence = (f"{len(candidate.pairs.both):,} images with masks {shown(where)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
-    masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, looks, class_name))
+    masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
     if len(classes) > 1:
         confidence = min(confidence, Confidence.LIKELY)
     is_known = candidate.variant in _NUMBERED or (
-        len(classes) == 1 and looks.most_numbers > 1 and not looks.are_classes
+        len(classes) == 1 and sample.max_numbers > 1 and not sample.are_classes
     )
-    if looks.number_objects or is_known:
+    if sample.number_objects or is_known:
         objects = replace(masks, kinds=("instances",), confidence=confidence)
         if is_known:  # else the inspection warns
             against = (*against, "values that number the objects of each mask")
         lower = Confidence.WEAK if against else Confidence.LIKELY
         return objects, replace(masks, confidence=lower, against=against)
-    if looks.are_classes:
+    if sample.are_classes:
         against = (*against, "values that repeat from mask to mask like those of classes")
     lower = Confidence.WEAK if against else Confidence.LIKELY
     return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
 
 
-def _doubts(candidate: Candidate, looks: MaskLooks, variants: Sequence[str]) -> tuple[str, ...]:
+def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
     """Return what speaks against the files of a candidate being the masks, given the variants of all candidates."""
     preferred = [each for each in variants if _PREFERRED.match(each)]
     plain = [each for each in variants if not _COLORED.search(each)]
     against = []
     if not candidate.is_named:
         against.append(f"masks in {shown(candidate.variant)}, an unusual name for a folder of masks")
-    if not looks.readable:
-        against.append(f"masks that can't be opened ({looks.failure})")
-    elif not looks.are_labels:
-        lossy = 2 * looks.lossy > looks.readable
+    if not sample.readable:
+        against.append(f"masks that can't be opened ({sample.failure})")
+    elif not sample.are_labels:
+        lossy = 2 * sample.lossy > sample.readable
         noise = "noise in the masks, as if they had been saved as JPEG"
         against.append(
             noise if lossy else f"files in {shown(candidate.variant)} that look like photos or depth, not masks"
         )
-    elif not looks.fit:
+    elif not sample.fit:
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.both) < candidate.pairs.file_count:
         against.append(f"{len(candidate.pairs.spare):,} masks without an image")
@@ -171,11 +171,11 @@ def _doubts(candidate: Candidate, looks: MaskLooks, variants: Sequence[str]) -> 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks, or with the objects that the masks number."""
-    candidate, looks, class_name = detection.source
+    candidate, sample, class_name = detection.source
     problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
     splits = used_splits(candidate.splits, problems)
     if kind == "instances":
-        return Content((class_name,), numbered(splits), problems + doubts_of_numbers(looks))
+        return Content((class_name,), numbered(splits), problems + doubts_of_numbers(sample))
     return Content((), masks_of(splits), problems, table_folders=table_folders(tree, candidate.folders))
 
 
@@ -212,12 +212,12 @@ def numbered(splits: Mapping[str, Pairs]) -> dict[str, InstanceSplit]:
     }
 
 
-def doubts_of_numbers(looks: MaskLooks) -> list[Problem]:
+def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
     """Return a warning if the values of masks may be classes rather than numbers of objects."""
     remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
-    if looks.most_numbers < 2:
+    if sample.max_numbers < 2:
         return [warn("The masks have at most one value besides 0, so each marks a single object.", remedy)]
-    if looks.are_classes:
+    if sample.are_classes:
         return [warn("The values of the masks have gaps and repeat, like those of classes.", remedy)]
     return []
 

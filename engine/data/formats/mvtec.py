@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import wrong

@@ -19,7 +19,7 @@ _SEPARATORS = "_-. ()"
 
 @dataclass
 class Pairs:
-    """Images and the file about each, by full paths in the order of the images' names.
+    """Full paths of images and of the file about each, sorted by the images.
 
     Attributes:
         both: Images with their files.
@@ -47,7 +47,7 @@ class Pairs:
         self.missing += other.missing
 
     def of(self, folders: Collection[str]) -> Pairs:
-        """Return the images in some folders, with their files; what has no image is left out."""
+        """Return the images in some folders with their files, without spare files."""
         return Pairs(
             [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
             [path for path in self.alone if os.path.dirname(path) in folders],
@@ -61,7 +61,7 @@ class Pairs:
         return len(self.both) + len(self.spare)
 
     def problems(self, one: str, many: str) -> list[Problem]:
-        """Return warnings of what has no counterpart, for files called `one` ("a mask") and `many` ("masks")."""
+        """Return warnings of images and files without a counterpart, called `one` ("a mask") and `many` ("masks")."""
         found = []
         if self.missing:
             message = f"{counted(self.missing, 'image')} named in a list but not in the folder: {first(self.missing)}."

@@ -10,7 +10,7 @@ from engine.data.memory_limit import allow_for_text
 from engine.data.splits import shown
 from engine.system.regular_files import UnusableFile, read_regular
 
-_MOST_FILES = 8
+_MAX_FILES = 8
 
 
 class _Category(msgspec.Struct):
@@ -22,10 +22,10 @@ class _File(msgspec.Struct):
 
 
 def coco_classes(tree: Tree) -> tuple[str, ...]:
-    """Return the names of the categories in the COCO files of a dataset, sorted; none if there are no such files."""
+    """Return the sorted names of the categories in the COCO files of a dataset."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):
-        for name in tree.files(folder, ".json")[:_MOST_FILES]:
+        for name in tree.files(folder, ".json")[:_MAX_FILES]:
             path = tree.path(folder, name)
             try:
                 with judged(path):

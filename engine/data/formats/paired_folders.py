@@ -1,4 +1,4 @@
-"""Search for folders of images and the folders of files about them, in the spellings in which people keep them.
+"""Search for folders of images and the folders of their annotations, in all usual layouts.
 
 The names of the folders on the way to a file are compared after words such as "images" and "masks" are removed, so that
 train/images belongs to train/masks, images/train to masks/train, and train to trainannot. Torch-free.
@@ -24,10 +24,10 @@ _GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
 """Words that may be behind that of a split: train_images, ISIC2018_Task1-2_Training_Input."""
 _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
 _SPLIT_SHORT = {"tr": "train", "te": "test"}
-MOST_FOLDERS = 100_000
+MAX_FOLDERS = 100_000
 """Folders of a dataset that are searched."""
-MOST_SIBLINGS = 20
-"""Folders next to one of annotations in which the images are looked for."""
+MAX_SIBLINGS = 20
+"""Folders next to one of annotations that may hold the images."""
 
 Key = tuple[str, ...]
 
@@ -41,7 +41,7 @@ class Roles:
         glued: Those that may be a part of a folder's name: "annot" of trainannot.
         endings: Endings of their files, the preferred first.
         suffixes: What their names may have behind those of the images; "" for nothing.
-        beside: Those of `suffixes` that files in the folder of the images may have.
+        image_folder_suffixes: Those of `suffixes` that files in the folder of the images may have.
         strange: Words in the names of other folders that keep these from being candidates; None if no folder is a
             candidate by its files alone.
     """
@@ -50,7 +50,7 @@ class Roles:
     glued: tuple[str, ...]
     endings: tuple[str, ...]
     suffixes: tuple[str, ...]
-    beside: tuple[str, ...] = ()
+    image_folder_suffixes: tuple[str, ...] = ()
     strange: tuple[str, ...] | None = None
 
 
@@ -86,8 +86,15 @@ class Candidate:
         self.folders.append(folder)
 
 
-class _Part(NamedTuple):
-    """Name of a folder: "images", "annotations" or "" as its role, the role's word in it, and what is left without."""
+class _PathName(NamedTuple):
+    """Name of a folder on the path to a file.
+
+    Attributes:
+        role: "images", "annotations" or "".
+        word: Word of the role in the name.
+        rest: Name without this word.
+        name: Full name.
+    """
 
     role: str
     word: str
@@ -99,7 +106,7 @@ class _Place(NamedTuple):
     """A folder with files, by the parts of its path."""
 
     folder: str
-    parts: tuple[_Part, ...]
+    parts: tuple[_PathName, ...]
 
     @property
     def role(self) -> str:
@@ -112,7 +119,7 @@ class _Place(NamedTuple):
 
     @property
     def bare_key(self) -> Key:
-        """The key without what is left of the names of annotations, but for splits: PedMasks as if it were masks."""
+        """Key without the rests of names of annotations, unless they are splits: PedMasks counts as masks."""
         return tuple(
             split_named(part.rest) or part.rest
             for part in self.parts
@@ -149,7 +156,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     if roles.strange is not None:
         for place, partner in _siblings(images, others, roles.strange):
             search.add(_name_at(place, partner), place, [partner], named=False)
-    candidates = [*search.found.values(), *_beside(tree, roles, [*images, *others])]
+    candidates = [*search.found.values(), *_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
         taken = search.used.get(candidate.variant, set())
         if taken:
@@ -190,11 +197,11 @@ class _Index:
 
     def siblings(self, place: _Place) -> Sequence[_Place]:
         """Return folders of other names next to one of annotations."""
-        return self._inside.get(os.path.dirname(place.folder), ())[:MOST_SIBLINGS]
+        return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
 
 
 class _Search:
-    """Candidates found so far, and the folders of images that each of them uses."""
+    """Collector of candidates and of the folders of images that each of them uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}
@@ -237,12 +244,12 @@ def _siblings(
     """Yield folders of no known name with the folder of images that has another name in one place alone."""
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
-        for before, after in _around(place):
+        for before, after in _contexts(place):
             patterns.setdefault((before, after), place)
     for place in others:
         if any(word in place.folder.lower() for word in strange):
             continue
-        for before, after in _around(place):
+        for before, after in _contexts(place):
             partner = patterns.get((before, after))
             part = place.parts[len(before)] if len(before) < len(place.parts) else None
             is_image_part = partner is not None and partner.parts[len(before)].role == "images"
@@ -251,28 +258,28 @@ def _siblings(
                 break
 
 
-def _around(place: _Place) -> Iterator[tuple[Key, Key]]:
+def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
     names = tuple(part.name for part in place.parts)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
 
 def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the part of a folder's path in which it differs from that of its images."""
+    """Return the name on the path of a folder that the path of its images does not have."""
     pairs = zip(place.parts, partner.parts, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
-def _beside(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
+def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
     """Yield candidates whose files are in the folders of the images, by their suffixes."""
-    if not roles.beside:
+    if not roles.image_folder_suffixes:
         return
-    behind = tuple(each.lower() for each in roles.beside)
+    behind = tuple(each.lower() for each in roles.image_folder_suffixes)
     found: dict[str, Candidate] = {}
     for place in places:
         stems = [os.path.splitext(name)[0].lower() for name in tree.files(place.folder)]
         there = {each for stem in stems if stem.endswith(behind) for each in behind if stem.endswith(each)}
         for chosen in there:
-            pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.beside)
+            pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
             if pairs.both:
                 candidate = found.setdefault(chosen, Candidate(chosen))
                 candidate.add(place.split, pairs, place.folder)
@@ -281,28 +288,28 @@ def _beside(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Cand
 
 def _places(tree: Tree, roles: Roles) -> Iterator[_Place]:
     for number, folder in enumerate(tree.walk()):
-        if number == MOST_FOLDERS:
+        if number == MAX_FOLDERS:
             return
         if tree.has(EXTENSIONS, folder) or tree.has(roles.endings, folder):
-            yield _Place(folder, tuple(_part(name, roles) for name in folder.split(os.sep) if name))
+            yield _Place(folder, tuple(_parse_name(name, roles) for name in folder.split(os.sep) if name))
 
 
 def _has_images(tree: Tree, place: _Place) -> bool:
     return any(is_image("x" + each) for each in tree.suffixes(place.folder))
 
 
-def _part(name: str, roles: Roles) -> _Part:
+def _parse_name(name: str, roles: Roles) -> _PathName:
     plain = _ENDING_WORD.sub("", _plain(name))
     if plain in roles.words:
-        return _Part("annotations", name, "", name)
+        return _PathName("annotations", name, "", name)
     if plain in IMAGE_WORDS:
-        return _Part("images", name, "", name)
+        return _PathName("images", name, "", name)
     for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
         for word in words:
             rest = _rest(plain, word)
             if rest and (role == "annotations" or word != "data" or _split_of_words(rest)):
-                return _Part(role, word, rest, name)
-    return _Part("", "", plain, name)
+                return _PathName(role, word, rest, name)
+    return _PathName("", "", plain, name)
 
 
 def _plain(name: str) -> str:
@@ -313,7 +320,7 @@ def _plain(name: str) -> str:
 
 
 def _rest(plain: str, word: str) -> str:
-    """Return what is before or behind a word in a name; "" if the name does not have it there."""
+    """Return a name without a word at its beginning or end; "" if it has none there."""
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""

@@ -9,7 +9,7 @@ import os
 
 from engine.data.decoding.reading import MOST_TABLE_BYTES, read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit
@@ -28,11 +28,11 @@ def detect(tree: Tree) -> list[Detection]:
         if not (tree.exists(trimaps) and tree.exists(images)):
             continue
         pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
-        looks = inspect_masks(pairs.both)
-        values = {value for values in looks.numbers for value in values}
-        if not values or values - _VALUES or looks.has_zero:
+        sample = inspect_masks(pairs.both)
+        values = {value for values in sample.numbers for value in values}
+        if not values or values - _VALUES or sample.has_zero:
             return []
-        against = () if looks.fit else ("trimaps of other sizes than their images",)
+        against = () if sample.fit else ("trimaps of other sizes than their images",)
         confidence = Confidence.WEAK if against else Confidence.CERTAIN
         evidence = (f"{len(pairs.both):,} images with trimaps of the values 1, 2 and 3",)
         return [Detection(("masks",), confidence, evidence, against, source=(base, pairs))]

@@ -11,7 +11,7 @@ from engine.data.decoding.masks import learn_meaning
 from engine.data.decoding.reading import MOST_TABLE_BYTES, judged, read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.instances import ClassedMask, InstanceSplit
-from engine.data.formats.mask_looks import inspect_masks
+from engine.data.formats.mask_sample import inspect_masks
 from engine.data.formats.name_pairs import Pairs, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode, MaskSplit, shown, wrong
@@ -57,13 +57,13 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
-    looks = inspect_masks(masks.both)
-    if not masks.both or (looks.readable and not looks.are_labels):
+    sample = inspect_masks(masks.both)
+    if not masks.both or (sample.readable and not sample.are_labels):
         return None
-    against = () if looks.fit else ("masks of other sizes than their images",)
+    against = () if sample.fit else ("masks of other sizes than their images",)
     named = sum(bool(_VOC_NAME.fullmatch(_stem(image))) for image, _ in masks.both)
-    values = {value for each in looks.numbers for value in each}
-    is_voc = 2 * named > len(masks.both) and not looks.colored and values <= {*CODE.values, *CODE.ignored}
+    values = {value for each in sample.numbers for value in each}
+    is_voc = 2 * named > len(masks.both) and not sample.colored and values <= {*CODE.values, *CODE.ignored}
     is_voc = is_voc and not _TABLES & set(tree.files(base))
     evidence = [f"{len(masks.both):,} images in JPEGImages with masks in SegmentationClass"]
     if objects.both:
@@ -106,9 +106,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         tables = (tree.path(source.base), *folders)
         return Content((), masks, problems.problems("a mask", "masks"), table_folders=tables)
     found = problems.problems("a mask of objects", "masks")
-    classes, code, trouble = _meaning(tree, source)
+    classes, code, reason = _meaning(tree, source)
     if code is None:
-        return Content((), {}, [*found, wrong(trouble, "Save masks as PNG with a number, or a color, for each class.")])
+        return Content((), {}, [*found, wrong(reason, "Save masks as PNG with a number, or a color, for each class.")])
     background = next((number for number, name in enumerate(classes) if "background" in name.lower()), None)
     if background is None and code.values[0] == 0:
         background = 0
@@ -131,7 +131,7 @@ def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | N
 
 
 def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tuple[str, str]]], Pairs]:
-    """Return the pairs by split, and what has no counterpart: of images in a list, or of all without lists."""
+    """Return the pairs by split, and the images and files without a counterpart."""
     lists = _read_lists(tree, os.path.join(base, _LISTS))
     if "train" not in lists:
         return {"": pairs.both}, pairs
@@ -148,7 +148,7 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tu
 
 
 def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
-    """Return the names in the list of each split; trainval.txt is the training split if there is no train.txt."""
+    """Return the names in the list of each split. Without train.txt, trainval.txt lists the training split."""
     names = tree.files(folder, ".txt") if tree.exists(folder) else []
     files = {split: name for name in names if (split := split_named(os.path.splitext(name)[0]))}
     if "train" not in files and "trainval.txt" in names:

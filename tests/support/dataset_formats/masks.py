@@ -1,4 +1,4 @@
-"""Writer of images and masks in folders, in the layouts in which people keep them."""
+"""Writer of images and masks in folders of all usual layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspection of a sample of masks: whether they look like masks of their images and number objects. Torch-free."""
+"""Sample of masks that tells labels from photographs, and numbers of objects from classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SAMPLE = 12
 """Masks that are opened."""
 _FEW_VALUES = 64
 """An image with so few values or colors is one of labels."""
-_MOST_FREQUENT = 16
-_LEAST_SHARE = 0.75
-"""Share of the pixels that have one of the `_MOST_FREQUENT` values, or the value of their left neighbor, at least."""
-_MOST_LOOKED_AT = 1 << 21
+_FREQUENT_VALUES = 16
+_MIN_SHARE = 0.75
+"""Share of the pixels that have one of the `_FREQUENT_VALUES` values, or the value of their left neighbor, at least."""
+_MAX_PIXELS = 1 << 21
 """Pixels of a mask that are inspected."""
 
 
 @dataclass
-class MaskLooks:
-    """What a sample of masks looks like.
+class MaskSample:
+    """Properties of a sample of masks.
 
     Attributes:
         readable: Masks that could be opened.
@@ -61,8 +61,8 @@ class MaskLooks:
         return 2 * self.fitting > self.readable
 
     @property
-    def most_numbers(self) -> int:
-        """Number of values besides 0 in the mask with most of them."""
+    def max_numbers(self) -> int:
+        """Largest number of values besides 0 in a mask."""
         return max(map(len, self.numbers), default=0)
 
     @property
@@ -74,28 +74,28 @@ class MaskLooks:
         return 2 * gaps > len(self.numbers) > 1 and len(different) > 1 and repeated
 
 
-def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskLooks:
-    """Return what an evenly spread sample of masks looks like, given images with their masks."""
-    looks = MaskLooks()
+def inspect_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
+    """Return the properties of an evenly spread sample of masks, given images with their masks."""
+    sample = MaskSample()
     for index in spread_evenly(len(pairs), SAMPLE):
         image, path = pairs[index]
         try:
             mask = read_values(read_image(path))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
-            looks.failure = looks.failure or f"{first([path])}: {describe_failure(error)}"
+            sample.failure = sample.failure or f"{first([path])}: {describe_failure(error)}"
             continue
         levels = _levels(mask)
-        looks.readable += 1
-        looks.fitting += _has_size(image, levels.shape)
-        looks.lossy += mask.lossy
-        looks.colored += mask.mode == "color" and levels is mask.values
-        looks.label_like += _is_label_like(levels)
-        values = np.unique(levels[: max(1, _MOST_LOOKED_AT // max(levels.shape[1], 1))])
-        looks.has_zero |= bool((values == 0).any())
-        looks.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
-    if looks.most_numbers >= MANY and not looks.are_classes:
-        looks.number_objects = count_numbered_objects([mask for _, mask in pairs]) > 0
-    return looks
+        sample.readable += 1
+        sample.fitting += _has_size(image, levels.shape)
+        sample.lossy += mask.lossy
+        sample.colored += mask.mode == "color" and levels is mask.values
+        sample.label_like += _is_label_like(levels)
+        values = np.unique(levels[: max(1, _MAX_PIXELS // max(levels.shape[1], 1))])
+        sample.has_zero |= bool((values == 0).any())
+        sample.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
+    if sample.max_numbers >= MANY and not sample.are_classes:
+        sample.number_objects = count_numbered_objects([mask for _, mask in pairs]) > 0
+    return sample
 
 
 def _levels(mask: MaskValues) -> Values:
@@ -106,13 +106,13 @@ def _levels(mask: MaskValues) -> Values:
 
 
 def _is_label_like(values: Values) -> bool:
-    values = values[: max(1, _MOST_LOOKED_AT // max(values.shape[1], 1))]
+    values = values[: max(1, _MAX_PIXELS // max(values.shape[1], 1))]
     _, counts = np.unique(values, return_counts=True)
     if len(counts) <= _FEW_VALUES:
         return True
-    frequent = np.sort(counts)[-_MOST_FREQUENT:].sum() / values.size
+    frequent = np.sort(counts)[-_FREQUENT_VALUES:].sum() / values.size
     flat = np.mean(values[:, 1:] == values[:, :-1]) if values.shape[1] > 1 else 0.0
-    return bool(max(frequent, flat) >= _LEAST_SHARE)
+    return bool(max(frequent, flat) >= _MIN_SHARE)
 
 
 def _has_size(path: str, shape: tuple[int, ...]) -> bool:
