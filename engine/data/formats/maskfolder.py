@@ -120,8 +120,8 @@ def _detections(
             several, COCO's outlines say more than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
-    whole = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN if whole else Confidence.LIKELY
+    is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
+    confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_complete else Confidence.LIKELY
     where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
     evidence = (f"{len(candidate.pairs.both):,} images with masks {shown(where)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
