@@ -26,7 +26,7 @@ _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or downlo
 
 def detect(tree: Tree) -> list[Detection]:
     """Return the reading of the scene parsing benchmark, or that a folder is the full ADE20K."""
-    found = [each for base in tree.walk(depth=1) for each in _benchmark(tree, base)]
+    found = [each for base in tree.walk(depth=2) for each in _benchmark(tree, base)]
     return found or _full(tree)
 
 

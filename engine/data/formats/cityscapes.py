@@ -48,7 +48,7 @@ class _Files:
 def detect(tree: Tree) -> list[Detection]:
     """Return the readings: one for each of the fine and the coarse annotations, or KITTI's."""
     found: list[Detection] = []
-    for base in tree.walk(depth=1):
+    for base in tree.walk(depth=2):
         inner = tree.folders(base)
         found += [
             each

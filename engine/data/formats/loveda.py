@@ -22,10 +22,10 @@ _AREAS = ("urban", "rural")
 def detect(tree: Tree) -> list[Detection]:
     """Return the reading of images_png and masks_png in the areas of each split."""
     splits: dict[str, Pairs] = {}
-    for name in tree.folders():
+    for name in tree.walk(depth=2):
         for area in tree.named(_AREAS, name):
             images, masks = os.path.join(name, area, "images_png"), os.path.join(name, area, "masks_png")
-            if tree.exists(images) and tree.exists(masks) and (split := split_named(name)):
+            if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
                 pairs = pair_folders(tree, [images], masks, (".png",), ("",))
                 splits.setdefault(split, Pairs()).add(pairs)
     both = [pair for pairs in splits.values() for pair in pairs.both]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from tests.support.dataset_formats.as_read import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "nested", "without_names")
 
@@ -22,3 +24,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         names = [f"{name}, {name}s" for name in truth.classes] + [f"thing {number}" for number in range(4, 151)]
         rows = [f"{value} \t0.1\t5\t1\t{name} " for value, name in enumerate(names, 1)]
         (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *rows]) + "\n")
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as; pixels of no class are counted, too."""
+    return counts_of_values(image.mask())

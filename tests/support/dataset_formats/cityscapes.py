@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti")
 NAMES = {"apple": "car", "bear": "person", "cup": "rider"}
@@ -38,3 +40,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         save_mask(begin.with_name(begin.name + "_color.png"), np.zeros((image.height, image.width, 3), np.uint8))
         numbers = numbered_labels(image, LABELS, 1000, 0)
         save_mask(begin.with_name(begin.name + "_instanceIds.png"), np.where(numbers, numbers, ROAD).astype(np.uint16))
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as."""
+    return boxes_named(image, NAMES) if kind == "instances" else counts_of_values(image.mask())

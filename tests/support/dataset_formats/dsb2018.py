@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tests.support.dataset_formats.as_read import boxes_named
 from tests.support.dataset_formats.pixels import save_mask
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
 VARIANTS = ("plain", "splits")
 
@@ -23,3 +25,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
             values = np.zeros((image.height, image.width), np.uint8)
             values[top:bottom, left:right] = 255
             save_mask(root / f"masks/{image.name}_{number}.png", values)
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as."""
+    return boxes_named(image, dict.fromkeys(CLASSES, "object"))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from tests.support.dataset_formats.as_read import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask, with_labels
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain",)
 LABELS = {"apple": 2, "bear": 3, "cup": 4}
@@ -15,7 +20,17 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images and masks of urban and rural areas; the first row of each has no data."""
     for number, image in enumerate(truth.images):
         area = folder / image.split.title() / ("Urban" if number % 2 else "Rural")
-        image.save(area / f"images_png/{number}.png")
-        values = with_labels(image, 1, LABELS)
-        values[0] = 0
-        save_mask(area / f"masks_png/{number}.png", values)
+        image.save(area / f"images_png/{image.name}.png")
+        save_mask(area / f"masks_png/{image.name}.png", values(image))
+
+
+def values(image: TrueImage) -> npt.NDArray[np.uint8]:
+    """Return the mask of an image."""
+    found = with_labels(image, 1, LABELS)
+    found[0] = 0
+    return found
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as; pixels of no class are counted, too."""
+    return counts_of_values(values(image))

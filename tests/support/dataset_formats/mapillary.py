@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "v2.0")
 LABELS = {"apple": 0, "bear": 2, "cup": 3}
@@ -37,3 +39,9 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         numbers = numbered_labels(image, LABELS, 256, 0)
         numbers[with_labels(image, ROAD, LABELS) == ROAD] = ROAD * 256
         save_mask(masks / f"instances/{image.name}.png", numbers)
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as."""
+    names = {name: name.title() for name in LABELS}
+    return boxes_named(image, names) if kind == "instances" else counts_of_values(image.mask())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
-from tests.support.dataset_formats.truth import TrueImage, Truth
+from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
 _PLACES = {
     "plain": ("images/{name}.jpg", "masks/{name}.png"),
@@ -78,3 +80,12 @@ def _words(image: TrueImage) -> dict[str, object]:
         "Splitting": splitting.title(),
         "valid": {"train": "train", "val": "valid"}[image.split],
     }
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as."""
+    return (
+        boxes_named(image, dict.fromkeys(CLASSES, "pedestrian"))
+        if kind == "instances"
+        else counts_of_values(image.mask())
+    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tests.support.dataset_formats.as_read import counts_of_values
 from tests.support.dataset_formats.pixels import save_mask
-from tests.support.dataset_formats.truth import Truth
+from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits")
 
@@ -16,10 +19,20 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images and trimaps; the first row of each is not classified."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.jpg")
-        trimap = np.where(image.mask() > 0, 1, 2).astype(np.uint8)
-        trimap[0] = 3
-        save_mask(folder / f"annotations/trimaps/{image.name}.png", trimap)
+        save_mask(folder / f"annotations/trimaps/{image.name}.png", trimap(image))
     if variant == "splits":
         for name, split in (("trainval", "train"), ("test", "val")):
             lines = [f"{image.name} 1 1 1" for image in truth.of(split)]
             (folder / f"annotations/{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
+    """Return the trimap of an image."""
+    values = np.where(image.mask() > 0, 1, 2).astype(np.uint8)
+    values[0] = 3
+    return values
+
+
+def expect(image: TrueImage, kind: str) -> Any:
+    """Return what an image is to be read as; pixels of no class are counted, too."""
+    return counts_of_values(trimap(image))

@@ -184,7 +184,7 @@ def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:
     assert content.classes[:4] == ("background", "building", "road", "water")
     assert content.problems == []
     every = {name: plane for split in ("train", "val") for name, plane in planes(content, split).items()}
-    for number, image in enumerate(TRUTH.images):
+    for image in TRUTH.images:
         expected = image.mask()
         expected[0] = NO_CLASS
-        np.testing.assert_array_equal(every[str(number)], expected)
+        np.testing.assert_array_equal(every[image.name], expected)
