@@ -34,8 +34,9 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Version:
-    """Labels of a version of the dataset, and the folder of its masks within that of a split ("" or "v2.0")."""
+    """Labels of a version of the dataset in the folder `base`, and the folder of its masks within that of a split."""
 
+    base: str
     config: str
     labels: tuple[_Label, ...]
     folder: str
@@ -43,17 +44,20 @@ class _Version:
 
 def detect(tree: Tree) -> list[Detection]:
     """Return a reading for each version of the annotations."""
-    versions = [version for name in tree.files("", ".json") for version in _versions(tree, name)]
+    bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
+    versions = [
+        version for base in bases for name in tree.files(base, ".json") for version in _versions(tree, base, name)
+    ]
     return [each for version in versions for each in _detections(tree, version, several=len(versions) > 1)]
 
 
-def _versions(tree: Tree, name: str) -> list[_Version]:
+def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
     match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
-    labels = _read_labels(tree.path(name)) if match and "training" in tree.folders() else None
+    labels = _read_labels(tree.path(base, name)) if match else None
     if match is None or not labels:
         return []
-    folder = match[1] if match[1] and match[1] in tree.folders("training") else ""
-    return [_Version(name, labels, folder)]
+    folder = match[1] if match[1] and match[1] in tree.folders(os.path.join(base, "training")) else ""
+    return [_Version(base, name, labels, folder)]
 
 
 def _read_labels(path: str) -> tuple[_Label, ...] | None:
@@ -94,7 +98,8 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
 def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
     found = {}
     for folder, split in _SPLITS.items():
-        images, masks = os.path.join(folder, "images"), os.path.join(folder, version.folder, kind)
+        images = os.path.join(version.base, folder, "images")
+        masks = os.path.join(version.base, folder, version.folder, kind)
         if tree.exists(images) and tree.exists(masks):
             found[split] = pair_folders(tree, [images], masks, (".png",), ("",))
     return found

@@ -135,12 +135,17 @@ def _detections(
         objects = replace(masks, kinds=("instances",), confidence=confidence)
         if is_known:  # else the inspection warns
             against = (*against, "values that number the objects of each mask")
-        lower = Confidence.WEAK if against else Confidence.LIKELY
+        lower = Confidence.WEAK if against else _below(confidence)
         return objects, replace(masks, confidence=lower, against=against)
     if sample.are_classes:
         against = (*against, "values that repeat from mask to mask like those of classes")
-    lower = Confidence.WEAK if against else Confidence.LIKELY
+    lower = Confidence.WEAK if against else _below(confidence)
     return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
+
+
+def _below(confidence: Confidence) -> Confidence:
+    """Return the confidence of the other reading of the same masks, which the likelier one must exceed."""
+    return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.WEAK
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:

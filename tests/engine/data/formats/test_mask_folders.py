@@ -12,6 +12,7 @@ from engine.data.formats import maskfolder
 from engine.data.formats.format import Confidence
 from engine.data.formats.maskfolder import FORMAT
 from engine.data.formats.name_pairs import match_names
+from engine.data.formats.registry import kind_of
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
@@ -234,6 +235,13 @@ def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str
         save_mask(tmp_path / f"masks/{image.name}.png", image.mask())
     found = detect(FORMAT, tmp_path)[0]
     assert (found.confidence, found.variant) == (Confidence.CERTAIN, "")
+
+
+@pytest.mark.parametrize("lost", ["images/img_1.jpg", "images/img_5.jpg", "masks/img_3.png"])
+def test_kind_of_incomplete_masks_is_masks(tmp_path: Path, lost: str) -> None:
+    masks.write(TRUTH, tmp_path)
+    (tmp_path / lost).unlink()
+    assert kind_of(str(tmp_path)) == "masks"
 
 
 # What is left out
