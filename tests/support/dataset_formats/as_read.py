@@ -63,13 +63,6 @@ def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 
-def without_numbered_names(annotation: Annotation, truth: Annotation) -> tuple[Annotation, Annotation]:
-    """Return boxes and those of the truth without names if the former have "class 1" because no table names them."""
-    if not any(isinstance(each, tuple) and each[0].startswith("class ") for each in annotation):
-        return annotation, truth
-    return sorted(each[1:] for each in annotation), sorted(each[1:] for each in truth)
-
-
 def boxes_named(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
     """Return the boxes of an image with other names of their classes."""
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
