@@ -68,7 +68,7 @@ class ImageLookup:
                 folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
                 if self._listed(folder):
                     folders[folder] = None
-        found = [(self._tree.path(folder, ""), self._listed(folder)) for folder in folders]
+        found = [(os.path.join(self._tree.path(folder), ""), self._listed(folder)) for folder in folders]
         return self._known_folders.setdefault((parents, near, split), found)
 
     def _roots(self, near: str, split: str) -> list[str]:
