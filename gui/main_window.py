@@ -55,7 +55,7 @@ class MainWindow(QMainWindow):
         self.settings = settings or Settings()
         self.acts = Actions(self)
         self.header = Header(self.acts)
-        self.form = JobForm(self.acts)
+        self.form = JobForm(self.acts, self.settings)
         self.form.setAccessibleName("Job")
         self.devices_holder = QWidget()
         self.devices_holder.setObjectName("panel")

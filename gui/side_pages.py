@@ -41,7 +41,9 @@ class SidePages(QObject):
         form.cut_wanted.connect(self._show_cut)
         form.finder_wanted.connect(self._show_finder)
         dataset.closed.connect(lambda: self._close(form.card.open))
+        dataset.chosen.connect(form.apply)
         form.card.gallery_wanted.connect(self._show_dataset)
+        form.labels_requested.connect(self._show_labels)
         form.inspection.changed.connect(lambda: dataset.show_report(form.inspection.report))
         form.changed.connect(self._follow)
         workspace.runs.compare_wanted.connect(self._compare)
@@ -91,6 +93,14 @@ class SidePages(QObject):
         page.show_augmented(self._form.rows["augmentation"].value() != "none")
         self._show(page, TRAIN)
         page.choose(example)
+
+    def _show_labels(self) -> None:
+        """Show the dataset with its labels before the first training; the keyboard stays where it is."""
+        page = self._workspace.dataset
+        page.show_report(self._form.inspection.report)
+        page.show_augmented(False)
+        self._show(page, TRAIN)
+        page.show_notice(f"Check that the labels are right, then press {self._form.prefill_mode.action} again.")
 
     def _compare(self, run_ids: list[str]) -> None:
         page = self._workspace.comparison()

@@ -667,7 +667,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         str,
         _about(
             "Dataset format",
-            "How the folder is read, such as coco, yolo or imagefolder. Empty to recognize it; `footplate inspect` lists "
+            "How the folder's annotations are read. Recognized from its files unless you choose; `footplate inspect` lists "
             "the choices.",
             "data",
             decides=("report",),

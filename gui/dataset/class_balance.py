@@ -115,5 +115,5 @@ def _unit(report: DatasetReport) -> str:
     if first is not None and first.objects:
         return "Marked"
     if first is not None and first.shares:
-        return "Points" if report.format == "points" else "Pixels"
+        return "Points" if report.kind == "points" else "Pixels"
     return "Images"

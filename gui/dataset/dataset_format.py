@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from engine.contract.dataset import DatasetReport, ImageSizes, SplitReport, channels_in_words
+from collections.abc import Iterable
+
+import msgspec
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, channels_in_words
+from engine.contract.problems import Choice, Problem
 from gui.format import localised
 
-FORMATS = {
-    "imagefolder": "folders of images",
-    "idx": "MNIST idx files",
-    "masks": "images and masks",
+KINDS = {
+    "classes": "images by class",
+    "labels": "images with several labels",
     "boxes": "images with boxes",
-    "instances": "images with instance masks",
+    "instances": "images with outlined objects",
+    "masks": "images with masks",
     "edges": "images with edges",
     "points": "point clouds",
-    "labels": "images with multiple labels",
     "files": "files for a custom task",
 }
+"""Titles of the kinds of annotations."""
 _SAMPLES = {"points": ("cloud", "clouds"), "files": ("file", "files")}
 """Singular and plural names of samples that are not images."""
 NAMED_UNREADABLE = 200
@@ -25,7 +31,7 @@ VALUES_SHOWN = 24
 
 def samples(report: DatasetReport, count: int) -> str:
     """ "1,204 images", "1 cloud"."""
-    one, many = _SAMPLES.get(report.format, ("image", "images"))
+    one, many = _SAMPLES.get(report.kind, ("image", "images"))
     return f"{localised(count)} {one if count == 1 else many}"
 
 
@@ -38,19 +44,89 @@ def summary(report: DatasetReport) -> str:
     return f"{classes}, {counted}"
 
 
+def title(report: DatasetReport) -> str:
+    """Return the name of the format, such as "COCO JSON"."""
+    return capitalized(report.title or KINDS.get(report.kind, report.kind))
+
+
+def capitalized(text: str) -> str:
+    """Return `text` with a capital first letter; other letters stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def describe(report: DatasetReport) -> str:
-    """Format, splits, sizes and unreadable files in a few lines."""
+    """Describe format, splits, sizes and unreadable files in a few lines."""
     splits = ", ".join(
         f"{s.name} {localised(s.images)}{' (drawn from train)' if s.made else ''}" for s in report.splits
     )
-    kind = FORMATS.get(report.format, report.format).capitalize()
-    text = f"{kind}{_colours(report)} · {splits}"
+    lines = [f"{_format_and_kind(report)} · {splits}", recognized_by(report)]
     if report.sizes is not None:
-        text += f"\n{sizes(report.sizes)}"
+        lines.append(sizes(report.sizes))
     if report.unreadable_count:
         files = "file is" if report.unreadable_count == 1 else "files are"
-        text += f"\n{localised(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}"
-    return text
+        lines.append(f"{localised(report.unreadable_count)} {files} unreadable and skipped: {_names(report)}")
+    return "\n".join(filter(None, lines))
+
+
+def recognized_by(report: DatasetReport) -> str:
+    """Return what the format was recognized by, "" if that is not known."""
+    return f"Recognized by: {'; '.join(report.evidence)}." if report.evidence else ""
+
+
+def _format_and_kind(report: DatasetReport) -> str:
+    """ "COCO JSON: images with boxes, colour"; the kind is left out if the format's title names it already."""
+    kind = KINDS.get(report.kind, report.kind)
+    text = title(report)
+    if kind and kind != report.title:
+        text = f"{text}: {kind}" if report.title else capitalized(kind)
+    return text if report.kind in _SAMPLES else f"{text}, {channels_in_words(report.channels)}"
+
+
+# Folders whose evidence conflicts
+
+
+def question(report: DatasetReport) -> str:
+    """Return the heading over the readings of a folder that was not recognized."""
+    if len(report.readings) > 1:
+        return f"This folder can be read in {len(report.readings)} ways. Choose one."
+    return "Is this the right way to read the folder?"
+
+
+def evidence(reading: Reading) -> str:
+    """Return what speaks for a reading and against it, a sentence a line."""
+    lines = [f"{words}: {'; '.join(seen)}." for words, seen in _sides(reading) if seen]
+    return "\n".join(lines)
+
+
+def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("Found", reading.evidence), ("Speaks against it", reading.against)
+
+
+def choice_of(reading: Reading, report: DatasetReport) -> Choice:
+    """Return the choice that reads the folder in this way, titled as in the report's problems."""
+    for problem in report.problems:
+        for choice in problem.choices:
+            if _chooses(choice, reading):
+                return choice
+    task = load_catalogue().task(reading.task)
+    named = f"{task.title} with {reading.title}" if task is not None else f"Read as {reading.title}"
+    return Choice(named, {"format": reading.format, "task": reading.task})
+
+
+def without_readings(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
+    """Return the problems without the choices that the readings of the report offer with images."""
+    readings = report.readings if report is not None else ()
+    return tuple(
+        msgspec.structs.replace(
+            problem,
+            choices=tuple(each for each in problem.choices if not any(_chooses(each, one) for one in readings)),
+        )
+        for problem in problems
+    )
+
+
+def _chooses(choice: Choice, reading: Reading) -> bool:
+    return choice.values.get("format") == reading.format and choice.values.get("task", reading.task) == reading.task
 
 
 def sizes(told: ImageSizes) -> str:
@@ -109,10 +185,6 @@ def of_class(split: SplitReport, name: str) -> str:
     if name not in split.shares:
         return count
     return f"{localised(100 * split.shares[name], 1)} % of the pixels, in {count} images"
-
-
-def _colours(report: DatasetReport) -> str:
-    return "" if report.format == "points" else f", {channels_in_words(report.channels)}"
 
 
 def _names(report: DatasetReport) -> str:

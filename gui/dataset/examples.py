@@ -20,7 +20,9 @@ from engine.contract.dataset import Example
 from engine.contract.preview import MOST_SIDE, PreviewImage
 from gui.style import theme
 
-_PAD, _CAPTION = 4, 18
+_PAD = 4
+_STRIP_MARGIN = 14
+"""Pixels of a strip's height for its scroll bar and frame."""
 
 
 class ExampleList(QListWidget):
@@ -34,15 +36,22 @@ class ExampleList(QListWidget):
 
     opened = Signal(int)
 
-    def __init__(self, side: int, *, strip: bool, parent: QWidget | None = None) -> None:
-        """`side` is that of an image in a strip, and the least of one on a wall, in pixels of the screen."""
+    def __init__(self, side: int, *, strip: bool, captions: bool = True, parent: QWidget | None = None) -> None:
+        """Create an empty list.
+
+        Args:
+            side: Side of an image in a strip, and the smallest side on a wall, in pixels of the screen.
+            strip: Whether the images form one line.
+            captions: Whether the classes are shown below the images.
+            parent: Parent widget.
+        """
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}
         self._pixmaps: dict[int, QPixmap] = {}
         self._given: dict[int, PreviewImage] | None = None
         self._least = self._side = side
-        self._strip = strip
+        self._strip, self._captions = strip, captions
         self.setAccessibleName("Examples")
         self.setViewMode(QListView.ViewMode.IconMode)
         self.setMovement(QListView.Movement.Static)
@@ -55,7 +64,6 @@ class ExampleList(QListWidget):
         self.setItemDelegate(_Images(self))
         if strip:
             self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-            self.setFixedHeight(side + 2 * _PAD + 14)
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
@@ -67,7 +75,7 @@ class ExampleList(QListWidget):
         self._images.clear()
         self.clear()
         for example in self.examples:
-            self.addItem(QListWidgetItem("" if self._strip else example.class_name))
+            self.addItem(QListWidgetItem(example.class_name if self._captions else ""))
             self._describe(self.count() - 1)
         self._fit()
         self.setCurrentRow(row)  # the one that was looked at, in another way
@@ -134,6 +142,8 @@ class ExampleList(QListWidget):
         self._side = self._side_that_fits()
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
+        if self._strip:
+            self.setFixedHeight(wide + caption + _STRIP_MARGIN)
         for row in range(self.count()):
             self.item(row).setSizeHint(QSize(wide, wide + caption))
 
@@ -150,8 +160,8 @@ class ExampleList(QListWidget):
         return min(MOST_SIDE, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
 
     def _caption_height(self) -> int:
-        captions = not self._strip and any(example.class_name for example in self.examples)
-        return _CAPTION if captions else 0
+        has_captions = self._captions and any(example.class_name for example in self.examples)
+        return self.fontMetrics().height() + 2 if has_captions else 0
 
     def _fitted(self, image: QImage) -> QPixmap:
         pixmap = QPixmap.fromImage(image)

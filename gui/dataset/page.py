@@ -1,11 +1,11 @@
-"""The page on which a dataset is looked at: examples, large, how often each class occurs, and what is wrong."""
+"""Page of a dataset: large examples, class balance and problems, or ways to read a folder that is unclear."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -28,14 +28,22 @@ from gui.actions import bind, leaving
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
+from gui.dataset.reading_choices import FolderQuestion
 from gui.dataset.renderer import Renderer
+from gui.style import theme
+from gui.widgets.banner import Banner
 from gui.widgets.combo_box import ComboBox
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.wrapping_label import WrappingLabel
 
 EMPTY = "No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here."
-SIDE = 160
+SIDE = 144
 """The least side of an example, in pixels."""
+_NARROW = 450
+"""Pixels at 100 per cent below which examples and facts don't fit next to each other."""
+_SIZES = [400, 210]
 ALL = "All classes"
 RENDERED_BY = (
     "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
@@ -50,16 +58,20 @@ class DatasetPage(QWidget):
     """Shows the report of the folder in the form, and its images as training is given them by the form's job:
     rendered by the training's own code in a process of its own, while they are in sight.
 
-    Signals: closed() - back to where one came from.
+    Signals:
+        closed(): The user left the page.
+        chosen(Choice): The user chose how to read the folder, or another remedy.
     """
 
     closed = Signal()
+    chosen = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName("Dataset page")
+        self._given: DatasetReport | None = None
         self._report: DatasetReport | None = None
         self._job: Job | None = None
         self._rendered: dict[tuple[int, int], PreviewImage] = {}
@@ -68,10 +80,8 @@ class DatasetPage(QWidget):
         self._soon = QTimer(self, interval=_EDITING_MS, singleShot=True)
         self.leave = leaving(self, "leave_dataset")
         self.back = bind(QPushButton(), self.leave, "Back from the dataset")
-        self.title = QLabel()
-        self.title.setObjectName("heading")
-        self.subtitle = QLabel(wordWrap=True)
-        self.subtitle.setObjectName("muted")
+        self.title = WrappingLabel(name="heading")
+        self.subtitle = WrappingLabel(name="muted")
         self.classes = ComboBox()
         self.classes.setAccessibleName("Class")
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -86,18 +96,19 @@ class DatasetPage(QWidget):
         self.progress.setObjectName("muted")
         self._class_label, self._as_label = QLabel("Class"), QLabel("Shown")
         self.examples = ExampleList(SIDE, strip=False)
-        self.none = QLabel(wordWrap=True)
-        self.none.setObjectName("muted")
+        self.none = WrappingLabel(name="muted")
         self.bars = ClassBalance()
-        self.mask_values = QLabel(wordWrap=True)
-        self.mask_values.setObjectName("muted")
-        self.objects = QLabel(wordWrap=True)
-        self.objects.setObjectName("muted")
+        self.mask_values = WrappingLabel(name="muted")
+        self.objects = WrappingLabel(name="muted")
         self.problems = ProblemLabel()
+        self.notice = Banner(name="Notice", close="Close the notice")
+        self.question = FolderQuestion(SIDE)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._stack = QStackedWidget()
         self._lay_out()
         self.leave.on_trigger(self.closed.emit)
+        self.problems.chosen.connect(self.chosen)
+        self.question.chosen.connect(self.chosen)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
         self._soon.timeout.connect(self._render)
@@ -108,14 +119,24 @@ class DatasetPage(QWidget):
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Shows what was found, or that there is nothing; the class that is chosen stays so where there is one."""
+        """Show what was found, or the ways to read the folder; the chosen class stays if the folder has it."""
+        if report is not self._given:
+            self.notice.say("")
+        self._given = report
         self._report = report if report is not None and report.format else None
         self._forget()
-        self._stack.setCurrentIndex(0 if self._report is None else 1)
+        unclear = report if report is not None and not report.format and report.readings else None
+        if unclear is not None:
+            self.show_augmented(False)  # once a way is chosen, its labels count
+        self.question.show_report(unclear)
         if self._report is None:
-            self.title.setText("Dataset")
+            self._stack.setCurrentIndex(0 if unclear is None else 2)
+            self.title.setText(
+                "Dataset" if unclear is None else f"{Path(unclear.folder).name} · {dataset_format.question(unclear)}"
+            )
             self.subtitle.setText("")
             return
+        self._stack.setCurrentIndex(1)
         self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.summary(self._report)}")
         self.subtitle.setText(dataset_format.describe(self._report))
         self.bars.show_report(self._report)
@@ -128,6 +149,10 @@ class DatasetPage(QWidget):
         self.problems.show_problems(self._report.problems)
         self._offer()
         self._show_examples()
+
+    def show_notice(self, text: str) -> None:
+        """Show a notice above the examples, until the user leaves the page or the report changes."""
+        self.notice.say(text, "info")
 
     def set_job(self, job: Job | None) -> None:
         """The form's job, by which images are rendered; None where it is not right yet."""
@@ -143,7 +168,10 @@ class DatasetPage(QWidget):
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Goes to the example at `index` of the report."""
+        """Go to the example at `index` of the report, or to the first way to read the folder."""
+        if self._stack.currentIndex() == 2:
+            self.question.setFocus()
+            return
         self.classes.setCurrentIndex(0)
         self.examples.setCurrentRow(index)
         self.examples.setFocus()
@@ -188,6 +216,15 @@ class DatasetPage(QWidget):
         self.none.setText("" if shown else "This folder has no examples to show.")
         self.none.setVisible(not shown)
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Place the facts below the examples if the page is too narrow for both."""
+        is_narrow = event.size().width() < theme.scaled(_NARROW)
+        orientation = Qt.Orientation.Vertical if is_narrow else Qt.Orientation.Horizontal
+        if orientation != self._splitter.orientation():
+            self._splitter.setOrientation(orientation)
+            self._splitter.setSizes([1, 1] if is_narrow else _SIZES)
+        super().resizeEvent(event)
+
     # Rendering
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -198,6 +235,8 @@ class DatasetPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         if self.renderer.running or self._soon.isActive():
             self._forget()
+        if not event.spontaneous():  # minimizing the window keeps the notice
+            self.notice.say("")
         super().hideEvent(event)
 
     def _training_samples(self) -> list[int]:
@@ -276,15 +315,17 @@ class DatasetPage(QWidget):
         self._splitter.addWidget(left)
         self._splitter.addWidget(self._facts())
         self._splitter.setStretchFactor(0, 1)
-        self._splitter.setSizes([400, 210])
+        self._splitter.setSizes(_SIZES)
         whole.addLayout(top)
         whole.addWidget(self._splitter, 1)
         self._stack.addWidget(empty)
         self._stack.addWidget(body)
+        self._stack.addWidget(scroll_panel(self.question))
         outer = QVBoxLayout(self)
         outer.setContentsMargins(14, 10, 14, 10)
         outer.setSpacing(8)
         outer.addLayout(head)
+        outer.addWidget(self.notice)
         outer.addWidget(self._stack, 1)
 
     def _facts(self) -> QWidget:

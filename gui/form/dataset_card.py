@@ -1,4 +1,4 @@
-"""The card of the dataset folder: format, splits, classes, unreadable files and some images."""
+"""Card of the dataset folder: format, splits, classes, unreadable files and images, or ways to read it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QPlainTextEdit,
     QProgressBar,
     QPushButton,
     QScrollArea,
-    QSizePolicy,
     QToolButton,
     QVBoxLayout,
 )
@@ -20,27 +18,37 @@ from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
+from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.style import icons
+from gui.widgets.wrapping_label import WrappingLabel
 
 THUMBNAIL = 80
 _BARS_HEIGHT = 190
 
 
 class DatasetCard(QFrame):
-    """Signals: cancelled() - the user no longer wants the folder looked through; gallery_wanted(int) - its examples
-    are to be shown large, from the one at that index on.
+    """Findings about the folder in the form.
+
+    Signals:
+        cancelled(): The user stopped the inspection of the folder.
+        gallery_wanted(int): The user asked for large examples, from the one at that index on.
+        chosen(Choice): The user chose how to read the folder.
     """
 
     cancelled = Signal()
     gallery_wanted = Signal(int)
+    chosen = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
         self._unreadable = ""
-        self._summary = _wrapped("heading")
-        self._detail = _wrapped("muted")
+        self._summary = WrappingLabel("", "heading")
+        self._detail = WrappingLabel("", "muted")
+        self.readings = ReadingChoices(THUMBNAIL)
+        self.readings.chosen.connect(self.chosen)
+        self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
         self._progress = QProgressBar()
         self._progress.setAccessibleName("Looking through the folder")
         self._progress.setMaximumHeight(14)
@@ -48,12 +56,11 @@ class DatasetCard(QFrame):
         self._cancel = QPushButton("Cancel")
         self._cancel.setAccessibleName("Cancel looking through the folder")
         self._cancel.clicked.connect(self.cancelled)
-        self.strip = ExampleList(THUMBNAIL, strip=True)
+        self.strip = ExampleList(THUMBNAIL, strip=True, captions=False)
         self.strip.opened.connect(self.gallery_wanted)
         self.open = QToolButton()
         self.open.setObjectName("flat")
         self.open.setText("Look closer …")
-        self.open.setToolTip("Shows examples, with and without augmentation, and the class balance")
         self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
         self._more = QToolButton()
         self._more.setObjectName("fold")
@@ -93,8 +100,12 @@ class DatasetCard(QFrame):
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:
+        """Show what was found, or the ways to read a folder that was not recognized."""
         if not report.format:
-            self._fill("No dataset recognised in this folder.", "", None)
+            text = dataset_format.question(report) if report.readings else "No dataset recognized in this folder."
+            self._fill(text, "", None)
+            self.readings.show_report(report)
+            self._show_way_to_page(bool(report.readings), "Shows the images large")
             return
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
@@ -116,9 +127,16 @@ class DatasetCard(QFrame):
         self._more.setVisible(bool(self._unreadable) or (report is not None and bool(report.classes)))
         self._show_listing(False)
         self._show_images(report.examples if report is not None else ())
-        self.open.setVisible(report is not None)
+        self.readings.show_report(None)
+        self._show_way_to_page(
+            report is not None, "Shows examples, with and without augmentation, and the class balance"
+        )
         self.setAccessibleName("Dataset")
         self.setAccessibleDescription(self.text())
+
+    def _show_way_to_page(self, is_visible: bool, tip: str) -> None:
+        self.open.setVisible(is_visible)
+        self.open.setToolTip(tip)
 
     def _show_listing(self, shown: bool) -> None:
         self._listing.setVisible(shown and bool(self._unreadable))
@@ -139,6 +157,7 @@ class DatasetCard(QFrame):
         layout.addWidget(self._detail)
         layout.addLayout(row)
         layout.addWidget(self.strip)
+        layout.addWidget(self.readings)
         below = QHBoxLayout()
         below.addWidget(self._more)
         below.addStretch(1)
@@ -146,12 +165,3 @@ class DatasetCard(QFrame):
         layout.addLayout(below)
         layout.addWidget(self._bars_area)
         layout.addWidget(self._listing)
-
-
-def _wrapped(name: str) -> QLabel:
-    label = QLabel()
-    label.setObjectName(name)
-    label.setWordWrap(True)
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-    return label

@@ -8,6 +8,7 @@ from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import Field
 from gui.form.cuts_editor import CutsEditor
 from gui.form.field_row import FieldRow
+from gui.form.format_choice import RECOGNIZE
 from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeEditor
 from gui.titles import CHOICES, EMPTY
@@ -40,6 +41,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
         "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
         "weights_file": lambda: PathEditor("a weights file", False, "none"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
+        "format": lambda: ChoiceEditor([RECOGNIZE]),
         "cuts": CutsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),
     }

@@ -36,7 +36,9 @@ from gui.form.field_factory import choices_of, make_row, measure_choices
 from gui.form.field_groups import SECTIONS, TRIPLE, devices_in_words
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.form.find_button import FOUND, FindButton
+from gui.form.format_choice import FormatChoice
 from gui.form.inspection import Inspection
+from gui.form.label_check import LabelCheck
 from gui.form.model_follower import ModelFollower
 from gui.form.model_picker import ModelPicker
 from gui.form.option_rows import PREFIX, OptionRows
@@ -46,6 +48,7 @@ from gui.form.steps import StepList
 from gui.form.submit_bar import SubmitBar
 from gui.form.task_detection import TaskDetection
 from gui.format import size
+from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import CHOICES, model_title
 from gui.widgets.editors import ChoiceEditor, PathEditor
@@ -63,7 +66,7 @@ class JobForm(QWidget):
     resume_requested(object, object) - the RunFolder to resume, and the changes of its job (a dict);
     folder_chosen(object) - the folder of this Job is to be inspected, None for none; touched() - the user is editing,
     so a run may follow soon; cut_wanted() - the page of the cut is to be shown; finder_wanted(str) - a value for this
-    field is to be found by trials.
+    field is to be found by trials; labels_requested() - the user has to see the labels before training starts.
 
     Attributes: prefill_mode - shows another run's job in the form, and restores the form's own; asked - whether the
     run that is being started was requested here.
@@ -76,8 +79,9 @@ class JobForm(QWidget):
     touched = Signal()
     cut_wanted = Signal()
     finder_wanted = Signal(str)
+    labels_requested = Signal()
 
-    def __init__(self, actions: Actions | None = None) -> None:
+    def __init__(self, actions: Actions | None = None, settings: Settings | None = None) -> None:
         super().__init__()
         self.acts = actions or Actions(self)
         self.catalogue: Catalogue = load_catalogue()
@@ -99,6 +103,7 @@ class JobForm(QWidget):
         self._judging = False
         self._weights_line = ""
         self.card = DatasetCard()
+        self.label_check = LabelCheck(settings)
         self.options = OptionRows()
         self.consent = ConsentBar()
         self.devices_label = QLabel()
@@ -115,6 +120,7 @@ class JobForm(QWidget):
         self.recipes = RecipeFollower(self.rows, self.catalogue, self.disk, self)
         self.models = ModelFollower(self.rows, self.catalogue, self.disk, self.recipes, self)
         self.recognition = TaskDetection(self.rows, self.catalogue, self.recipes, self)
+        self.formats = FormatChoice(self.rows, self.recipes, self)
         self.prefill_mode = PrefillMode(self)
         self._lay_out()
         self._judge_soon = QTimer(self, interval=0, singleShot=True)
@@ -172,10 +178,11 @@ class JobForm(QWidget):
         editor.open_browser()
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, and move the keyboard to the first of them."""
+        """Set the fields of a choice, and move the keyboard to the first of them that is visible."""
         for name, value in choice.values.items():
             self.set_value(name, value)
-        self.rows[next(iter(choice.values))].editor.control.setFocus()
+        visible = [name for name in choice.values if self.rows[name].isVisible()]
+        self.rows[next(iter(visible), "dataset")].editor.control.setFocus()
 
     def _free(self, name: str) -> None:
         if self.rows[name].locked:
@@ -330,7 +337,9 @@ class JobForm(QWidget):
         for problems in (self.options, self.devices_problems, self.reason):
             problems.chosen.connect(self.apply)
         self.inspection.wanted.connect(self.folder_chosen)
+        self.inspection.changed.connect(lambda: self.formats.follow(self.inspection.report))
         self.inspection.changed.connect(self.judge)
+        self.card.chosen.connect(self.apply)
         self.disk.changed.connect(self._seen)
         self.acts.train.on_trigger(self.start)
         self.acts.start_at_once.on_trigger(self.start_at_once)
@@ -354,8 +363,12 @@ class JobForm(QWidget):
     def _request(self, besides: dict[str, str]) -> None:
         if not self.acts.train.ready or self.job is None:
             return
-        self.asked = True
         prefill = self.prefill_mode.prefill
+        resumes = prefill is not None and prefill.run is not None
+        if not resumes and self.label_check.holds_back(self.job.dataset, self.inspection.report):
+            self.labels_requested.emit()
+            return
+        self.asked = True
         if prefill is not None and prefill.run is not None:
             self.resume_requested.emit(prefill.run, prefill.changes(self.values()) | besides)
         else:
@@ -425,8 +438,9 @@ class JobForm(QWidget):
         self.problems += self._start_problems
         self.options.show_problems(self.problems)
         shown = {*self.rows, *(PREFIX + name for name in self.options.rows)}
+        problems = dataset_format.without_readings(self.problems, self.inspection.report)
         for name, row in self.rows.items():
-            row.show_problems(tuple(problem for problem in self.problems if problem.field == name))
+            row.show_problems(tuple(problem for problem in problems if problem.field == name))
         self.rows["model"].set_note(self.models.reason)
         self.rows["pretrained"].set_note(self._weights_line)
         for name in TRIPLE:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.icon_label import IconLabel
+from gui.widgets.wrapping_label import WrappingLabel
 
 
 class ProblemLabel(QWidget):
@@ -46,13 +47,9 @@ class ProblemLabel(QWidget):
         self._lines = []
         for problem in self._shown:
             mark = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
-            text = QLabel(shortened(problem.message if problem.choices else str(problem)))
+            text = WrappingLabel(shortened(problem.message if problem.choices else str(problem)), problem.severity)
             text.setToolTip(str(problem) if problem.choices else "")
-            text.setObjectName(problem.severity)
-            text.setWordWrap(True)
-            text.setTextFormat(Qt.TextFormat.PlainText)
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # remedies may be commands
-            text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
             row = len(self._lines)
             self._grid.addWidget(mark, row, 0, Qt.AlignmentFlag.AlignTop)
             self._grid.addWidget(text, row, 1)

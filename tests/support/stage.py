@@ -12,6 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QDialog, QWidget
 
 from engine.contract.cut import Cut
+from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -33,6 +34,7 @@ from tests.gui.finders.test_learning_rate import a_curve
 from tests.gui.run.evaluated_run import a_looked_run
 from tests.gui.run.model.written_evaluations import keep, make_dataset
 from tests.support.made_searches import make_search
+from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
 SECOND = "run-curves"
 """The first page that shows a run."""
@@ -77,7 +79,7 @@ class Stage:
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
         """By name, in an order in which none hides what a later one shows."""
-        acts, work = self.window.acts, self.workspace
+        acts = self.window.acts
         made: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
             made[f"run-{name.lower()}"] = partial(self.show_run, number)
@@ -95,7 +97,9 @@ class Stage:
             "batch-size": partial(self.show_found, "batch_size", SIZES_FOUND),
             "cut": self.show_cut,
             "cut-refused": self.show_refused_cut,
-            "dataset": lambda: self.show_page(work.dataset),
+            "dataset-unclear": partial(self.show_dataset, UNCLEAR),
+            "dataset-notice": partial(self.show_dataset, UNCERTAIN, "Check that the labels are right."),
+            "dataset": lambda: self.show_dataset(self.window.form.inspection.report),
         }
         for action in (acts.preferences, acts.shortcuts, acts.palette, acts.about):
             made[action.objectName()] = partial(self.show_dialog, action.trigger)
@@ -189,6 +193,12 @@ class Stage:
             page.planner.refused.emit(answer)
         else:
             page.planner.done.emit(answer)
+        return self.show_page(page)
+
+    def show_dataset(self, report: DatasetReport | None, notice: str = "") -> QWidget:
+        page = self.workspace.dataset
+        page.show_report(report)
+        page.show_notice(notice)
         return self.show_page(page)
 
     def show_dialog(self, show: Callable[[], object]) -> QWidget:

@@ -42,6 +42,8 @@ def png(color: str, right: str = "") -> bytes:
 REPORT = DatasetReport(
     folder="/data/flowers",
     format="imagefolder",
+    kind="classes",
+    title="class folders",
     classes=("ash", "birch", "cedar"),
     splits=(
         SplitReport("train", {"ash": 40, "birch": 10, "cedar": 0}),
@@ -266,7 +268,9 @@ def test_that_a_class_is_counted_as_its_kind_of_dataset_is(split: SplitReport, t
 
 
 def test_that_clouds_are_not_called_images() -> None:
-    report = DatasetReport(folder="", format="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),))
+    report = DatasetReport(
+        folder="", format="x", kind="points", classes=("ground",), splits=(SplitReport("train", {}, total=1),)
+    )
     assert dataset_format.summary(report) == "1 class, 1 cloud"
     assert dataset_format.describe(report) == "Point clouds · train 1"
 
@@ -278,7 +282,9 @@ def test_that_things_marked_are_told_with_their_sizes() -> None:
 
 
 def test_that_unreadable_files_are_named_with_why() -> None:
-    report = DatasetReport(folder="", format="idx", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1)
+    report = DatasetReport(
+        folder="", format="idx", kind="classes", unreadable=(Unreadable("a.jpg", "it ends"),), unreadable_count=1
+    )
     assert dataset_format.unreadable(report) == "a.jpg: it ends"
     assert "1 file is unreadable and skipped: a.jpg." in dataset_format.describe(report)
 

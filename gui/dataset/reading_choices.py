@@ -1,0 +1,111 @@
+"""Ways to read a folder whose evidence conflicts, each with images and a button that chooses it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from engine.contract.dataset import DatasetReport, Reading
+from gui.dataset import dataset_format
+from gui.dataset.examples import ExampleList
+from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.wrapping_label import WrappingLabel
+
+NO_EXAMPLES = "No image can be shown for this."
+
+
+class ReadingChoices(QWidget):
+    """List of the readings of a report. Hidden if it has none.
+
+    Signals:
+        chosen(Choice): The user pressed the button of a reading.
+        opened(): The user clicked an image, or pressed Enter on it.
+    """
+
+    chosen = Signal(object)
+    opened = Signal()
+
+    def __init__(self, side: int) -> None:
+        """Create an empty list; images have `side` pixels."""
+        super().__init__()
+        self._side = side
+        self._report: DatasetReport | None = None
+        self._cards: list[QWidget] = []
+        self.buttons: list[QPushButton] = []
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 4, 0, 4)
+        self._column.setSpacing(16)
+        self.setAccessibleName("Ways to read the folder")
+        self.hide()
+
+    def show_report(self, report: DatasetReport | None) -> None:
+        """Show the readings of `report`."""
+        if report is self._report:
+            return
+        self._report = report
+        for card in self._cards:
+            self._column.removeWidget(card)
+            card.hide()  # before the deferred deletion, so that no two lists are visible
+            card.deleteLater()
+        self.buttons = []
+        readings = report.readings if report is not None else ()
+        self._cards = [self._card(reading, report) for reading in readings if report is not None]
+        for card in self._cards:
+            self._column.addWidget(card)
+        self.setFocusProxy(self.buttons[0] if self.buttons else None)
+        self.setVisible(bool(self._cards))
+
+    def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
+        card = QWidget()
+        column = QVBoxLayout(card)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        name = dataset_format.capitalized(reading.title)
+        for text, style in ((name, "heading"), (dataset_format.evidence(reading), "muted")):
+            if text:
+                column.addWidget(WrappingLabel(text, style))
+        column.addWidget(self._images(reading) if reading.examples else WrappingLabel(NO_EXAMPLES, "muted"))
+        choice = dataset_format.choice_of(reading, report)
+        button = QPushButton(choice.title)
+        button.setAccessibleDescription(dataset_format.evidence(reading))
+        button.clicked.connect(lambda: self.chosen.emit(choice))
+        self.buttons.append(button)
+        column.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
+        return card
+
+    def _images(self, reading: Reading) -> ExampleList:
+        images = ExampleList(self._side, strip=True)
+        images.setAccessibleName(f"Examples of {reading.title}")
+        images.show_examples(reading.examples)
+        images.opened.connect(lambda _index: self.opened.emit())
+        return images
+
+
+class FolderQuestion(QWidget):
+    """Problems of a folder that is unclear, and the ways to read it.
+
+    Signals:
+        chosen(Choice): The user chose how to read the folder, or another remedy.
+    """
+
+    chosen = Signal(object)
+
+    def __init__(self, side: int) -> None:
+        """Create an empty question; images have `side` pixels."""
+        super().__init__()
+        self.problems = ProblemLabel()
+        self.readings = ReadingChoices(side)
+        self.setFocusProxy(self.readings)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 8, 0)
+        column.setSpacing(8)
+        for part in (self.problems, self.readings):
+            part.chosen.connect(self.chosen)
+            column.addWidget(part)
+        column.addStretch(1)
+
+    def show_report(self, report: DatasetReport | None) -> None:
+        """Show the problems and readings of `report`."""
+        problems = report.problems if report is not None else ()
+        self.problems.show_problems(dataset_format.without_readings(problems, report))
+        self.readings.show_report(report)

@@ -1,0 +1,71 @@
+"""Choices of the field for the dataset's format, from the report on the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from PySide6.QtCore import QObject
+
+from engine.contract.dataset import DatasetReport
+from gui.dataset import dataset_format
+from gui.form.field_row import FieldRow
+from gui.form.recipes import RecipeFollower
+from gui.widgets.editors import ChoiceEditor
+
+RECOGNIZE = ("", "Recognize", "Reads the folder by what its files show")
+
+
+class FormatChoice(QObject):
+    """Offers the formats that were found in the folder, and goes back to "Recognize" when the user chooses another."""
+
+    def __init__(self, rows: Mapping[str, FieldRow], recipes: RecipeFollower, parent: QObject) -> None:
+        super().__init__(parent)
+        self._row, self._folder_row, self._recipes = rows["format"], rows["dataset"], recipes
+        self._folder = self._folder_row.value()
+        self._titles: dict[str, str] = {}
+        self._folder_row.edited.connect(self._on_folder_edited)
+        self._row.edited.connect(self._on_format_edited)
+
+    def follow(self, report: DatasetReport | None) -> None:
+        """Add the formats in `report` to the choices, and show the one that was recognized."""
+        if report is None:
+            return
+        self._titles |= dict(_formats_in(report))
+        value = self._row.value()
+        if value and report.format.partition(":")[0] == value:
+            self._titles.setdefault(value, dataset_format.title(report))
+        self._offer()
+        is_recognized = bool(report.format) and not value
+        self._row.set_note(f"Recognized: {dataset_format.title(report)}" if is_recognized else "")
+
+    def _offer(self) -> None:
+        editor = self._row.editor
+        assert isinstance(editor, ChoiceEditor)
+        editor.set_choices([RECOGNIZE, *((name, title, "") for name, title in self._titles.items())])
+
+    def _on_folder_edited(self) -> None:
+        if self._folder_row.value() == self._folder:
+            return
+        self._folder = self._folder_row.value()
+        self._titles = {}
+        self._row.set_note("")
+        if not self._recipes.is_loading:
+            self._row.set_value("")
+        self._offer()
+
+    def _on_format_edited(self) -> None:
+        if self._row.value():
+            self._row.set_note("")
+
+
+def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
+    """Yield the formats that the report names, with their titles."""
+    if report.format:
+        yield report.format, dataset_format.title(report)
+    for reading in report.readings:
+        yield reading.format, dataset_format.capitalized(reading.title)
+    for problem in report.problems:
+        for choice in problem.choices:
+            name = choice.values.get("format")
+            if name and "task" not in choice.values:
+                yield str(name), dataset_format.capitalized(choice.title.removeprefix("Read as "))

@@ -1,0 +1,128 @@
+"""The field for the dataset's format, and the choice between readings of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from gui.form.form import JobForm
+from gui.sources.prefill import Prefill
+from gui.widgets.editors import ChoiceEditor
+from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
+
+
+@pytest.fixture
+def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
+    """The form with a folder that the user chose, which waits for its report."""
+    with qtbot.waitSignal(form.folder_chosen):
+        form.set_dataset(str(images))
+    return form
+
+
+def offered(form: JobForm) -> dict[str, str]:
+    editor = form.rows["format"].editor
+    assert isinstance(editor, ChoiceEditor)
+    return {editor.box.itemData(n): editor.box.itemText(n) for n in range(editor.box.count())}
+
+
+def test_format_offers_only_recognize_at_first(form: JobForm) -> None:
+    assert offered(form) == {"": "Recognize"}
+    assert form.rows["format"].value() == ""
+
+
+def test_format_offers_the_readings(inspected: JobForm) -> None:
+    inspected.set_report(UNCLEAR)
+    assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
+    assert inspected.rows["format"].value() == ""
+
+
+def test_format_shows_what_was_recognized(inspected: JobForm) -> None:
+    other = Problem("dataset", "It also holds class folders.", severity="warning", choices=(CLASSES,))
+    inspected.set_report(msgspec.structs.replace(UNCERTAIN, problems=(other,)))
+    assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
+    assert "COCO JSON" in inspected.rows["format"].note.text()
+    inspected.rows["format"].set_value("coco")
+    assert inspected.rows["format"].note.text() == ""
+
+
+def test_format_keeps_other_readings_after_a_choice(inspected: JobForm) -> None:
+    inspected.set_report(UNCLEAR)
+    inspected.rows["format"].set_value("coco")
+    inspected.set_report(UNCERTAIN)
+    assert list(offered(inspected)) == ["", "coco", "imagefolder"]
+    assert inspected.rows["format"].value() == "coco"
+
+
+def test_format_is_reset_with_another_folder(inspected: JobForm, tmp_path: Path) -> None:
+    inspected.set_report(UNCLEAR)
+    inspected.rows["format"].set_value("coco")
+    inspected.set_dataset(str(tmp_path / "other"))
+    assert inspected.rows["format"].value() == ""
+    assert offered(inspected) == {"": "Recognize"}
+
+
+def test_format_comes_with_a_job(form: JobForm, images: Path) -> None:
+    form.set_job(Job(dataset=str(images), format="coco:train.json", task="detection"))
+    assert form.values()["format"] == "coco:train.json"
+    form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json", title="COCO JSON (train.json)"))
+    assert offered(form)["coco:train.json"] == "COCO JSON (train.json)"
+    form.set_job(Job(dataset=str(images)))
+    assert form.values()["format"] == ""
+
+
+def test_format_without_variant_gets_the_title(form: JobForm, images: Path) -> None:
+    form.set_job(Job(dataset=str(images), format="coco", task="detection"))
+    form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json"))
+    assert offered(form)["coco"] == "COCO JSON"
+
+
+def test_format_comes_with_a_prefill_and_goes_with_it(inspected: JobForm, images: Path) -> None:
+    inspected.rows["format"].set_value("imagefolder")
+    forked = Job(dataset=str(images.parent), format="coco", task="detection")
+    inspected.prefill_mode.begin(Prefill(said="Like that run", job=forked))
+    assert inspected.rows["format"].value() == "coco"
+    inspected.prefill_mode.end()
+    assert inspected.rows["format"].value() == "imagefolder"
+
+
+def test_fork_resets_the_format_with_another_folder(inspected: JobForm, images: Path, tmp_path: Path) -> None:
+    forked = Job(dataset=str(images), format="coco", task="detection")
+    inspected.prefill_mode.begin(Prefill(said="Like that run", job=forked))
+    inspected.rows["dataset"].set_value(str(tmp_path))
+    assert inspected.rows["format"].value() == ""
+
+
+@pytest.mark.parametrize(("number", "task"), [(0, "detection"), (1, "classification")])
+def test_reading_sets_format_and_task_and_inspects(inspected: JobForm, number: int, task: str, qtbot: QtBot) -> None:
+    inspected.set_report(UNCLEAR)
+    with qtbot.waitSignal(inspected.folder_chosen) as asked:
+        qtbot.keyClick(inspected.card.readings.buttons[number], Qt.Key.Key_Space)
+    assert asked.args is not None
+    job: Job = asked.args[0]
+    assert (job.format, job.task) == (UNCLEAR.readings[number].format, task)
+    assert inspected.checking
+
+
+def test_reading_leaves_the_keyboard_in_the_form(inspected: JobForm, qtbot: QtBot) -> None:
+    inspected.activateWindow()
+    inspected.set_report(UNCLEAR)
+    button = inspected.card.readings.buttons[0]
+    button.setFocus()
+    qtbot.keyClick(button, Qt.Key.Key_Space)
+    qtbot.waitUntil(inspected.rows["task"].editor.control.hasFocus)
+
+
+def test_problem_leaves_its_buttons_to_the_readings(inspected: JobForm) -> None:
+    inspected.set_report(UNCLEAR)
+    label = inspected.rows["dataset"].problem_label
+    assert UNCLEAR.problems[0].message in label.text()
+    assert label.findChildren(QPushButton) == []
+    titles = [button.text() for button in inspected.card.readings.buttons]
+    assert titles == [BOXES.title, CLASSES.title]

@@ -1,0 +1,147 @@
+"""Labels are shown before the first training on a folder that was not recognized with certainty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from engine.runs.folder import create_run
+from gui.form.form import JobForm
+from gui.form.label_check import LabelCheck
+from gui.main_window import MainWindow
+from gui.sources.prefill import Prefill
+from gui.sources.settings import Settings
+from tests.support.unclear_dataset import UNCERTAIN
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path / "home")
+
+
+def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNCERTAIN) -> JobForm:
+    with qtbot.waitSignal(form.folder_chosen):
+        form.set_job(
+            Job(dataset=str(folder), task="detection", model="fasterrcnn", encoder="resnet18", pretrained=False)
+        )
+    form.set_report(report)
+    qtbot.waitUntil(form.acts.train.isEnabled)
+    return form
+
+
+@pytest.fixture
+def make_form(styled: QApplication, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
+    """Makes forms with a folder that is not certain, with the settings of one home."""
+
+    def make() -> JobForm:
+        form = JobForm(settings=settings)
+        qtbot.addWidget(form)
+        form.show()
+        return ready(form, images, qtbot)
+
+    return make
+
+
+def press(form: JobForm, qtbot: QtBot) -> None:
+    form.train.setFocus()
+    qtbot.keyClick(form.train, Qt.Key.Key_Space)
+
+
+def test_first_press_shows_labels_and_second_starts(make_form: Callable[[], JobForm], qtbot: QtBot) -> None:
+    form = make_form()
+    with qtbot.waitSignal(form.labels_requested), qtbot.assertNotEmitted(form.train_requested):
+        press(form, qtbot)
+    qtbot.waitUntil(lambda: not form.label_check.is_pausing)
+    with qtbot.waitSignal(form.train_requested), qtbot.assertNotEmitted(form.labels_requested):
+        press(form, qtbot)
+
+
+def test_double_click_on_train_does_not_start(make_form: Callable[[], JobForm], qtbot: QtBot) -> None:
+    form = make_form()
+    with qtbot.assertNotEmitted(form.train_requested), qtbot.waitSignal(form.labels_requested):
+        qtbot.mouseClick(form.train, Qt.MouseButton.LeftButton)
+        qtbot.mouseDClick(form.train, Qt.MouseButton.LeftButton)
+
+
+def test_labels_are_shown_once_by_folder_and_format(settings: Settings) -> None:
+    assert LabelCheck(settings).holds_back("/data/a", UNCERTAIN)
+    later = LabelCheck(settings)
+    assert not later.holds_back("/data/a", UNCERTAIN)
+    assert later.holds_back("/data/b", UNCERTAIN)
+    assert LabelCheck(settings).holds_back("/data/a", msgspec.structs.replace(UNCERTAIN, format="voc"))
+    assert not LabelCheck(settings).holds_back("/data/b", UNCERTAIN)
+
+
+def test_labels_seen_in_other_windows_are_kept(settings: Settings) -> None:
+    first, second = LabelCheck(settings), LabelCheck(settings)
+    assert first.holds_back("/data/a", UNCERTAIN)
+    assert second.holds_back("/data/b", UNCERTAIN)
+    assert not LabelCheck(settings).holds_back("/data/a", UNCERTAIN)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '[["/data/a"]]', "[[1, 2]]"])
+def test_unreadable_memory_of_labels_counts_as_none(settings: Settings, text: str) -> None:
+    settings.set("labels_seen", text)
+    assert LabelCheck(settings).holds_back("/data/a", UNCERTAIN)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [None, DatasetReport(folder="", format=""), msgspec.structs.replace(UNCERTAIN, certain=True)],
+    ids=["none", "unrecognized", "certain"],
+)
+def test_other_folders_start_at_once(report: DatasetReport | None) -> None:
+    assert not LabelCheck().holds_back("/data/a", report)
+
+
+def test_resume_shows_no_labels(make_form: Callable[[], JobForm], images: Path, qtbot: QtBot) -> None:
+    form = make_form()
+    assert form.job is not None
+    run = create_run(form.job)
+    form.prefill_mode.begin(Prefill(said="Resume", job=form.job, run=run, checkpoint="", action="Resume"))
+    with qtbot.assertNotEmitted(form.labels_requested):
+        form._request({})
+
+
+def test_window_shows_labels_with_a_notice(open_window: Callable[[], MainWindow], images: Path, qtbot: QtBot) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    page = window.workspace.dataset
+    window.inspector.done.disconnect()  # the reports are made here
+    window.inspector.failed.disconnect()
+    form = ready(window.form, images, qtbot)
+    window.activateWindow()
+    with qtbot.waitSignal(form.labels_requested):
+        press(form, qtbot)
+    assert window.pages.currentWidget() is page
+    assert page.notice.isVisible()
+    assert "press Train again" in page.notice.text()
+    assert page.examples.examples == UNCERTAIN.examples
+    qtbot.waitUntil(form.train.hasFocus)
+    page.leave.trigger()
+    assert page.notice.isHidden()
+
+
+def test_window_shows_labels_after_an_inspection(
+    open_window: Callable[[], MainWindow], images: Path, qtbot: QtBot
+) -> None:
+    window = open_window()
+    assert window.workspace is not None
+    window.inspector.done.disconnect()  # the reports are made here
+    window.inspector.failed.disconnect()
+    form = ready(window.form, images, qtbot, msgspec.structs.replace(UNCERTAIN, certain=True))
+    with qtbot.waitSignal(form.folder_chosen):
+        form.rows["val_fraction"].set_value(0.3)
+    form.start()
+    assert form.checking
+    with qtbot.waitSignal(form.labels_requested):
+        form.set_report(UNCERTAIN)
+    assert window.workspace.dataset.notice.isVisible()

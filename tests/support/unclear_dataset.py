@@ -1,0 +1,64 @@
+"""Reports on folders that can be read in several ways, or that were not recognized with certainty."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from PIL import Image, ImageDraw
+
+from engine.contract.dataset import DatasetReport, Example, Reading, SplitReport
+from engine.contract.problems import Choice, Problem
+
+BOXES = Choice("Object detection with COCO JSON", {"format": "coco", "task": "detection"})
+CLASSES = Choice("Read as class folders", {"format": "imagefolder"})
+
+
+def drawn(color: str) -> bytes:
+    """Return an image of one color with a box."""
+    stream = BytesIO()
+    image = Image.new("RGB", (64, 40), color)
+    ImageDraw.Draw(image).rectangle((10, 8, 40, 30), outline="white")
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+UNCLEAR = DatasetReport(
+    folder="/data/warehouse",
+    format="",
+    readings=(
+        Reading(
+            "coco",
+            "detection",
+            "COCO JSON",
+            evidence=("annotations in COCO's format: annotations/instances_train_warehouse_north_2024.json",),
+            examples=tuple(Example("", "train", drawn(color), n) for n, color in enumerate(("navy", "teal", "brown"))),
+        ),
+        Reading(
+            "imagefolder",
+            "classification",
+            "class folders",
+            evidence=("2 folders of images (north, south)",),
+            against=("a folder named by its role (annotations)",),
+        ),
+    ),
+    problems=(
+        Problem("dataset", "/data/warehouse can be read in several ways.", "Choose one.", choices=(BOXES, CLASSES)),
+    ),
+)
+"""A folder with a COCO file among folders that may be classes; no images can be shown for the second reading."""
+
+UNCERTAIN = DatasetReport(
+    folder="/data/warehouse",
+    format="coco",
+    kind="boxes",
+    title="COCO JSON",
+    evidence=("annotations in COCO's format: annotations.json", "a folder of images (images)"),
+    certain=False,
+    classes=("crate", "pallet"),
+    splits=(
+        SplitReport("train", {"crate": 12, "pallet": 14}, total=20, objects={"crate": 30, "pallet": 14}),
+        SplitReport("val", {"crate": 3, "pallet": 4}, made=True, total=5, objects={"crate": 8, "pallet": 4}),
+    ),
+    examples=(Example("crate", "train", drawn("navy"), 0), Example("pallet", "train", drawn("teal"), 1)),
+)
+"""A folder that was recognized, but not with certainty."""
