@@ -88,7 +88,7 @@ def _format_and_kind(report: DatasetReport) -> str:
 def question(report: DatasetReport) -> str:
     """Return the heading over the readings of a folder that was not recognized."""
     if len(report.readings) > 1:
-        return f"This folder can be read in {len(report.readings)} ways. Choose one."
+        return f"This folder can be read in {len(report.readings)} ways."
     return "Is this the right way to read the folder?"
 
 
@@ -155,13 +155,13 @@ def mask_values(report: DatasetReport) -> str:
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:VALUES_SHOWN]
     lines = [
-        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)} % of the pixels, "
-        f"in {localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
+        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)} %, "
+        f"{localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
         for each in values
         if each in frequent
     ]
     more = [f"and {localised(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
-    return "\n".join(["Values in the masks", *lines, *more]) if values else ""
+    return "\n".join(["Values in the masks, with their shares of the pixels", *lines, *more]) if values else ""
 
 
 def counts(report: DatasetReport) -> str:

@@ -222,6 +222,7 @@ class DatasetPage(QWidget):
         orientation = Qt.Orientation.Vertical if is_narrow else Qt.Orientation.Horizontal
         if orientation != self._splitter.orientation():
             self._splitter.setOrientation(orientation)
+            self._splitter.setStretchFactor(1, int(is_narrow))
             self._splitter.setSizes([1, 1] if is_narrow else _SIZES)
         super().resizeEvent(event)
 

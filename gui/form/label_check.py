@@ -30,9 +30,9 @@ class LabelCheck:
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
         """Return True if the labels are to be shown instead of starting; they count as seen then.
 
-        Presses that follow within the time of a double click count as one.
+        Without examples there are none to show. Presses that follow within the time of a double click count as one.
         """
-        if report is None or not report.format or report.certain:
+        if report is None or not report.format or report.certain or not report.examples:
             return False
         dataset = (os.path.abspath(os.path.expanduser(folder)), report.format)
         if dataset not in self._seen:

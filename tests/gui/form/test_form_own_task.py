@@ -22,7 +22,9 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
 ) -> None:
     form.set_job(Job(dataset=str(images), task="custom", model=""))
     qtbot.waitSignal(form.folder_chosen).wait()
-    form.set_report(DatasetReport(folder="", format="files", splits=(SplitReport("files", {}, total=33),)))
+    form.set_report(
+        DatasetReport(folder="", format="files", kind="files", splits=(SplitReport("files", {}, total=33),))
+    )
     qtbot.waitUntil(lambda: "Choose that file as the model" in shown_at(form, "model"))
     assert not form.train.isEnabled()
     form.rows["model"].set_value(str(EXAMPLE))

@@ -13,12 +13,13 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
-from engine.runs.folder import create_run
 from gui.form.form import JobForm
 from gui.form.label_check import LabelCheck
 from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
+from tests.gui.form.test_form import REPORT
+from tests.gui.sources.written_runs import a_run
 from tests.support.unclear_dataset import UNCERTAIN
 
 
@@ -95,20 +96,29 @@ def test_unreadable_memory_of_labels_counts_as_none(settings: Settings, text: st
 
 @pytest.mark.parametrize(
     "report",
-    [None, DatasetReport(folder="", format=""), msgspec.structs.replace(UNCERTAIN, certain=True)],
-    ids=["none", "unrecognized", "certain"],
+    [
+        None,
+        DatasetReport(folder="", format=""),
+        msgspec.structs.replace(UNCERTAIN, certain=True),
+        msgspec.structs.replace(UNCERTAIN, examples=()),
+    ],
+    ids=["none", "unrecognized", "certain", "no examples"],
 )
 def test_other_folders_start_at_once(report: DatasetReport | None) -> None:
     assert not LabelCheck().holds_back("/data/a", report)
 
 
-def test_resume_shows_no_labels(make_form: Callable[[], JobForm], images: Path, qtbot: QtBot) -> None:
-    form = make_form()
-    assert form.job is not None
-    run = create_run(form.job)
-    form.prefill_mode.begin(Prefill(said="Resume", job=form.job, run=run, checkpoint="", action="Resume"))
-    with qtbot.assertNotEmitted(form.labels_requested):
-        form._request({})
+def test_resume_shows_no_labels(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    uncertain = msgspec.structs.replace(REPORT, certain=False, examples=UNCERTAIN.examples)
+    form.prefill_mode.devices_wanted.connect(form.set_devices)
+    form.folder_chosen.connect(lambda job: form.set_report(uncertain if job is not None else None))
+    run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", image_size=28)
+    job = run.job()
+    assert job is not None
+    form.prefill_mode.begin(Prefill(said="Resume", job=job, run=run, action="Resume"))
+    qtbot.waitUntil(form.train.isEnabled)
+    with qtbot.waitSignal(form.resume_requested), qtbot.assertNotEmitted(form.labels_requested):
+        form.start()
 
 
 def test_window_shows_labels_with_a_notice(open_window: Callable[[], MainWindow], images: Path, qtbot: QtBot) -> None:
