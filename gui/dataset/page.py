@@ -169,8 +169,8 @@ class DatasetPage(QWidget):
 
     def choose(self, index: int) -> None:
         """Go to the example at `index` of the report, or to the first way to read the folder."""
-        if self._stack.currentIndex() == 2:
-            self.question.setFocus()
+        if self.question.readings.buttons:
+            self.question.readings.buttons[0].setFocus()
             return
         self.classes.setCurrentIndex(0)
         self.examples.setCurrentRow(index)

@@ -52,7 +52,6 @@ class ReadingChoices(QWidget):
         self._cards = [self._card(reading, report) for reading in readings if report is not None]
         for card in self._cards:
             self._column.addWidget(card)
-        self.setFocusProxy(self.buttons[0] if self.buttons else None)
         self.setVisible(bool(self._cards))
 
     def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
@@ -95,7 +94,6 @@ class FolderQuestion(QWidget):
         super().__init__()
         self.problems = ProblemLabel()
         self.readings = ReadingChoices(side)
-        self.setFocusProxy(self.readings)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 8, 0)
         column.setSpacing(8)

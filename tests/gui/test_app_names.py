@@ -135,7 +135,7 @@ def test_that_tab_brings_into_sight_what_it_goes_to(open_window: Callable[[], Ma
     window.resize(1000, 500)
     for section in window.form.sections:
         section.set_open(True)
-    qtbot.waitUntil(lambda: window.form.sections[-1].y() > 2 * window.height())
+    qtbot.waitUntil(lambda: window.form.sections[-1].y() > 4 * window.height())
     window.header.tabs.setFocus()
     unseen = []
     rounds = 0
