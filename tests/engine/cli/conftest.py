@@ -28,10 +28,10 @@ def asked_once() -> Iterator[None]:
     inspect = children.inspect
     reports: dict[tuple[str, ...], DatasetReport] = {}
 
-    def inspected(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
-        asked = (job.dataset, *inspector_options(job, load_catalogue()))
+    def inspected(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
+        asked = (job.dataset, *inspector_options(job, load_catalogue(), samples))
         if asked not in reports:
-            reports[asked] = inspect(job, on_progress)
+            reports[asked] = inspect(job, on_progress, samples)
         return reports[asked]
 
     with pytest.MonkeyPatch.context() as patch:

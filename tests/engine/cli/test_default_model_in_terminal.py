@@ -121,7 +121,7 @@ def test_train_asks_the_server_while_the_folder_is_inspected(
 ) -> None:
     inspect = children.inspect
 
-    def waiting(job: Job, on_progress: Callable[[InspectionProgress], None]) -> DatasetReport:
+    def waiting(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
         wait_until(lambda: bool(hub.asked), "the server to be asked")
         return inspect(job, on_progress)
 
