@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -42,8 +43,9 @@ def inspect(options: argparse.Namespace) -> int:
         names = ", ".join(task.id for task in catalogue.tasks)
         say(f"error: There is no task “{options.task}”. Choose one of {names}.", to=sys.stderr)
         return BAD_REQUEST
-    task = options.task or _task_for(options.folder, options.format)
-    job = Job(dataset=options.folder, task=task, format=options.format)
+    folder = os.path.abspath(os.path.expanduser(options.folder))
+    task = options.task or _task_for(folder, options.format)
+    job = Job(dataset=folder, task=task, format=options.format)
     line = Line(sys.stderr)
 
     def progress(message: InspectionProgress) -> None:

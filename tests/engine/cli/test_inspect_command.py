@@ -83,3 +83,14 @@ def test_inspect_describes_a_folder_in_lines(tmp_path: Path) -> None:
     assert "Recognized by: 2 folders of images (cat, dog)" in answer.out
     assert "train: 5 images (cat 2, dog 3)" in answer.out
     assert "val: 2 images, held out from train (cat 1, dog 1)" in answer.out
+
+
+@pytest.mark.parametrize("folder", ["pets", "./pets", "~/pets"])
+def test_inspect_takes_folders_relative_to_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    class_folders(tmp_path / "pets", "cat", "dog")
+    monkeypatch.chdir(tmp_path)
+    answer = footplate("inspect", folder, "--json", HOME=str(tmp_path))
+    assert answer.code == 0
+    assert json.loads(answer.out)["folder"] == str(tmp_path / "pets")

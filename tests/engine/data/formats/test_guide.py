@@ -1,0 +1,69 @@
+"""The page of the guide on datasets: formats, layouts and image files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import resources
+from engine.data.decoding.image_files import EXTENSIONS
+from engine.data.formats.registry import FORMATS, KINDS
+from engine.data.formats.tree import SPLIT_NAMES
+
+PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
+WIDEST = 64
+"""Characters in a line of a layout, so that the help window shows it without a horizontal scroll bar."""
+LAYOUT = re.compile(r"^### [^\n]*\(`(\w+)`\)\n(?:(?!^#).*\n)*?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
+
+
+def section(title: str) -> str:
+    """Return the text below a heading, up to the next one of the same level."""
+    return PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    """Return the cells of the tables in a section, without heads."""
+    lines = [line.strip("|").split(" | ") for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in cells] for cells in lines if not cells[0].startswith("---")][1:]
+
+
+TABLE = {cells[0].strip("`"): cells for cells in rows("All formats")}
+LAYOUTS = dict(LAYOUT.findall(PAGE))
+
+
+@pytest.mark.parametrize("name", list(FORMATS.own))
+def test_guide_lists_each_format_with_its_kinds(name: str) -> None:
+    kinds = TABLE[name][2]
+    assert (kinds.split(", ") if kinds != "none" else []) == list(FORMATS.own[name].kinds)
+    assert all(TABLE[name][1:])
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS.own if FORMATS.own[name].kinds])
+def test_guide_shows_a_narrow_layout_of_each_format(name: str) -> None:
+    lines = LAYOUTS[name].splitlines()
+    assert [line for line in lines if len(line) > WIDEST] == []
+    assert FOLDERS_OR_FILES.search(lines[0])
+
+
+def test_guide_names_no_format_that_does_not_exist() -> None:
+    assert set(TABLE) <= set(FORMATS.own)
+    assert set(LAYOUTS) <= set(TABLE)
+    assert [name for name, count in Counter(name for name, _ in LAYOUT.findall(PAGE)).items() if count > 1] == []
+
+
+def test_guide_explains_each_kind_of_annotations() -> None:
+    assert {cells[0] for cells in rows("Kinds of annotations")} == set(KINDS)
+
+
+def test_guide_names_the_endings_of_image_files() -> None:
+    named = {ending for cells in rows("Image files") for ending in re.findall(r"`(\.\w+)`", cells[1])}
+    assert named == set(EXTENSIONS)
+
+
+def test_guide_names_the_folders_of_splits() -> None:
+    named = [tuple(re.findall(r"`(\w+)`", cells[1])) for cells in rows("Splits")]
+    assert named == list(SPLIT_NAMES.values())
