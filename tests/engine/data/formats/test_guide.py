@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from engine.data.formats.tree import SPLIT_NAMES
 PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
 WIDEST = 64
 """Characters in a line of a layout, so that the help window shows it without a horizontal scroll bar."""
-LAYOUT = re.compile(r"^### [^\n]*\(`(\w+)`\)\n(?:(?!^#).*\n)*?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^### .*\(`(\w+)`\)$", re.MULTILINE)
 FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
 
 
@@ -31,8 +30,16 @@ def rows(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in cells] for cells in lines if not cells[0].startswith("---")][1:]
 
 
+def layouts() -> list[tuple[str, str]]:
+    """Return the id of each format with a section of its own, and the first block of text in it."""
+    _, *parts = HEADING.split(PAGE)
+    names, texts = parts[::2], parts[1::2]
+    blocks = [text.partition("```text\n")[2].partition("```")[0] for text in texts]
+    return list(zip(names, blocks, strict=True))
+
+
 TABLE = {cells[0].strip("`"): cells for cells in rows("All formats")}
-LAYOUTS = dict(LAYOUT.findall(PAGE))
+LAYOUTS = dict(layouts())
 
 
 @pytest.mark.parametrize("name", list(FORMATS.own))
@@ -52,7 +59,7 @@ def test_guide_shows_a_narrow_layout_of_each_format(name: str) -> None:
 def test_guide_names_no_format_that_does_not_exist() -> None:
     assert set(TABLE) <= set(FORMATS.own)
     assert set(LAYOUTS) <= set(TABLE)
-    assert [name for name, count in Counter(name for name, _ in LAYOUT.findall(PAGE)).items() if count > 1] == []
+    assert len(layouts()) == len(LAYOUTS)
 
 
 def test_guide_explains_each_kind_of_annotations() -> None:
