@@ -114,7 +114,7 @@ def listed(tmp_path: Path) -> Path:
         pixels[..., 2 * (number % 2)] += 150
         Image.fromarray(pixels).save(tmp_path / f"listed/images/{number}.png")
         lines.append(f"images/{number}.png {('red', 'blue')[number % 2]}\n")
-    (tmp_path / "listed/train.txt").write_text("".join(lines))
+    (tmp_path / "listed/train.list").write_text("".join(lines))
     return tmp_path / "listed"
 
 
@@ -132,7 +132,7 @@ def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(lis
     small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
     answer = train(listed, *small)
     assert answer.code == 0, answer.err
-    assert "lists, 2 classes, colour; 48 train, 12 val" in answer.err
+    assert "lists of images, 2 classes, colour; 48 train, 12 val" in answer.err
     run = find_run("last")
     assert run is not None
     job, wrong = load_job(run.job_file)

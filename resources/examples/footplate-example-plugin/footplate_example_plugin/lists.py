@@ -1,6 +1,6 @@
-"""Dataset format of images that two text files list, as Caffe and many projects after it had them.
+"""Dataset format of images that two text files list.
 
-`train.txt` and `val.txt` have a line "PATH CLASS" for each image, with the path from the folder that they are in. Nothing
+`train.list` and `val.list` have a line "PATH CLASS" for each image, with the path from the folder that they are in. Nothing
 here imports torch, so that folders are inspected at once.
 """
 
@@ -14,18 +14,18 @@ from engine.data.formats.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
 from engine.data.splits import wrong
 
-LAYOUT = 'Choose a folder with a train.txt, and better a val.txt, too, of lines "PATH CLASS".'
+LAYOUT = 'Choose a folder with a train.list, and better a val.list, too, of lines "PATH CLASS".'
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the reading as classes if train.txt begins with a line of that kind."""
-    if "train.txt" not in tree.files(endings=".txt"):
+    """Return the reading as classes if train.list begins with a line of that kind."""
+    if "train.list" not in tree.files(endings=".list"):
         return []
-    with open(tree.path("train.txt"), encoding="utf-8", errors="replace") as stream:
+    with open(tree.path("train.list"), encoding="utf-8", errors="replace") as stream:
         path, _, name = stream.readline(4096).strip().rpartition(" ")
     if not name or not is_image(path):
         return []
-    return [Detection(("classes",), Confidence.CERTAIN, ("train.txt with paths of images and their classes",))]
+    return [Detection(("classes",), Confidence.CERTAIN, ("train.list with paths of images and their classes",))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -33,11 +33,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems: list[Problem] = []
     splits: dict[str, list[ShapedImage]] = {}
     for split in ("train", "val"):
-        if f"{split}.txt" in tree.files(endings=".txt"):
+        if f"{split}.list" in tree.files(endings=".list"):
             try:
-                splits[split] = _images(tree, f"{split}.txt")
+                splits[split] = _images(tree, f"{split}.list")
             except Unfit as error:
-                problems.append(wrong(f"{split}.txt can't be read: {error}.", LAYOUT))
+                problems.append(wrong(f"{split}.list can't be read: {error}.", LAYOUT))
     return convert(kind, splits, problems)
 
 
