@@ -670,7 +670,7 @@ FOLDERS: dict[str, Hostile] = {
     "mask of scribbles": Hostile("instances", _scribbled_masks, "png"),
     "mask of scribbles for classes": Hostile("masks", _scribbled_masks, "65,"),
     # Text
-    "csv of a huge field": Hostile("labels", _put(with_table, "labels.csv", _text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), "labels.csv"),
+    "csv of a huge field": Hostile("labels", _put(with_table, "labels.csv", _text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), ".csv"),
     "csv with a zero": Hostile("labels", _put(with_table, "labels.csv", _text(b"file,labels\n0.png,a\0b\n1.png,c\n")), ""),
     "json of brackets": Hostile("labels", _put(with_table, "labels.json", _text("[" * 200_000)), "labels.json"),
     "emd of brackets": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _text("[" * 200_000)), "esri_model_definition.emd"),

@@ -42,7 +42,7 @@ from engine.contract.events import (
 from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 from engine.contract.recipes import MOST_LINE, path_of
-from engine.data.formats.registry import MOST_LETTERS
+from engine.data.formats.finish import MOST_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system.plain_text import MOST_SHOWN, brief

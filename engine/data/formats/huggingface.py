@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MOST_IMAGE_BYTES, MOST_TABLE_BYTES, judged, read_text
@@ -216,6 +215,8 @@ def _names(tree: Tree, source: _Shards) -> list[str]:
 
 def _readme_classes(tree: Tree) -> dict[str, list[str]]:
     """Return the names of classes by column that the head of the README gives in dataset_info."""
+    import yaml  # few folders need it
+
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
     if name is None:
         return {}

@@ -30,7 +30,7 @@ def test_that_what_makes_a_training_another_one_stays_and_all_else_may_change() 
         "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points", "recipe", "momentum", "beta2",
         "nesterov", "optimizer_kernel", "decay_norms", "layer_decay", "head_rate", "milestones", "final_rate",
         "warmup_epochs", "warmup_steps", "warmup_start", "ema_ramp", "progressive_from", "val_crop", "transforms",
-        "mirror", "freeze_batchnorm", "dropout", "stochastic_depth", "fold",
+        "mirror", "freeze_batchnorm", "dropout", "stochastic_depth", "fold", "format",
     }  # fmt: skip
     assert FIELDS.keys() - CHANGEABLE == stays
     assert FIELDS.keys() >= CHANGEABLE

@@ -146,7 +146,7 @@ def test_that_what_cannot_be_evaluated_or_kept_is_refused_and_leaves_nothing(
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     (run / "evaluations").mkdir()
     masks = make_masked(tmp_path / "masks", {"train": 2, "val": 2})
-    assert "not a folder of images for each class" in refused(run, str(masks))
+    assert "images with masks" in refused(run, str(masks))
     assert "There is no folder" in refused(run, str(tmp_path / "nowhere"))
     monkeypatch.setattr(os, "rename", _full_disk)
     assert "No space left on device" in refused(run, "")
