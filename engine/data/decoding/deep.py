@@ -153,7 +153,8 @@ def _read_pnm(content: bytes, facts: Facts) -> Values:
     return values.reshape(facts.height, facts.width, facts.bands)
 
 
-def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the type of a NumPy file's array. Raises Unfit for one without numbers."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     read = readers.get(np.lib.format.read_magic(stream))
     if read is None:
@@ -170,7 +171,7 @@ def _array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 def array_facts(stream: IO[bytes]) -> Facts:
     """Return the facts of a NumPy array, and leave `stream` where its values begin. Raises Unfit for no image."""
-    shape, kind = _array_header(stream)
+    shape, kind = array_header(stream)
     height, width, bands = _sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
     return Facts(height, width, bands, kind.newbyteorder("="), largest)
@@ -192,7 +193,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _read_array(content: bytes) -> Values:
     stream = BytesIO(content)
-    shape, kind = _array_header(stream)
+    shape, kind = array_header(stream)
     _sides(shape)
     if len(content) - stream.tell() < math.prod(shape) * kind.itemsize:
         raise Unfit("it is truncated")

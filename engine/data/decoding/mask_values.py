@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from engine.data.decoding.deep import array_header
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
 from engine.data.decoding.tiff import is_tiff, read_levels
@@ -83,7 +84,8 @@ def mask_size(path: str) -> tuple[int, int]:
         is_array = stream.read(len(ARRAY_SIGN)) == ARRAY_SIGN
         if is_array:
             stream.seek(0)
-            height, width = _without_ones(np.load(stream, mmap_mode=None, allow_pickle=False)).shape[:2]
+            shape, kind = array_header(stream)
+            height, width = _without_ones(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
             return width, height
     with open_image(path) as image:
         return image.size
