@@ -276,9 +276,8 @@ def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Ite
     behind = tuple(each.lower() for each in roles.image_folder_suffixes)
     found: dict[str, Candidate] = {}
     for place in places:
-        stems = [os.path.splitext(name)[0].lower() for name in tree.files(place.folder)]
-        there = {each for stem in stems if stem.endswith(behind) for each in behind if stem.endswith(each)}
-        for chosen in there:
+        names = tree.listing(place.folder).names.lower()  # one search in all names: there may be a million
+        for chosen in (each for each in behind if os.fsencode(f"{each}.") in names):
             pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
             if pairs.both:
                 candidate = found.setdefault(chosen, Candidate(chosen))
