@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
+from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import judged, read_text
 from engine.data.formats.tables import open_table
 from engine.data.formats.tree import Tree, suffix
@@ -72,6 +73,8 @@ def _read(path: str) -> list[str] | dict[int, str]:
             with judged(path):
                 return _of_mapping(json.loads(read_text(path, MAX_NAMES_BYTES)))
     lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
+        return []  # labels of images
     numbered = [re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line) for line in lines]
     given = [found for found in numbered if found is not None]
     if lines and len(given) == len(lines) and len({found[1] for found in given}) == len(lines):

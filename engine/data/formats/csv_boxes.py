@@ -22,6 +22,7 @@ from engine.data.formats.tables import (
     cut_off,
     describe,
     find_tables,
+    images_in_no_table,
     open_table,
     split_of,
     without_fraction,
@@ -286,7 +287,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             _read_table(table, columns, source.form, file, reading)
             if table.cut:
                 _leave_out_last(table, columns, reading)
-    problems += _problems(reading)
+    problems += _problems(tree, reading)
     marked = [image for images in reading.images.values() for image in images.values()]
     if reading.is_fractional and reading.largest <= 1.01:
         for image in marked:
@@ -389,7 +390,7 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
     return {}
 
 
-def _problems(reading: _Reading) -> Iterator[Problem]:
+def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
     unclear = sorted(set(reading.lookup.ambiguous))
     missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
     if unclear:
@@ -403,7 +404,12 @@ def _problems(reading: _Reading) -> Iterator[Problem]:
             f"{counted(reading.faults, 'box', 'boxes')} without four numbers and a class: {first(reading.faults)}."
         )
         yield warn(message, "They are left out; correct these rows of the table.")
-    if not any(reading.images.values()):
+    named = any(reading.images.values())
+    alone = images_in_no_table(tree, set(reading.paths.values())) if named and not unclear else []
+    if alone:
+        message = f"{counted(alone, 'image')} that no table names: {first(alone)}."
+        yield warn(message, "They are left out; add a row with an empty box for each image without objects.")
+    if not named:
         yield wrong("No image that the tables of boxes name is in the folder.", LAYOUT)
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import astuple
 
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.idx import Bytes, IdxError, IdxFiles, find_idx, read_idx
+from engine.data.formats.class_numbers import find_names
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow
@@ -51,7 +52,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if errors(problems) or train is None or files.train_images is None:
         return Content((), {}, problems)
     known = np.unique(train if val is None else np.concatenate([train, val]))
-    classes = tuple(str(label) for label in known.tolist())
+    names, _ = find_names(tree, ("",), known.tolist())
+    classes = tuple(shown(names.get(label, str(label))) for label in known.tolist())
     found = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
     if val is None or files.val_images is None:
         return Content(classes, {"": found}, problems)

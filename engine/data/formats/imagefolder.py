@@ -178,6 +178,8 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
         yield f"folders named like splits, without folders of classes in them ({_some(splits)})"
+    if paired := _split_pairs(names):
+        yield f"folders named alike but for the split ({_some(paired)})"
     roles = [name for name in names if _plain(name) in _ROLES]
     if roles:
         yield f"folders named by their role ({_some(roles)})"
@@ -189,6 +191,18 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
         siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
         if siblings:
             yield f"the folder {shown(own)} next to {_some(siblings)}, which may hold its annotations"
+
+
+def _split_pairs(names: Sequence[str]) -> list[str]:
+    """Return the names that differ in the word of a split alone, such as bounding_box_train and bounding_box_test."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for name in names:
+        words = _words(name)
+        splits = [split for word in words if (split := split_named(word))]
+        rest = tuple(word for word in words if not split_named(word))
+        if len(splits) == 1 and rest:
+            found.setdefault(rest, {})[splits[0]] = name
+    return [name for by_split in found.values() if len(by_split) > 1 for name in by_split.values()]
 
 
 def _children(tree: Tree, root: str, name: str) -> Sequence[str]:

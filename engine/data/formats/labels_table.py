@@ -12,14 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import EXTENSIONS, is_image
+from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, files_of
 from engine.data.formats.class_numbers import find_names
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.image_lookup import ImageLookup
 from engine.data.formats.label_columns import UNCERTAIN, Labelling, divide, split_in_cell
 from engine.data.formats.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
-from engine.data.formats.tables import NO, YES, cut_off, find_tables, is_metadata, without_fraction
+from engine.data.formats.tables import (
+    NO,
+    YES,
+    cut_off,
+    find_tables,
+    images_in_no_table,
+    is_metadata,
+    without_fraction,
+)
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit, Labels, counted, first, shown, warn, wrong
 
@@ -309,21 +317,11 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
             f"{counted(missing, 'image')} that a table names can't be found: {first(missing)}.", "They are left out."
         )
     used = reading.skipped.union(*reading.labelled.values())
-    total = sum(
-        count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
-    )
-    if total > len(used) and not unclear:
-        alone = [
-            path
-            for folder in tree.walk()
-            for name in tree.files(folder, tuple(EXTENSIONS))
-            if (path := tree.path(folder, name)) not in used
-        ]
-        if alone:
-            yield warn(
-                f"{counted(alone, 'image')} that no table names: {first(alone)}.",
-                "They are not used; add their labels.",
-            )
+    alone = [] if unclear else images_in_no_table(tree, used)
+    if alone:
+        yield warn(
+            f"{counted(alone, 'image')} that no table names: {first(alone)}.", "They are not used; add their labels."
+        )
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

@@ -9,12 +9,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
+from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.decoding.reading import MOST_TABLE_BYTES, decode_text, judged, read_text
 from engine.data.formats import parquet
 from engine.data.formats.tree import Tree, split_in, split_named, suffix
@@ -48,6 +48,8 @@ _MAX_INNER_FOLDERS = 200
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
+_OF_BOX = 6
+"""Cells of a line without names of columns that has a box: the image, four edges and the class."""
 _NUMBER = re.compile(r"[+-]?\d+[.,]0*")
 
 
@@ -88,8 +90,11 @@ class Table:
         width = len(self.head)
         with judged(self.path):
             lines = _lines(self.text, self.delimiter)
+            mark = "," if self.delimiter == "\t" else self.delimiter
             for line in itertools.islice(lines, 0 if self.headless else 1, None):
                 cells = [cell.strip() for cell in line[:width]]
+                if len(line) > width and any(map(str.strip, line[width:])):  # a list that is not in quotes
+                    cells[-1] = mark.join([cells[-1], *map(str.strip, line[width:])])
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
@@ -192,8 +197,15 @@ def _of_lines(path: str, text: str) -> Table | None:
         return None
     headless = is_image(head[0])
     if headless:
-        head = ["file", *("labels" if len(head) == 2 else f"column {number}" for number in range(1, len(head)))]
+        is_list = len(head) == 2 or (len(head) < _OF_BOX and _is_ragged(text, delimiter))
+        head = ["file", *(["labels"] if is_list else [f"column {number}" for number in range(1, len(head))])]
     return Table(path, tuple(head), text, delimiter, headless)
+
+
+def _is_ragged(text: str, delimiter: str) -> bool:
+    """Return True if the first full lines have different numbers of cells: a list of labels behind each image."""
+    full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
+    return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
 
 
 def _without_cut_line(table: Table) -> Table:
@@ -236,6 +248,9 @@ def _of_listing(path: str, text: str) -> Table | None:
     width = max(len(row) for row in complete)
     if width < 2:
         return None
+    if not names and len({len(row) for row in complete}) > 1:  # a list of labels behind each image
+        complete = [[row[0], " ".join(row[1:])] for row in complete]
+        width = 2
     names = names if len(names) == width - 1 else ["labels"] if width == 2 else [str(n) for n in range(width - 1)]
     return Table(path, ("file", *names), records=[[*row, *[""] * (width - len(row))] for row in complete])
 
@@ -323,6 +338,17 @@ def _cell(value: Any) -> str:
         case list() | dict():
             return ""
     return str(value).strip()
+
+
+def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
+    """Return the full paths of the images that are not among those that tables name."""
+    total = sum(
+        count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
+    )
+    if total <= len(used):
+        return []
+    paths = (tree.path(folder, name) for folder in tree.walk() for name in tree.files(folder, tuple(EXTENSIONS)))
+    return [path for path in paths if path not in used]
 
 
 def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:

@@ -153,6 +153,10 @@ _KINDS = (
 
 _TAR = _Kind("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
 _PEEKED = 60
+_DATUMARO = re.compile(
+    rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
+)
+"""Beginning of Datumaro's JSON, whose categories are an object, not a list as COCO's."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -173,7 +177,7 @@ def _detect(tree: Tree) -> list[Detection]:
         if paths and (kind.is_one is None or any(kind.is_one(tree.path(path)) for path in paths[:5])):
             found.append(_refused(kind, paths, images))
     found += _without_ending(tree, folders) if not images and not found else []
-    found += [*_videos(tree), *_run_lengths(tree), *_packed(tree, images)]
+    found += [*_videos(tree), *_run_lengths(tree), *_datumaro(tree), *_packed(tree, images)]
     return sorted(found, key=lambda detection: -detection.confidence)
 
 
@@ -241,6 +245,22 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
             evidence = (f"{shown(tree.within(table.path))} with masks as run lengths in {shown(table.head[column])}",)
             yield Detection((), Confidence.LIKELY, evidence, variant="rle", remedy=remedy)
             return
+
+
+def _datumaro(tree: Tree) -> Iterator[Detection]:
+    """Detect Datumaro's own files, which CVAT exports as well."""
+    for folder in ("annotations", ""):
+        if folder and folder not in tree.folders():
+            continue
+        for name in tree.files(folder, ".json")[:_PEEKED]:
+            if _DATUMARO.match(_head(tree.path(folder, name), 1000)):
+                remedy = (
+                    "Export it as COCO, in CVAT or with datum convert -if datumaro -i FOLDER -f coco_instances -o OUT -- "
+                    "--save-media."
+                )
+                evidence = (f"{shown(os.path.join(folder, name))} of Datumaro",)
+                yield Detection((), Confidence.CERTAIN, evidence, variant="datumaro", remedy=remedy)
+                return
 
 
 def _packed(tree: Tree, images: int) -> Iterator[Detection]:

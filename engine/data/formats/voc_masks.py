@@ -94,7 +94,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     pairs = source.masks
     if kind == "instances":
         objects = dict(source.objects.both)
-        pairs = Pairs([pair for pair in pairs.both if pair[0] in objects], [], source.objects.spare)
+        without = [image for image, _ in pairs.both if image not in objects]
+        both = [pair for pair in pairs.both if pair[0] in objects]
+        pairs = Pairs(both, sorted([*pairs.alone, *without]), source.objects.spare)
     splits, problems = _by_lists(tree, source.base, pairs)
     if kind == "masks":
         masks = {

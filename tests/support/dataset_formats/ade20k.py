@@ -10,6 +10,8 @@ from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "nested", "without_names")
+KIND = "masks"
+WARNINGS = {"without_names": "does not name all"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -11,6 +11,7 @@ from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "names")
+WITHOUT_SPLITS = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "several")
-NAMED = "named"
-"""Further variant, with values for classes and their names in a file of its own."""
-WITHOUT_SPLITS = (*VARIANTS, NAMED)
+NAMED_APART = ("named",)
+"""Further variants, with values for the classes and their names in a file of its own."""
+WITHOUT_SPLITS = (*VARIANTS, *NAMED_APART)
 KINDS = {"plain": "classes", "several": "labels", "named": "labels"}
 
 

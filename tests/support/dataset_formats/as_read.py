@@ -51,6 +51,30 @@ def _annotation(sample: Sample) -> Annotation:
     return sorted(filter(None, (sample.pixels or {}).values()))
 
 
+def split_by_image(found: Recognised, folder: Path) -> dict[str, str]:
+    """Return the split of each image by its name in the truth."""
+    return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
+
+
+def area_by_image(found: Recognised, folder: Path) -> dict[str, dict[str, int]]:
+    """Return the number of pixels of the objects of each class, image by image."""
+    return {
+        _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
+        for sample in list_samples(found, str(folder), 1000)
+    }
+
+
+def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
+    """Return what `area_by_image` is to return."""
+    areas: dict[str, dict[str, int]] = {}
+    for image in truth.images:
+        found = areas.setdefault(image.name, {})
+        for each in image.objects:
+            left, top, right, bottom = each.box
+            found[each.name] = found.get(each.name, 0) + (right - left) * (bottom - top)
+    return areas
+
+
 def of_truth(
     truth: Truth, kind: str, expect: Callable[[TrueImage, str], Annotation] | None = None
 ) -> dict[str, Annotation]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain",)
+KIND = "boxes"
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

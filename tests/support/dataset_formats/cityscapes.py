@@ -12,6 +12,8 @@ from tests.support.dataset_formats.pixels import numbered_labels, save_mask, wit
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti")
+KIND = "masks"
+WITHOUT_SPLITS = ("kitti",)
 NAMES = {"apple": "car", "bear": "person", "cup": "rider"}
 LABELS = {"apple": 26, "bear": 24, "cup": 25}
 TRAIN_IDS = {"apple": 13, "bear": 11, "cup": 12}

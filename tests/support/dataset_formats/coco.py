@@ -15,6 +15,8 @@ VARIANTS = (
     "plain", "splits", "nested", "roboflow", "lvis", "packed_runs", "plain_runs", "bom", "utf16", "float_ids",
     "string_ids", "numbers_as_text", "nan", "ids_differ", "one_file_per_image", "categories_first",
 )  # fmt: skip
+WITHOUT_SPLITS = ("plain", "one_file_per_image")
+WARNINGS = {"lvis": "only some of the classes"}
 _FIRST_ID = 7
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "png_images")
+WITHOUT_SPLITS = ("plain",)
 _STUFF_ID = 9
 _STUFF = 65536 * 3 + 256 * 2 + 1
 

@@ -9,6 +9,8 @@ from PIL import Image
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("splits", "nested", "numbers")
+KIND = "masks"
+LIKELY = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "splits") -> None:

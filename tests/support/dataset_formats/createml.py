@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "splits", "nested", "image_file_names", "bom")
+KIND = "boxes"
+WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -14,6 +14,7 @@ WITHOUT_SPLITS = ("plain", "vott", "sizes", "lists", "semicolons")
 KINDS = dict.fromkeys((*VARIANTS, *NAMED_APART), "boxes")
 WITHOUT_EMPTY = frozenset({"open_images", "vott"})
 """Variants whose tables have no row for an image without objects, which is then left out."""
+WARNINGS = dict.fromkeys(WITHOUT_EMPTY, "no table names")
 ONE_CLASS = "strings"
 """Further variant that has no classes: all objects of an image in one cell."""
 _CODES = {"apple": "/m/014j1m", "bear": "/m/01dws", "cup": "/m/02p5f1q"}

@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "utf16")
+KIND = "boxes"
+WITHOUT_SPLITS = ("plain", "nested")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -12,6 +12,7 @@ from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
 VARIANTS = ("plain", "splits")
+WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

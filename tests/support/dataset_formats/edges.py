@@ -21,6 +21,9 @@ _PLACES = {
     "longer_names": ("images/{split}/{name}.jpg", "edges/{split}/{name}_edge.png"),
 }
 VARIANTS = tuple(_PLACES)
+KIND = "edges"
+LIKELY = tuple(variant for variant in VARIANTS if variant != "bsds")
+WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

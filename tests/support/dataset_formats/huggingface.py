@@ -13,8 +13,8 @@ from tests.support.dataset_formats.truth import TrueImage, Truth
 
 NEEDS_PYARROW = ("parquet", "parquet_labels", "parquet_boxes", "named")
 VARIANTS = ("plain", "splits", "nested", "csv", "labels", "boxes", *(NEEDS_PYARROW if find_spec("pyarrow") else ()))
-README = "readme"
-"""Further variant, with the names of the classes in README.md; needs pyarrow."""
+NAMED_APART = ("readme",) if find_spec("pyarrow") else ()
+"""Further variants, with the names of the classes in README.md."""
 WITHOUT_SPLITS = ("plain", "csv", "labels")
 KINDS = {
     "labels": "labels", "boxes": "boxes", "parquet_labels": "labels", "parquet_boxes": "boxes",
@@ -23,7 +23,7 @@ KINDS = {
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the images with metadata files, or as Parquet files."""
-    if variant in (*NEEDS_PYARROW, README):
+    if variant in (*NEEDS_PYARROW, "readme"):
         _write_parquet(truth, folder, variant)
         return
     with_splits = variant not in WITHOUT_SPLITS

@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "lists", "nested", "utf16")
+KIND = "boxes"
+WITHOUT_SPLITS = ("plain", "nested", "utf16")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

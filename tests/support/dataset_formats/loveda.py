@@ -13,6 +13,7 @@ from tests.support.dataset_formats.pixels import save_mask, with_labels
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain",)
+KIND = "masks"
 LABELS = {"apple": 2, "bear": 3, "cup": 4}
 
 

@@ -11,6 +11,7 @@ from tests.support.dataset_formats.pixels import numbered_labels, save_mask, wit
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "v2.0")
+KIND = "masks"
 LABELS = {"apple": 0, "bear": 2, "cup": 3}
 ROAD, VOID = 1, 4
 

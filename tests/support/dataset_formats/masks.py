@@ -39,10 +39,12 @@ _PLACES = {
     "numbered": ("PNGImages/{name}.png", "PedMasks/{name}_mask.png"),
 }
 VARIANTS = tuple(_PLACES)
+KIND = "masks"
 WITHOUT_SPLITS = frozenset({
     "plain", "one_folder", "patients", "kvasir", "clinic", "masks_below", "numbered",
 })  # fmt: skip
 NUMBERED = frozenset({"numbered"})
+KINDS = dict.fromkeys(NUMBERED, "instances")
 """Variants whose masks number objects instead of holding classes."""
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 

@@ -16,6 +16,7 @@ from tests.support.dataset_formats.truth import CLASSES, TrueImage, TrueObject, 
 
 VARIANTS = ("plain", "splits", "split_tags", "project", "holes", "bitmaps", "boxes", "old_names", "tags", "labels")
 WITHOUT_SPLITS = tuple(variant for variant in VARIANTS if variant not in ("splits", "split_tags"))
+HOLES = ("holes",)
 KINDS = {"boxes": "boxes", "tags": "classes", "labels": "labels"}
 """Most detailed kind of annotations of a variant, if it is not "instances"."""
 

@@ -14,14 +14,16 @@ VARIANTS = (
     "plain", "splits", "nested", "column", "is_valid", "tsv", "semicolons", "utf16", "bom", "one_hot", "floats", "words",
     "ids", "paths", "index", "json", "json_list", "jsonl", "single", "single_hot",
 )  # fmt: skip
-NUMBERED = ("caffe", "numbers", "single_numbers")
+NAMED_APART = ("caffe", "numbers", "single_numbers")
 """Further variants, with the names of the classes in a file of its own."""
 WITHOUT_SPLITS = tuple(
-    variant for variant in (*VARIANTS, *NUMBERED) if variant not in ("splits", "nested", "column", "is_valid", "caffe")
+    variant
+    for variant in (*VARIANTS, *NAMED_APART)
+    if variant not in ("splits", "nested", "column", "is_valid", "caffe")
 )
 KINDS = dict.fromkeys(("single", "single_hot", "single_numbers", "caffe"), "classes") | {
     variant: "labels"
-    for variant in (*VARIANTS, *NUMBERED)
+    for variant in (*VARIANTS, *NAMED_APART)
     if variant not in ("single", "single_hot", "single_numbers", "caffe")
 }  # fmt: skip
 """Most detailed kind of annotations of each variant."""

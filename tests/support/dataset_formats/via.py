@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 
 VARIANTS = ("plain", "splits", "nested", "project", "version_1", "csv", "checkboxes", "bom")
+WITHOUT_SPLITS = ("plain", "project", "version_1", "csv", "checkboxes", "bom")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -10,6 +10,7 @@ VARIANTS = (
     "plain", "flat", "splits", "nested", "devkit", "paths", "renamed", "utf16", "false_utf16", "namespace",
     "odd_fields", "swapped", "floats", "polygons", "parts",
 )  # fmt: skip
+KIND = "boxes"
 WITHOUT_SPLITS = ("flat", "renamed")
 
 

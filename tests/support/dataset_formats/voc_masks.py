@@ -11,6 +11,7 @@ from tests.support.dataset_formats.pixels import object_numbers, save_mask
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "splits", "nested", "trainval", "cvat", "labelme")
+WITHOUT_SPLITS = ("plain", "labelme", "trainval")
 _COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 

@@ -11,10 +11,10 @@ from tests.support.dataset_formats.archives import encoded
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "json", "labels", "gz")
-NUMBERED = "numbers"
-"""Further variant, with the names of the classes in classes.txt."""
+NAMED_APART = ("numbers",)
+"""Further variants, with the names of the classes in classes.txt."""
 WITHOUT_SPLITS = ("plain", "numbers", "json", "labels", "gz")
-KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in (*VARIANTS, NUMBERED)}
+KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in (*VARIANTS, *NAMED_APART)}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

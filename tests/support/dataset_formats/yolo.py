@@ -20,6 +20,8 @@ VARIANTS = (
     "outlines",
     "scored",
 )
+KIND = "boxes"
+WITHOUT_SPLITS = ("plain", "beside")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from engine.data.formats.arcgis_tiles import FORMAT
-from engine.data.formats.registry import readings
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import arcgis_tiles
 from tests.support.dataset_formats.reading import content, names_of
 from tests.support.dataset_formats.truth import TRUTH
-
-
-@pytest.mark.parametrize("variant", [*arcgis_tiles.VARIANTS, arcgis_tiles.NAMED])
-def test_arcgis_tiles_read_every_variant(tmp_path: Path, variant: str) -> None:
-    arcgis_tiles.write(TRUTH, tmp_path, variant)
-    kind = arcgis_tiles.KINDS[variant]
-    best = readings(str(tmp_path))[0]
-    assert (best.format.id, best.kind) == ("arcgis_tiles", kind)
-    found = content(FORMAT, tmp_path, kind)
-    assert found.classes == TRUTH.classes
-    assert names_of(found) == {
-        "": {image.name: image.tags[0] if kind == "classes" else set(image.tags) for image in TRUTH.images}
-    }
-    assert found.problems == []
 
 
 def test_arcgis_tiles_of_unknown_encoding_are_left_out(tmp_path: Path) -> None:

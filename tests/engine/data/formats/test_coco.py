@@ -15,13 +15,12 @@ from pycocotools.coco import COCO
 from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco import FORMAT
-from engine.data.formats.format import Confidence
 from engine.data.formats.json_files import sample_lists
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import boxes, detect, ignored, instances, merged, read, true_boxes, true_sizes
+from tests.support.format_reading import boxes, detect, ignored, instances, merged, read, true_boxes
 
 Edit = Callable[[dict[str, Any]], None]
 SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
@@ -39,26 +38,6 @@ def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
     edit(content)
     text(root / "annotations.json", json.dumps(content))
     return root
-
-
-@pytest.mark.parametrize("variant", coco.VARIANTS)
-@pytest.mark.parametrize("kind", ["boxes", "instances"])
-def test_read_returns_the_truth(tmp_path: Path, variant: str, kind: str) -> None:
-    coco.write(TRUTH, tmp_path, variant)
-    (detection,) = detect(FORMAT, tmp_path)
-    assert (detection.kinds, detection.confidence) == (("instances", "boxes"), Confidence.CERTAIN)
-    content = read(FORMAT, tmp_path, kind)
-    assert content.classes == TRUTH.classes
-    held = {
-        split: boxes(content, split) if kind == "boxes" else instances(content, true_sizes(TRUTH), split)
-        for split in content.splits
-    }
-    if variant in ("plain", "one_file_per_image"):
-        assert held == {"": true_boxes(TRUTH.images)}
-    else:
-        assert held == {split: true_boxes(TRUTH.of(split)) for split in ("train", "val")}
-    warnings = [problem.message for problem in content.problems]
-    assert len(warnings) == (2 if variant == "lvis" else 0)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

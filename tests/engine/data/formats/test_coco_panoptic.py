@@ -13,11 +13,10 @@ from PIL import Image
 
 from engine.contract.problems import errors
 from engine.data.decoding.reading import Unfit
-from engine.data.formats import coco
 from engine.data.formats.coco_panoptic import FORMAT
 from tests.support.dataset_formats import coco_panoptic
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import detect, instances, merged, read, true_boxes, true_sizes
+from tests.support.format_reading import instances, merged, read, true_boxes, true_sizes
 
 SIZES = true_sizes(TRUTH)
 
@@ -31,16 +30,6 @@ def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize("variant", coco_panoptic.VARIANTS)
-def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
-    coco_panoptic.write(TRUTH, tmp_path, variant)
-    content = read(FORMAT, tmp_path)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
-    assert held(tmp_path) == true_boxes(TRUTH.images)
-    assert detect(coco.FORMAT, tmp_path) == []
 
 
 def test_crowds_have_no_label(tmp_path: Path) -> None:

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.createml import FORMAT
-from engine.data.formats.format import Confidence
 from tests.support.boxed import ONE, TWO, draw, text
-from tests.support.dataset_formats import createml
-from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import boxes, detect, merged, read, true_boxes
+from tests.support.format_reading import boxes, detect, read
 
 BOX = {"x": 20, "y": 30, "width": 10, "height": 20}
 
@@ -22,17 +19,6 @@ def written(root: Path, entries: list[object]) -> Path:
     draw(root / "b.png", ONE)
     text(root / "boxes.json", json.dumps(entries))
     return root
-
-
-@pytest.mark.parametrize("variant", createml.VARIANTS)
-def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
-    createml.write(TRUTH, tmp_path, variant)
-    (detection,) = detect(FORMAT, tmp_path)
-    assert (detection.kinds, detection.confidence) == (("boxes",), Confidence.CERTAIN)
-    content = read(FORMAT, tmp_path)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
-    assert merged(content, boxes) == true_boxes(TRUTH.images)
 
 
 @pytest.mark.parametrize(

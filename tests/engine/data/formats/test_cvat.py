@@ -12,9 +12,8 @@ from engine.data.formats.format import Content
 from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from tests.support.boxed import TWO, draw, text
-from tests.support.dataset_formats import cvat as writer
 from tests.support.read_formats import boxes_in, instances_in, warnings_of
-from tests.support.round_trip import check_round_trip, rows_of
+from tests.support.round_trip import rows_of
 
 BOX = '<box label="cat" xtl="1" ytl="2" xbr="11" ybr="12" occluded="0"/>'
 CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
@@ -33,11 +32,6 @@ def content_of(folder: Path, kind: str = "boxes") -> Content:
     (detection,) = FORMAT.detect(tree)
     assert kind in detection.kinds
     return FORMAT.read(tree, detection, kind)
-
-
-@pytest.mark.parametrize("variant", writer.VARIANTS)
-def test_cvat_equals_the_truth(tmp_path: Path, variant: str) -> None:
-    check_round_trip(FORMAT, writer, variant, tmp_path)
 
 
 @pytest.mark.parametrize(

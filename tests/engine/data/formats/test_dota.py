@@ -9,26 +9,9 @@ import pytest
 from engine.data.formats.dota import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support.boxed import ONE, Drawn, draw, text
-from tests.support.dataset_formats import dota
-from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes_in, content_of, instances_in, warnings_of
+from tests.support.read_formats import boxes_in, content_of, warnings_of
 
 PLANE = "10 20 30 10 40 30 20 40 large-vehicle 0"
-
-
-@pytest.mark.parametrize("variant", dota.VARIANTS)
-def test_dota_reads_the_truth(tmp_path: Path, variant: str) -> None:
-    dota.write(TRUTH, tmp_path, variant)
-    content = content_of(FORMAT, tmp_path)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    found = {stem: boxes for images in boxes_in(content).values() for stem, boxes in images.items()}
-    assert found == {
-        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
-    }
-    outlined = instances_in(content_of(FORMAT, tmp_path, "instances"))
-    found = {stem: boxes for images in outlined.values() for stem, boxes in images.items()}
-    assert found == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.images}
-    assert set(outlined) == ({"train", "val"} if variant in ("splits", "utf16") else {""})
 
 
 def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:

@@ -8,20 +8,15 @@ from pathlib import Path
 import pytest
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.formats.format import Confidence
 from engine.data.formats.huggingface import FORMAT
-from engine.data.formats.registry import readings, recognise
+from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from tests.support.dataset_formats import huggingface
 from tests.support.dataset_formats.reading import content, names_of
-from tests.support.dataset_formats.truth import TRUTH, TrueImage
+from tests.support.dataset_formats.truth import TRUTH
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
-VARIANTS = [
-    *(variant for variant in huggingface.VARIANTS if variant not in huggingface.NEEDS_PYARROW),
-    *(pytest.param(variant, marks=needs_pyarrow) for variant in (*huggingface.NEEDS_PYARROW, huggingface.README)),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -30,28 +25,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder
-
-
-def expected(image: TrueImage, kind: str) -> object:
-    if kind == "boxes":
-        return [(each.name, each.box) for each in image.objects]
-    return image.tags[0] if kind == "classes" else set(image.tags)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_huggingface_reads_every_variant(tmp_path: Path, variant: str) -> None:
-    huggingface.write(TRUTH, tmp_path, variant)
-    kind = huggingface.KINDS[variant]
-    best = readings(str(tmp_path))[0]
-    assert (best.format.id, best.kind, best.detection.confidence) == ("huggingface", kind, Confidence.CERTAIN)
-    found = content(FORMAT, tmp_path, kind)
-    names = ("",) if variant in huggingface.WITHOUT_SPLITS else ("train", "val")
-    assert names_of(found) == {
-        name: {image.name: expected(image, kind) for image in (TRUTH.of(name) if name else TRUTH.images)}
-        for name in names
-    }
-    assert found.classes == TRUTH.classes
-    assert found.problems == []
 
 
 def test_huggingface_captions_are_no_classes(tmp_path: Path) -> None:

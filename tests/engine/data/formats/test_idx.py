@@ -67,3 +67,23 @@ def test_idx_is_not_detected_in_other_folders(tmp_path: Path) -> None:
     (tmp_path / "images-idx3-ubyte").write_bytes(b"")
     (tmp_path / "train-images.png").write_bytes(b"")
     assert FORMAT.detect(Tree(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.txt", "3: d\n5: f\n7: h\n9: j\n"),
+        ("classes.txt", "3 d\n5 f\n7 h\n9 j\n"),
+        ("class_names.json", '{"3": "d", "5": "f", "7": "h", "9": "j"}'),
+    ],
+)
+def test_idx_read_names_classes_from_a_file(digits: Path, name: str, text: str) -> None:
+    (digits / name).write_text(text)
+    tree = Tree(str(digits))
+    assert FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").classes == ("d", "f", "h", "j")
+
+
+def test_idx_read_keeps_numbers_that_a_file_does_not_name(digits: Path) -> None:
+    (digits / "labels.txt").write_text("a\nb\n")
+    tree = Tree(str(digits))
+    assert FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").classes == ("3", "5", "7", "9")

@@ -68,7 +68,14 @@ def with_readme(folder: Path) -> None:
     (folder / "classes.txt").write_text("cat\ndog\n")
 
 
-@pytest.mark.parametrize("make", [cats_and_dogs, letters, with_a_train, with_splits, face_masks, with_readme])
+def trains_and_tests(folder: Path) -> None:
+    for name in ("toy_train", "train station", "TestTube", "bus"):
+        photos(folder / name, *NAMES)
+
+
+@pytest.mark.parametrize(
+    "make", [cats_and_dogs, letters, with_a_train, with_splits, face_masks, with_readme, trains_and_tests]
+)
 def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
     make(tmp_path)  # type: ignore[operator]
     found = detected(tmp_path)
@@ -86,6 +93,21 @@ def flat_splits(folder: Path) -> None:
 def flat_splits_and_unlabeled(folder: Path) -> None:
     flat_splits(folder)
     photos(folder / "unlabeled", "x.png")
+
+
+def market(folder: Path) -> None:
+    for name in ("bounding_box_train", "bounding_box_test", "query"):
+        photos(folder / name, *NAMES)
+
+
+def classes_by_split(folder: Path) -> None:
+    for name in ("CatsTrain", "CatsVal", "DogsTrain", "DogsVal"):
+        photos(folder / name, *NAMES)
+
+
+def splits_behind(folder: Path) -> None:
+    for name in ("city 2019 training", "city 2019 validation"):
+        photos(folder / name, *NAMES)
 
 
 def images_and_depth(folder: Path) -> None:
@@ -141,6 +163,9 @@ def nested_roles(folder: Path) -> None:
     [
         (flat_splits, "named like splits"),
         (flat_splits_and_unlabeled, "named like splits"),
+        (market, "alike but for the split (bounding_box_test, bounding_box_train)"),
+        (classes_by_split, "alike but for the split"),
+        (splits_behind, "alike but for the split"),
         (images_and_depth, "named by their role"),
         (camel_case_roles, "named by their role"),
         (nested_roles, "named by their role"),

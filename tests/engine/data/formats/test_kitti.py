@@ -12,22 +12,7 @@ from engine.data.formats.kitti import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text
-from tests.support.dataset_formats import kitti
-from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import boxes_in, content_of, detected, warnings_of
-
-
-@pytest.mark.parametrize("variant", kitti.VARIANTS)
-def test_kitti_reads_the_truth(tmp_path: Path, variant: str) -> None:
-    kitti.write(TRUTH, tmp_path, variant)
-    content = content_of(FORMAT, tmp_path)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    found = boxes_in(content)
-    expected = {
-        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
-    }
-    assert {stem: boxes for images in found.values() for stem, boxes in images.items()} == expected
-    assert set(found) == ({"train", "val"} if variant in ("splits", "lists") else {""})
 
 
 def test_kitti_reads_classes_of_arcgis_in_their_order(tmp_path: Path) -> None:

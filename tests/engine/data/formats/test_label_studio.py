@@ -13,9 +13,8 @@ from engine.data.formats.format import Content
 from engine.data.formats.label_studio import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support.boxed import TWO, draw, text
-from tests.support.dataset_formats import label_studio as writer
 from tests.support.read_formats import boxes_in, warnings_of
-from tests.support.round_trip import check_round_trip, rows_of
+from tests.support.round_trip import rows_of
 
 CAT = ("cat", (8.0, 6.0, 24.0, 30.0))
 OF_CAT = {"x": 10, "y": 10, "width": 20, "height": 40, "rotation": 0}
@@ -46,11 +45,6 @@ def content_of(folder: Path, kind: str = "boxes") -> Content:
     (detection,) = FORMAT.detect(tree)
     assert kind in detection.kinds
     return FORMAT.read(tree, detection, kind)
-
-
-@pytest.mark.parametrize("variant", writer.VARIANTS)
-def test_label_studio_equals_the_truth(tmp_path: Path, variant: str) -> None:
-    check_round_trip(FORMAT, writer, variant, tmp_path)
 
 
 @pytest.mark.parametrize(

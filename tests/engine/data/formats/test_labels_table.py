@@ -13,12 +13,10 @@ from PIL import Image
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.labels_table import FORMAT, LabelSplit
-from engine.data.formats.registry import readings, recognise
+from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
-from tests.support.dataset_formats import table
 from tests.support.dataset_formats.reading import content, merged, names_of
-from tests.support.dataset_formats.truth import TRUTH, Truth
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 FLAGS = "filename,sea,sky,tree\na.png,1,0,0\nb.png,1,1,0\nc.png,0,0,0\nd.png,0,0,1\ne.png,0,1,1\n"
@@ -47,35 +45,6 @@ def detections(folder: Path) -> Sequence[Detection]:
 
 def messages(found: Content) -> str:
     return "\n".join(problem.message for problem in found.problems)
-
-
-@pytest.mark.parametrize("variant", [*table.VARIANTS, *table.NUMBERED])
-def test_table_reads_every_variant(tmp_path: Path, variant: str) -> None:
-    table.write(TRUTH, tmp_path, variant)
-    kind = table.KINDS[variant]
-    best = readings(str(tmp_path))[0]
-    assert (best.format.id, best.kind, best.detection.confidence) == ("table", kind, Confidence.CERTAIN)
-    found = content(FORMAT, tmp_path, kind)
-    assert found.classes == TRUTH.classes
-    assert names_of(found) == expected(TRUTH, variant, kind)
-    assert found.problems == []
-
-
-def expected(truth: Truth, variant: str, kind: str) -> dict[str, dict[str, object]]:
-    splits = (
-        {"": truth.images} if variant in table.WITHOUT_SPLITS else {"train": truth.of("train"), "val": truth.of("val")}
-    )
-    return {
-        split: {image.name: image.tags[0] if kind == "classes" else set(image.tags) for image in of_split}
-        for split, of_split in splits.items()
-    }
-
-
-@pytest.mark.parametrize("variant", [variant for variant, kind in table.KINDS.items() if kind == "classes"])
-def test_table_of_classes_reads_as_labels_too(tmp_path: Path, variant: str) -> None:
-    table.write(TRUTH, tmp_path, variant)
-    found = content(FORMAT, tmp_path, "labels")
-    assert merged(found) == {image.name: {image.tags[0]} for image in TRUTH.images}
 
 
 def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:
@@ -404,3 +373,37 @@ def test_table_without_a_last_line_break_is_complete(tmp_path: Path) -> None:
     found = content(FORMAT, write(tmp_path, "labels.csv", FLAGS.rstrip()), "labels")
     assert merged(found) == LABELS
     assert "cut off" not in messages(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.txt", "a.png 0\nb.png 1 2\nc.png 0 2\nd.png 1\n"),
+        ("labels.txt", "a.png 0 2\nb.png 1\nc.png\nd.png 0 1 2\n"),
+        ("labels.csv", "a.png,0\nb.png,1,2\nc.png,0,2\nd.png,1\n"),
+        ("labels.csv", "a.png,0,2\nb.png,1\nc.png,0,1,2\nd.png,1"),
+        ("labels.tsv", "a.png\t0\t2\nb.png\t1\t\nc.png\t0\t1\t2\nd.png\t1\n"),
+        ("labels.csv", "file,labels\na.png,0\nb.png,1,2\nc.png,0,2\nd.png,1\n"),
+        ("labels.csv", "file,labels\na.png,0,,\nb.png,1,2,\nc.png,0,1,2\nd.png,1,,\n"),
+    ],
+)
+def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text: str) -> None:
+    folder = images(tmp_path, NAMES[:4])
+    (folder / name).write_text(text)
+    truth = {}
+    for line in text.replace("\t", ",").replace(" ", ",").splitlines():
+        file, *labels = line.split(",")
+        truth[file.removesuffix(".png")] = {label for label in labels if label}
+    truth.pop("file", None)
+    (detection,) = detections(folder)
+    assert detection.kinds[0] == "labels"
+    found = content(FORMAT, folder, "labels")
+    assert merged(found) == truth
+    assert found.classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("behind", ["", ",", ",,,"])
+def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, behind: str) -> None:
+    text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{behind}\n" for number, name in enumerate(NAMES))
+    found = content(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
+    assert merged(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}

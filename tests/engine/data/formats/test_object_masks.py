@@ -148,3 +148,15 @@ def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -
     assert found.confidence is Confidence.WEAK
     content = read(arcgis_masks.FORMAT, tmp_path, "instances")
     assert things(content, "") == true_things(TRUTH.images)
+
+
+@pytest.mark.parametrize("variant", ["plain", "splits", "nested"])
+@pytest.mark.parametrize("lost", [("SegmentationObject",), ("SegmentationClass", "SegmentationObject")])
+def test_read_voc_masks_reports_images_without_objects(tmp_path: Path, variant: str, lost: tuple[str, ...]) -> None:
+    voc_writer.write(TRUTH, tmp_path, variant)
+    for folder in lost:
+        next(tmp_path.rglob(f"{folder}/img_4.png")).unlink()
+    content = read(voc_masks.FORMAT, tmp_path, "instances")
+    (problem,) = content.problems
+    assert "1 image" in problem.message
+    assert "without a mask of objects: img_4.jpg" in problem.message

@@ -15,7 +15,7 @@ from engine.data.formats.tree import Tree
 from tests.support.boxed import TWO, draw, text
 from tests.support.dataset_formats import supervisely as writer
 from tests.support.read_formats import boxes_in, warnings_of
-from tests.support.round_trip import check_round_trip, rows_of
+from tests.support.round_trip import rows_of
 
 CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
 
@@ -41,11 +41,6 @@ def content_of(folder: Path, kind: str = "boxes") -> Content:
     (detection,) = FORMAT.detect(tree)
     assert kind in detection.kinds
     return FORMAT.read(tree, detection, kind)
-
-
-@pytest.mark.parametrize("variant", writer.VARIANTS)
-def test_supervisely_equals_the_truth(tmp_path: Path, variant: str) -> None:
-    check_round_trip(FORMAT, writer, variant, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,24 @@ def test_unsupported_files_next_to_a_dataset_do_not_matter(tmp_path: Path, varia
     found = recognise(str(tmp_path), val_fraction=0.3, seed=0)
     assert found.format == "table"
     assert found.train is not None
+
+
+DATUMARO = (
+    '{"dm_format_version":"1.0","media_type":2,"infos":{},"categories":{"label":{"labels":[]}},"items":[]}',
+    '{"info": {}, "categories": {"label": {"labels": [{"name": "cat", "parent": ""}]}}, "items": []}',
+    '{\n "info": {"author": "me"},\n "categories": {\n  "mask": {}\n },\n "items": []\n}',
+)
+
+
+@pytest.mark.parametrize("text", DATUMARO)
+@pytest.mark.parametrize("place", ["annotations/default.json", "train.json"])
+def test_unsupported_datumaro_is_named(tmp_path: Path, text: str, place: str) -> None:
+    write(tmp_path / place, text.encode())
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/default/{image.name}.png")
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert (detection.variant, detection.kinds) == ("datumaro", ())
+    for kind in ("classes", "boxes"):
+        found = recognise(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,))
+        assert found.train is None
+        assert detection.remedy in {problem.remedy for problem in found.problems}

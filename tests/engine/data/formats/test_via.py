@@ -16,7 +16,7 @@ from engine.data.formats.via_shapes import shape_of
 from tests.support.boxed import ONE, TWO, draw, text
 from tests.support.dataset_formats import via
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.format_reading import boxes, detect, instances, merged, read, true_boxes, true_sizes
+from tests.support.format_reading import boxes, detect, read, true_boxes
 
 RECT = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 5}
 EDGES = (10, 20, 40, 25)
@@ -27,20 +27,6 @@ def written(root: Path, *regions: tuple[Any, Any]) -> Path:
     made = [{"shape_attributes": shape, "region_attributes": attributes} for shape, attributes in regions]
     text(root / "via.json", json.dumps({"a.png9": {"filename": "a.png", "size": 9, "regions": made}}))
     return root
-
-
-@pytest.mark.parametrize("variant", via.VARIANTS)
-@pytest.mark.parametrize("kind", ["boxes", "instances"])
-def test_read_returns_the_truth(tmp_path: Path, variant: str, kind: str) -> None:
-    via.write(TRUTH, tmp_path, variant)
-    detection = detect(FORMAT, tmp_path)[0]
-    assert (detection.kinds, detection.variant) == (("instances", "boxes"), "class")
-    content = read(FORMAT, tmp_path, kind)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    assert set(content.splits) == ({"train", "val"} if variant in ("splits", "nested") else {""})
-    sizes = true_sizes(TRUTH)
-    held = merged(content, boxes if kind == "boxes" else lambda found, split: instances(found, sizes, split))
-    assert held == true_boxes(TRUTH.images)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from engine.data.formats.voc import FORMAT
 from engine.data.splits import Recognised
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
-from tests.support.dataset_formats import voc as writer
 from tests.support.read_formats import boxes_in, warnings_of
-from tests.support.round_trip import check_round_trip
 
 OBJECT = (
     "<object><name>cat</name>{}<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30</xmax><ymax>40</ymax></bndbox></object>"
@@ -46,11 +44,6 @@ def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path
 
 def found(folder: Path) -> Recognised:
     return recognise(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
-
-
-@pytest.mark.parametrize("variant", writer.VARIANTS)
-def test_voc_equals_the_truth(tmp_path: Path, variant: str) -> None:
-    check_round_trip(FORMAT, writer, variant, tmp_path)
 
 
 @pytest.mark.parametrize("difficult", ["Unspecified", "0", "", "no", "maybe"])

@@ -7,29 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.registry import readings, recognise
+from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from engine.data.formats.vott import FORMAT
 from tests.support.dataset_formats import vott
-from tests.support.dataset_formats.reading import content, merged, names_of
+from tests.support.dataset_formats.reading import content, merged
 from tests.support.dataset_formats.truth import TRUTH
-
-
-@pytest.mark.parametrize("variant", vott.VARIANTS)
-def test_vott_reads_every_variant(tmp_path: Path, variant: str) -> None:
-    vott.write(TRUTH, tmp_path, variant)
-    best = readings(str(tmp_path))[0]
-    assert (best.format.id, best.kind) == ("vott", vott.KINDS[variant])
-    found = content(FORMAT, tmp_path, "boxes")
-    names = ("",) if variant in vott.WITHOUT_SPLITS else ("train", "val")
-    assert names_of(found) == {
-        name: {
-            image.name: [(each.name, each.box) for each in image.objects]
-            for image in (TRUTH.of(name) if name else TRUTH.images)
-        }
-        for name in names
-    }
-    assert found.problems == []
 
 
 def test_vott_outlines_are_read(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.data.formats.format import Confidence
-from engine.data.formats.registry import readings, recognise
+from engine.data.formats.registry import recognise
 from engine.data.formats.tree import Tree
 from engine.data.formats.unpacking import file_name, unpacked
 from engine.data.formats.webdataset import FORMAT, samples
@@ -36,25 +35,6 @@ def write(path: Path, members: dict[str, bytes]) -> Path:
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
     return path
-
-
-@pytest.mark.parametrize("variant", [*webdataset.VARIANTS, webdataset.NUMBERED])
-def test_webdataset_reads_every_variant(tmp_path: Path, variant: str) -> None:
-    webdataset.write(TRUTH, tmp_path, variant)
-    kind = webdataset.KINDS[variant]
-    best = readings(str(tmp_path))[0]
-    assert (best.format.id, best.kind, best.detection.confidence) == ("webdataset", kind, Confidence.CERTAIN)
-    found = content(FORMAT, tmp_path, kind)
-    names = ("",) if variant in webdataset.WITHOUT_SPLITS else ("train", "val")
-    assert names_of(found) == {
-        name: {
-            image.name: image.tags[0] if kind == "classes" else set(image.tags)
-            for image in (TRUTH.of(name) if name else TRUTH.images)
-        }
-        for name in names
-    }
-    assert found.classes == TRUTH.classes
-    assert found.problems == []
 
 
 def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path) -> None:

@@ -20,21 +20,6 @@ from tests.support.read_formats import boxes_in, content_of, detected, instances
 BOX = "0 0.5 0.5 0.25 0.5"
 
 
-@pytest.mark.parametrize("variant", [each for each in yolo.VARIANTS if each != "utf16"])
-def test_yolo_reads_the_truth(tmp_path: Path, variant: str) -> None:
-    yolo.write(TRUTH, tmp_path, variant)
-    content = content_of(FORMAT, tmp_path)
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    found = boxes_in(content)
-    assert set(found) == ({""} if variant in ("plain", "beside") else {"train", "val"})
-    expected = {
-        image.name: [(each.name, tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.images
-    }
-    assert {stem: boxes for images in found.values() for stem, boxes in images.items()} == expected
-    for split in set(found) - {""}:
-        assert sorted(found[split]) == [image.name for image in TRUTH.of(split)]
-
-
 @pytest.mark.parametrize("write", [boxed.yolo, boxed.yolo_coco, boxed.yolo_roboflow, boxed.yolo_darknet])
 def test_yolo_reads_layouts_of_tools(tmp_path: Path, write: boxed.Write) -> None:
     content = content_of(FORMAT, write(tmp_path, SPLITS))

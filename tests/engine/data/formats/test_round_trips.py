@@ -1,0 +1,73 @@
+"""Every format in every variant: the registry chooses it without help, and reads what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.data.formats.format import Confidence
+from engine.data.formats.registry import Reading, readings
+from engine.data.formats.tree import Tree
+from tests.support.dataset_formats import WRITERS, Writer
+from tests.support.dataset_formats.as_read import (
+    area_by_image,
+    by_image,
+    of_truth,
+    recognized,
+    split_by_image,
+    true_areas,
+)
+from tests.support.dataset_formats.truth import CLASSES, TRUTH
+
+CASES = [
+    pytest.param(writer, variant, id=f"{writer.name}-{variant}")
+    for writer in WRITERS
+    for variant in (*writer.variants, *writer.named_apart)
+]
+
+
+@pytest.mark.parametrize(("writer", "variant"), CASES)
+def test_registry_reads_the_truth_by_itself(tmp_path: Path, writer: Writer, variant: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    writer.write(TRUTH, folder, variant)
+    best = readings(str(folder))[0]
+    written = best.kind
+    assert (best.format.id, written) == (writer.name, writer.kinds.get(variant, writer.kind))
+    likely = variant in writer.likely
+    assert best.detection.confidence is (Confidence.LIKELY if likely else Confidence.CERTAIN)
+    assert best.detection.against == ()
+    for kind in best.detection.kinds:
+        check_problems(
+            best, folder, kind, writer.warnings.get(variant), has_splits=variant not in writer.without_splits
+        )
+        found = recognized(folder, kind)
+        assert found is not None
+        assert (found.format, found.kind) == (best.name, kind)
+        truth = expected(writer, variant, written, kind)
+        assert by_image(found, folder) == truth
+        if variant not in writer.without_splits:
+            splits = {image.name: image.split for image in TRUTH.images if image.name in truth}
+            assert split_by_image(found, folder) == splits
+        if writer.expect is None and kind != "masks":
+            assert found.classes == CLASSES
+        if writer.expect is None and kind == "instances" and variant not in writer.holes:
+            assert area_by_image(found, folder) == true_areas(TRUTH)
+
+
+def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
+    """Check that a format reads without problems, but for a warning with a phrase."""
+    content = best.format.read(Tree(str(folder)), best.detection, kind)
+    assert (not {"val", "test"}.isdisjoint(content.splits)) == has_splits
+    others = [problem.message for problem in content.problems if phrase is None or phrase not in problem.message]
+    assert (others, bool(content.problems)) == ([], phrase is not None)
+
+
+def expected(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
+    """Return what each image is to be read as; a class that was written is read as one label."""
+    if (written, kind) == ("classes", "labels"):
+        return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}
+    truth = of_truth(TRUTH, kind, writer.expect)
+    return {name: truth[name] for name in truth if truth[name] or variant not in writer.without_empty}
