@@ -56,9 +56,10 @@ def detect(tree: Tree) -> list[Detection]:
             if _IMAGES in inner and name in inner
             for each in _detections(tree, name, _cityscapes(tree, base, name))
         ]
-        training = os.path.join(base, "training")
-        if "training" in inner and {"image_2", "semantic"} <= set(tree.folders(training)):
-            found += _detections(tree, "", _kitti(tree, training))
+        splits = {name: os.path.join(base, folder) for name, folder in tree.splits(base).items()}
+        splits = {name: at for name, at in splits.items() if {"image_2", "semantic"} <= set(tree.folders(at))}
+        if "train" in splits:
+            found += _detections(tree, "", _kitti(tree, splits))
     return found if len(found) > 1 else [replace(each, variant="") for each in found]
 
 
@@ -141,12 +142,17 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
     return bool(sample.readable) and not has_zero and not values & set(classes)
 
 
-def _kitti(tree: Tree, training: str) -> _Files:
-    images = os.path.join(training, "image_2")
+def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
+    """Return the files of KITTI's folders, by split."""
     masks, instances = (
-        {"train": _paired(tree, images, os.path.join(training, name), ".png")} for name in ("semantic", "instance")
+        {
+            split: _paired(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
+            for split, folder in splits.items()
+        }
+        for name in ("semantic", "instance")
     )
-    return _Files(masks, BY_LABEL, instances if instances["train"].both else {}, Numbering(256, first=1))
+    are_numbered = any(pairs.both for pairs in instances.values())
+    return _Files(masks, BY_LABEL, instances if are_numbered else {}, Numbering(256, first=1))
 
 
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:

@@ -148,7 +148,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
     """Return the ways to read labels from a table, the likeliest first; none if it has no labels."""
     file = file_column(table)
     names = table.plain
-    if file is None or not BOX_COLUMNS.isdisjoint(names):
+    if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
         return []
     split = _split_column(names, profiles, file)
     others = [
@@ -180,6 +180,15 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
         Labelling(file, split, listed=column, mark=_mark(names[column], profiles[column]), certain=sole)
         for column in fitting
     ]
+
+
+def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
+    """Return True if a column gives the files of masks, so that the table is about objects or pixels."""
+    return any(
+        "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
+        for name, cells in zip(names, profiles, strict=True)
+        if cells.cells
+    )
 
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:

@@ -11,7 +11,7 @@ from tests.support.dataset_formats.as_read import boxes_named, counts_of_values
 from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
-VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti")
+VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti", "kitti_splits")
 KIND = "masks"
 WITHOUT_SPLITS = ("kitti",)
 NAMES = {"apple": "car", "bear": "person", "cup": "rider"}
@@ -22,12 +22,13 @@ ROAD, ROAD_TRAIN_ID = 7, 0
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images and masks of labels and of objects; what is none is road."""
-    if variant == "kitti":
+    if variant in ("kitti", "kitti_splits"):
         for image in truth.images:
-            image.save(folder / f"training/image_2/{image.name}.png")
-            save_mask(folder / f"training/semantic/{image.name}.png", with_labels(image, ROAD, LABELS))
+            split = folder / (image.split if variant == "kitti_splits" else "training")
+            image.save(split / f"image_2/{image.name}.png")
+            save_mask(split / f"semantic/{image.name}.png", with_labels(image, ROAD, LABELS))
             numbers = numbered_labels(image, LABELS, 256, 1)
-            save_mask(folder / f"training/instance/{image.name}.png", np.where(numbers, numbers, ROAD * 256))
+            save_mask(split / f"instance/{image.name}.png", np.where(numbers, numbers, ROAD * 256))
         return
     root = folder / "cityscapes" if variant == "nested" else folder
     kind = "gtCoarse" if variant == "coarse" else "gtFine"

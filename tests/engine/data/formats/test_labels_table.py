@@ -407,3 +407,23 @@ def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, behind
     text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{behind}\n" for number, name in enumerate(NAMES))
     found = content(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
     assert merged(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("MaskPath,ImageID,LabelName,BoxID", "masks/{name}.png,{name},{label},1"),
+        ("image,mask,label", "{name}.png,{name}_mask.png,{label}"),
+        ("id,mask_file,class", "{name},{name}.tif,{label}"),
+    ],
+)
+def test_table_of_masks_is_no_table_of_labels(tmp_path: Path, head: str, row: str) -> None:
+    rows = "".join(row.format(name=name, label="cat" if name in "ace" else "dog") + "\n" for name in NAMES)
+    images(tmp_path / "masks")
+    assert detections(write(tmp_path, "train.csv", f"{head}\n{rows}")) == []
+
+
+def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
+    rows = "".join(f"{name}.png,{int(name in 'ace')},{int(name in 'ab')}\n" for name in NAMES)
+    found = content(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
+    assert found.classes == ("mask", "with_mask")
