@@ -17,7 +17,9 @@ from engine.system.regular_files import open_regular
 
 Bytes = npt.NDArray[np.uint8]
 
-_NAME = re.compile(r"(train|t10k|test)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE)
+_NAME = re.compile(
+    r"(train|t10k|test|val|valid|validation)[-_.](images|labels)[-_.]idx([13])[-_.]ubyte(\.gz)?", re.IGNORECASE
+)
 _PIECE_BYTES = 1 << 20
 MOST_UNZIPPED_BYTES = 1 << 29
 """What is not zipped is mapped, and takes no memory."""

@@ -21,6 +21,7 @@ _LISTS = (
     "labels.txt",
     "label_names.txt",
     "names.txt",
+    "synsets.txt",
     "categories.txt",
 )
 _HINTS = re.compile(r"class|label|name|categor|map|sign", re.IGNORECASE)

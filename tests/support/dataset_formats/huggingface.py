@@ -92,5 +92,8 @@ def _noted(classes: Sequence[str], variant: str) -> dict[str, Any]:
         case "parquet_labels":
             return {"image": {"_type": "Image"}, "labels": {"feature": names, "_type": "Sequence"}}
         case "parquet_boxes":
-            return {"objects": {"feature": {"bbox": {"_type": "Sequence"}, "category": names}, "_type": "Sequence"}}
+            number = {"dtype": "float64", "_type": "Value"}
+            box = {"feature": {"feature": number, "_type": "List"}, "_type": "List"}
+            objects = {"bbox": box, "category": {"feature": names, "_type": "List"}}
+            return {"image": {"_type": "Image"}, "objects": objects}
     return {}

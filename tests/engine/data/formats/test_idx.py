@@ -87,3 +87,12 @@ def test_idx_read_keeps_numbers_that_a_file_does_not_name(digits: Path) -> None:
     (digits / "labels.txt").write_text("a\nb\n")
     tree = Tree(str(digits))
     assert FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").classes == ("3", "5", "7", "9")
+
+
+@pytest.mark.parametrize("name", ["t10k", "test", "val", "valid", "validation"])
+def test_idx_read_finds_the_other_split_by_name(digits: Path, name: str) -> None:
+    for what in ("images-idx3", "labels-idx1"):
+        (digits / f"t10k-{what}-ubyte").rename(digits / f"{name}-{what}-ubyte")
+    tree = Tree(str(digits))
+    content = FORMAT.read(tree, FORMAT.detect(tree)[0], "classes")
+    assert {split: len(each.labels) for split, each in content.splits.items()} == {"train": 20, "val": 10}

@@ -427,3 +427,14 @@ def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png,{int(name in 'ace')},{int(name in 'ab')}\n" for name in NAMES)
     found = content(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
     assert found.classes == ("mask", "with_mask")
+
+
+@pytest.mark.parametrize("name", ["synsets.txt", "classes.txt", "labels.txt"])
+@pytest.mark.parametrize("table", ["train.txt", "list.csv"])
+def test_table_of_numbers_is_named_by_a_list(tmp_path: Path, name: str, table: str) -> None:
+    comma = "," if table.endswith("csv") else " "
+    rows = "".join(f"{image}.png{comma}{number % 3}\n" for number, image in enumerate(NAMES))
+    (write(tmp_path, table, rows) / name).write_text("cat\ndog\nfox\n")
+    found = content(FORMAT, tmp_path, "classes")
+    assert found.classes == ("cat", "dog", "fox")
+    assert merged(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}

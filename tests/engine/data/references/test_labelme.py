@@ -1,0 +1,91 @@
+"""JSON files that labelme writes and reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.dataset_formats.as_read import area_by_image, recognized, true_areas
+from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage, TrueObject
+from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+
+pytestmark = marks("labelme")
+
+
+def label_file(path: Path | None = None) -> Any:
+    """Return labelme's file of labels: a class of `_label_file` since labelme 6."""
+    from labelme._label_file import LabelFile
+    from loguru import logger
+
+    logger.disable("labelme")
+    return LabelFile() if path is None else LabelFile(str(path))
+
+
+def shape_of(each: TrueObject, kind: str) -> dict[str, Any]:
+    from labelme.utils import img_arr_to_b64
+
+    left, top, right, bottom = each.box
+    shape = {"label": each.name, "shape_type": kind, "group_id": None, "flags": {}, "description": "", "mask": None}
+    match kind:
+        case "polygon":
+            return shape | {"points": [list(map(float, point)) for point in each.polygon]}
+        case "rectangle":
+            return shape | {"points": [[float(left), float(top)], [float(right), float(bottom)]]}
+    mask = img_arr_to_b64(np.full((bottom - top, right - left), 255, np.uint8))
+    return shape | {"points": [[left, top], [right - 1, bottom - 1]], "mask": mask}
+
+
+def save(image: TrueImage, folder: Path, shapes: list[dict[str, Any]], flags: dict[str, bool], *, embed: bool) -> None:
+    path = image.save(folder / image.split / f"{image.name}.png")
+    label_file().save(
+        str(path.with_suffix(".json")),
+        shapes=shapes,
+        image_path=path.name,
+        image_height=image.height,
+        image_width=image.width,
+        image_data=path.read_bytes() if embed else None,
+        flags=flags,
+    )
+
+
+@pytest.mark.parametrize("embed", [False, True])
+@pytest.mark.parametrize("kind", ["polygon", "rectangle", "mask"])
+def test_files_of_labelme_are_read(tmp_path: Path, kind: str, embed: bool) -> None:
+    for image in TRUTH.images:
+        save(image, tmp_path, [shape_of(each, kind) for each in image.objects], {}, embed=embed)
+    check_reading(tmp_path, "labelme")
+    found = recognized(tmp_path)
+    assert found is not None
+    assert found.kind == ("boxes" if kind == "rectangle" else "instances")
+    if kind != "rectangle":
+        assert area_by_image(found, tmp_path) == true_areas(TRUTH)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_flags_of_labelme_are_read(tmp_path: Path, kind: str) -> None:
+    for image in TRUTH.images:
+        tags = image.tags[:1] if kind == "classes" else image.tags
+        save(image, tmp_path, [], {name: name in tags for name in CLASSES}, embed=False)
+    check_reading(tmp_path, "labelme", kind)
+
+
+@pytest.mark.parametrize("variant", ["plain", "splits", "apart", "embedded", "masks", "boxes", "renamed"])
+def test_labelme_reads_files_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    folder = written("labelme", variant, tmp_path / "labelme")
+    found: Boxes = {}
+    for path in folder.rglob("*.json"):
+        held = label_file(path)
+        corner = 1 if variant == "masks" else 0  # the second point of a mask is its last pixel
+        found[Path(held.image_path).stem] = sorted(
+            (
+                each["label"],
+                *map(float, np.min(each["points"], 0)),
+                *(float(edge + corner) for edge in np.max(each["points"], 0)),
+            )
+            for each in held.shapes
+        )
+    assert_alike(found, true_boxes())
+    check_reading(folder, "labelme", has_splits=variant == "splits")

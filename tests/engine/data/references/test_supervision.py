@@ -1,0 +1,143 @@
+"""Datasets that supervision writes and reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
+from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+
+pytestmark = marks("supervision")
+
+ROUNDED = 0.01
+"""Pixels that boxes lose in YOLO's text files, which supervision writes with five decimals."""
+CONTOUR = 1.01
+"""Pixels that supervision's polygons lack at the right and at the bottom: they join the centers of a mask's border."""
+FROM_ONE = 1.0
+"""Pixels by which boxes in PASCAL VOC's XML differ: supervision counts left and top from 1, Footplate and CVAT from 0."""
+
+
+def detections(image: TrueImage, *, with_masks: bool) -> Any:
+    import supervision
+
+    if not image.objects:
+        return supervision.Detections.empty()
+    masks = np.zeros((len(image.objects), image.height, image.width), bool)
+    for mask, each in zip(masks, image.objects, strict=True):
+        left, top, right, bottom = each.box
+        mask[top:bottom, left:right] = True
+    return supervision.Detections(
+        xyxy=np.array([each.box for each in image.objects], float),
+        class_id=np.array([CLASSES.index(each.name) for each in image.objects]),
+        mask=masks if with_masks else None,
+    )
+
+
+def detection_dataset(folder: Path, *, with_masks: bool) -> Any:
+    import supervision
+
+    paths = {image: str(image.save(folder / f"{image.name}.png")) for image in TRUTH.images}
+    annotations = {path: detections(image, with_masks=with_masks) for image, path in paths.items()}
+    return supervision.DetectionDataset(classes=list(CLASSES), images=list(paths.values()), annotations=annotations)
+
+
+@pytest.mark.parametrize("with_masks", [False, True])
+def test_coco_of_supervision_is_read(tmp_path: Path, with_masks: bool) -> None:
+    made = detection_dataset(tmp_path / "source", with_masks=with_masks)
+    folder = tmp_path / "coco"
+    made.as_coco(images_directory_path=str(folder / "images"), annotations_path=str(folder / "annotations.json"))
+    check_reading(folder, "coco", "boxes", has_splits=False)
+    if with_masks:
+        check_reading(folder, "coco", "instances", tolerance=CONTOUR, has_splits=False)
+
+
+@pytest.mark.parametrize(("with_masks", "tolerance"), [(False, ROUNDED), (True, CONTOUR)])
+def test_yolo_of_supervision_is_read(tmp_path: Path, with_masks: bool, tolerance: float) -> None:
+    made = detection_dataset(tmp_path / "source", with_masks=with_masks)
+    folder = tmp_path / "yolo"
+    made.as_yolo(
+        images_directory_path=str(folder / "images"),
+        annotations_directory_path=str(folder / "labels"),
+        data_yaml_path=str(folder / "data.yaml"),
+    )
+    check_reading(folder, "yolo", tolerance=tolerance, has_splits=False)
+
+
+def test_voc_of_supervision_is_read(tmp_path: Path) -> None:
+    made = detection_dataset(tmp_path / "source", with_masks=False)
+    folder = tmp_path / "voc"
+    made.as_pascal_voc(
+        images_directory_path=str(folder / "images"), annotations_directory_path=str(folder / "annotations")
+    )
+    check_reading(folder, "voc", tolerance=FROM_ONE, has_splits=False)
+
+
+def test_class_folders_of_supervision_are_read(tmp_path: Path) -> None:
+    import supervision
+
+    paths = {image: str(image.save(tmp_path / "source" / f"{image.name}.png")) for image in TRUTH.images}
+    annotations = {
+        path: supervision.Classifications(class_id=np.array([CLASSES.index(image.tags[0])]))
+        for image, path in paths.items()
+    }
+    made = supervision.ClassificationDataset(
+        classes=list(CLASSES), images=list(paths.values()), annotations=annotations
+    )
+    made.as_folder_structure(str(tmp_path / "folders"))
+    check_reading(tmp_path / "folders", "imagefolder", has_splits=False)
+
+
+def boxes_of(made: Any) -> Boxes:
+    """Return the boxes of a dataset as supervision has read them."""
+    return {
+        Path(path).stem: sorted(
+            (made.classes[number], *(round(float(edge), 3) for edge in edges))
+            for edges, number in zip(each.xyxy, each.class_id, strict=True)
+        )
+        for path, each in made.annotations.items()
+    }
+
+
+@pytest.mark.parametrize("variant", ["splits", "packed_runs", "plain_runs", "categories_first"])
+def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    import supervision
+
+    folder = written("coco", variant, tmp_path / "coco")
+    found: Boxes = {}
+    for split in ("train", "val"):
+        annotations = str(folder / f"annotations/instances_{split}2017.json")
+        made = supervision.DetectionDataset.from_coco(str(folder / f"{split}2017"), annotations)
+        assert made.classes == list(CLASSES)
+        found |= boxes_of(made)
+    assert_alike(found, true_boxes())
+    check_reading(folder, "coco", "boxes")
+
+
+@pytest.mark.parametrize("variant", ["splits", "outlines"])
+def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    import supervision
+
+    folder = written("yolo", variant, tmp_path / "yolo")
+    found: Boxes = {}
+    for split in ("train", "val"):
+        made = supervision.DetectionDataset.from_yolo(
+            str(folder / f"images/{split}"), str(folder / f"labels/{split}"), str(folder / "data.yaml")
+        )
+        found |= boxes_of(made)
+    assert_alike(found, true_boxes(), ROUNDED)
+    check_reading(folder, "yolo")
+
+
+@pytest.mark.parametrize("variant", ["plain", "odd_fields", "devkit"])
+def test_supervision_reads_voc_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    import supervision
+
+    folder = written("voc", variant, tmp_path / "voc")
+    root = folder / ("VOC2012" if variant == "devkit" else "")
+    made = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
+    assert_alike(boxes_of(made), true_boxes(), FROM_ONE)
+    check_reading(folder, "voc")

@@ -1,0 +1,137 @@
+"""Folders that torchvision and pycocotools read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.data.inspection.samples import list_samples
+from tests.support.dataset_formats import cityscapes
+from tests.support.dataset_formats.as_read import area_by_image, of_truth, recognized, true_areas
+from tests.support.dataset_formats.pixels import object_numbers
+from tests.support.dataset_formats.truth import CLASSES, TRUTH
+from tests.support.images import write_idx
+from tests.support.references import Boxes, assert_alike, check_reading, true_boxes, written
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # in pycocotools
+@pytest.mark.parametrize(
+    "variant", ["splits", "packed_runs", "plain_runs", "ids_differ", "categories_first", "float_ids"]
+)
+def test_pycocotools_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    from pycocotools.coco import COCO
+
+    folder = written("coco", variant, tmp_path / "coco")
+    boxes: Boxes = {}
+    areas: dict[str, dict[str, int]] = {}
+    for split in ("train", "val"):
+        with contextlib.redirect_stdout(io.StringIO()):
+            held = COCO(str(folder / f"annotations/instances_{split}2017.json"))
+        for image in held.imgs.values():
+            name = Path(image["file_name"]).stem
+            annotations = held.loadAnns(held.getAnnIds(imgIds=image["id"]))
+            boxes[name], areas[name] = [], {}
+            for each in annotations:
+                label = held.cats[each["category_id"]]["name"]
+                x, y, width, height = map(float, each["bbox"])
+                boxes[name].append((label, x, y, x + width, y + height))
+                areas[name][label] = areas[name].get(label, 0) + int(held.annToMask(each).sum())
+            boxes[name].sort()
+    assert_alike(boxes, true_boxes())
+    assert areas == true_areas(TRUTH)
+    check_reading(folder, "coco", "boxes")
+    check_reading(folder, "coco", "instances")
+    found = recognized(folder)
+    assert found is not None
+    assert area_by_image(found, folder) == areas
+
+
+def test_torchvision_reads_voc_as_footplate_does(tmp_path: Path) -> None:
+    from torchvision.datasets import VOCDetection
+
+    folder = written("voc", "devkit", tmp_path / "VOCdevkit")
+    for path in folder.rglob("*.png"):
+        path.rename(path.with_suffix(".jpg"))  # the only name that torchvision looks for
+    found: Boxes = {}
+    for split in ("train", "val"):
+        for _, held in VOCDetection(str(tmp_path), "2012", split):
+            content = held["annotation"]
+            found[Path(content["filename"]).stem] = sorted(
+                (each["name"], *(float(each["bndbox"][edge]) for edge in ("xmin", "ymin", "xmax", "ymax")))
+                for each in content.get("object", ())
+            )
+    assert_alike(found, true_boxes())
+    check_reading(folder, "voc")
+
+
+def test_torchvision_reads_voc_masks_as_footplate_does(tmp_path: Path) -> None:
+    from torchvision.datasets import VOCSegmentation
+
+    folder = written("voc_masks", "nested", tmp_path)
+    for split in ("train", "val"):
+        held = VOCSegmentation(str(tmp_path), "2012", split)
+        assert [Path(name).stem for name in held.images] == [image.name for image in TRUTH.of(split)]
+        for (_, mask), image in zip(held, TRUTH.of(split), strict=True):
+            np.testing.assert_array_equal(np.asarray(mask), image.mask())
+    check_reading(folder, "voc_masks", "instances")
+    check_reading(folder, "voc_masks", "masks")
+
+
+def test_torchvision_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
+    from torchvision.datasets import Cityscapes
+
+    folder = written("cityscapes", "plain", tmp_path)
+    numbers = {
+        name: next(each.id for each in Cityscapes.classes if each.name == other)
+        for name, other in cityscapes.NAMES.items()
+    }
+    for split in ("train", "val"):
+        held = Cityscapes(str(folder), split, target_type=["semantic", "instance"])
+        by_name = {Path(path).stem.removesuffix("_leftImg8bit"): index for index, path in enumerate(held.images)}
+        assert by_name.keys() == {image.name for image in TRUTH.of(split)}
+        for image in TRUTH.of(split):
+            _, (semantic, numbered) = held[by_name[image.name]]
+            instances = np.asarray(numbered)
+            table = np.array([cityscapes.ROAD, *(numbers[name] for name in CLASSES)])
+            np.testing.assert_array_equal(np.asarray(semantic), table[image.mask()])
+            objects = {
+                tuple(np.unique(instances[object_numbers(image) == n])) for n in range(1, 1 + len(image.objects))
+            }
+            assert len(objects) == len(image.objects)
+    for kind in ("masks", "instances"):
+        check_reading(folder, "cityscapes", kind, truth=of_truth(TRUTH, kind, cityscapes.expect))
+
+
+def test_torchvision_reads_kitti_as_footplate_does(tmp_path: Path) -> None:
+    from torchvision.datasets import Kitti
+
+    folder = written("kitti", "lists", tmp_path / "Kitti/raw")
+    held = Kitti(str(tmp_path))
+    found: Boxes = {}
+    for path, (image, target) in zip(held.images, held, strict=True):
+        image.load()  # closes the file
+        found[Path(path).stem] = sorted((each["type"], *each["bbox"]) for each in target)
+    assert_alike(found, true_boxes())
+    check_reading(folder, "kitti")
+
+
+def test_torchvision_reads_idx_files_as_footplate_does(tmp_path: Path) -> None:
+    from torchvision.datasets import MNIST
+
+    raw = tmp_path / "MNIST/raw"
+    raw.mkdir(parents=True)
+    for name, count in (("train", 12), ("t10k", 7)):
+        write_idx(raw / f"{name}-images-idx3-ubyte", np.random.default_rng(count).integers(0, 256, (count, 28, 28)))
+        write_idx(raw / f"{name}-labels-idx1-ubyte", np.arange(count) % 5)
+    found = recognized(tmp_path)
+    assert found is not None
+    assert found.format == "idx"
+    theirs = {split: MNIST(str(tmp_path), train=split == "train").targets.tolist() for split in ("train", "val")}
+    ours: dict[str, list[int]] = {"train": [], "val": []}
+    for sample in list_samples(found, str(tmp_path), 100):
+        ours[sample.split].append(int(sample.label or ""))
+    assert ours == theirs

@@ -1,0 +1,65 @@
+"""Text files that ultralytics' own parser reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.dataset_formats.truth import CLASSES
+from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+
+pytestmark = marks("ultralytics")
+
+ROUNDED = 0.001
+"""Pixels that boxes lose in ultralytics' float32."""
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep ultralytics' settings out of the user's folders."""
+    monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("ultralytics")))
+
+
+def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
+    """Return the boxes by image as ultralytics reads them, and its reasons for refusing others."""
+    from ultralytics.data.utils import img2label_paths, verify_image_label
+
+    boxes: Boxes = {}
+    refused: dict[str, str] = {}
+    for path in sorted(folder.rglob("*.png")):
+        (text,) = img2label_paths([str(path)])
+        is_pose = bool(points)
+        name, rows, shape, *_, reason = verify_image_label(
+            (str(path), text, "", is_pose, len(CLASSES), points, dimensions, False)
+        )
+        if name is None:
+            refused[path.stem] = reason
+            continue
+        height, width = shape
+        boxes[path.stem] = sorted(
+            (CLASSES[int(number)], (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height)
+            for number, x, y, w, h in rows.astype(float)
+        )
+    return boxes, refused
+
+
+@pytest.mark.parametrize("variant", ["plain", "splits", "roboflow", "nested", "beside", "lists", "darknet", "outlines"])
+def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) -> None:
+    folder = written("yolo", variant, tmp_path / "yolo")
+    found, refused = boxes_of(folder)
+    assert refused == {}
+    assert_alike(found, true_boxes(), ROUNDED)
+    check_reading(folder, "yolo", has_splits=variant not in ("plain", "beside"))
+
+
+@pytest.mark.parametrize(
+    ("variant", "reason"), [("commas", "could not convert"), ("utf16", "can't decode"), ("scored", "5 columns")]
+)
+def test_footplate_reads_more_than_ultralytics(tmp_path: Path, variant: str, reason: str) -> None:
+    folder = written("yolo", variant, tmp_path / "yolo")
+    found, refused = boxes_of(folder)
+    assert refused.keys() >= {name for name, boxes in true_boxes().items() if boxes}
+    assert all(reason in each for each in refused.values())
+    assert not any(found.values())
+    check_reading(folder, "yolo")

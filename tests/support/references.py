@@ -1,0 +1,85 @@
+"""Comparison of datasets that other libraries write and read with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dataset_formats.as_read import by_image, of_truth, recognized, split_by_image
+from tests.support.dataset_formats.truth import TRUTH
+
+Boxes = dict[str, list[tuple[str, float, float, float, float]]]
+
+
+def marks(library: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of the tests of a library: long, skipped where it is missing, its own warnings ignored."""
+    is_missing = find_spec(library) is None
+    return [
+        pytest.mark.long,
+        pytest.mark.skipif(is_missing, reason=f"needs {library}: pip install footplate[references]"),
+        pytest.mark.filterwarnings("ignore"),
+    ]
+
+
+def written(writer: str, variant: str, folder: Path) -> Path:
+    """Write the truth to a folder with one of Footplate's writers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    import_module(f"tests.support.dataset_formats.{writer}").write(TRUTH, folder, variant)
+    return folder
+
+
+def true_boxes() -> Boxes:
+    """Return the boxes of the truth by image."""
+    return of_truth(TRUTH, "boxes")
+
+
+def assert_alike(found: Mapping[str, Any], truth: Mapping[str, Any], tolerance: float = 0.0) -> None:
+    """Compare annotations by image; edges of boxes may differ by `tolerance` pixels."""
+    assert found.keys() == truth.keys()
+    for name, expected in truth.items():
+        if tolerance and isinstance(expected, list):
+            assert len(found[name]) == len(expected), (name, found[name], expected)
+            assert [each[0] for each in found[name]] == [each[0] for each in expected], name
+            for one, other in zip(found[name], expected, strict=True):
+                assert one[1:] == pytest.approx(other[1:], abs=tolerance), name
+        else:
+            assert found[name] == expected, (name, found[name], expected)
+
+
+def check_reading(
+    folder: Path,
+    format: str,
+    kind: str | None = None,
+    *,
+    truth: Mapping[str, Any] | None = None,
+    left_out: Collection[str] = (),
+    tolerance: float = 0.0,
+    has_splits: bool = True,
+) -> None:
+    """Check that Footplate recognizes a folder without help and reads it as the truth.
+
+    Args:
+        folder: Folder that a library wrote.
+        format: Id of the format that is to be recognized.
+        kind: Kind of annotations; the most detailed one by default.
+        truth: Annotations by image if they are not those of the shared truth.
+        left_out: Images that the library does not write.
+        tolerance: Pixels by which edges may differ.
+        has_splits: True if the library writes the splits of the truth.
+    """
+    found = recognized(folder, kind)
+    assert found is not None
+    assert found.format.partition(":")[0] == format
+    assert found.certain
+    expected = {**(of_truth(TRUTH, found.kind) if truth is None else truth)}
+    for name in left_out:
+        del expected[name]
+    assert_alike(by_image(found, folder), expected, tolerance)
+    if has_splits:
+        splits = {image.name: image.split for image in TRUTH.images if image.name in expected}
+        assert split_by_image(found, folder) == splits
