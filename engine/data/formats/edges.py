@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.edges import Drawn, read_edges
+from engine.data.decoding.edges import AGREED, Drawn, read_edges
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import read_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
@@ -69,7 +69,9 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
     against = []
     if not drawn:
         against.append("files of edges that can't be opened")
-    elif not of_matlab and 2 * sum(map(_is_thin, drawn)) <= len(drawn):
+    elif not of_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
+        against.append(f"no edges brighter than {100 * AGREED:.0f} % of white in the files that were opened")
+    elif not of_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         against.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.both) < pairs.file_count:
         against.append(f"{len(pairs.spare):,} files of edges without an image")
@@ -85,11 +87,15 @@ def _drawn(path: str) -> Drawn | None:
         return None
 
 
-def _is_thin(drawn: Drawn) -> bool:
-    """Return True if most of the edges are thin lines, black on white or white on black."""
+def _lines(drawn: Drawn) -> npt.NDArray[np.bool_]:
+    """Return the pixels of edges, bool [h, w], which are black on white or white on black."""
+    return np.logical_xor(drawn.layers.any(0), drawn.inverted)
+
+
+def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
+    """Return True if most of the edges are thin lines."""
     from scipy.ndimage import binary_erosion
 
-    layer = drawn.layers.any(0) ^ drawn.inverted
     inner = binary_erosion(layer, iterations=_THIN_WIDTH // 2)
     return bool(np.count_nonzero(inner) <= _MAX_THICK_SHARE * np.count_nonzero(layer))
 

@@ -303,3 +303,12 @@ def test_detect_prefers_the_files_of_all_annotators(tmp_path: Path) -> None:
     make_edged(tmp_path, {"train": 3, "val": 2})
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     assert [each.variant for each in FORMAT.detect(Tree(str(tmp_path)))] == ["groundTruth", "edges"]
+
+
+@pytest.mark.parametrize("name", ["edges", "Ground Truth", "groundtruth", "boundaries"])
+def test_detect_doubts_files_without_any_edge(tmp_path: Path, name: str) -> None:
+    for image in TRUTH.images:
+        image.save(tmp_path / f"images/{image.name}.png")
+        save_mask(tmp_path / f"{name}/{image.name}.png", image.mask())  # classes 0 to 3, nearly black
+    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
+    assert (detection.confidence, len(detection.against)) == (Confidence.WEAK, 1)
