@@ -61,7 +61,7 @@ def check_reading(
     tolerance: float = 0.0,
     has_splits: bool = True,
 ) -> None:
-    """Check that Footplate recognizes a folder without help and reads it as the truth.
+    """Check that Footplate recognizes a folder by itself and that its annotations equal the truth.
 
     Args:
         folder: Folder that a library wrote.

@@ -1,4 +1,4 @@
-"""Every format in every variant: the registry chooses it without help, and reads what was written."""
+"""Round trips of every format in every variant, chosen by the registry alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_registry_reads_the_truth_by_itself(tmp_path: Path, writer: Writer, vari
 
 
 def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
-    """Check that a format reads without problems, but for a warning with a phrase."""
+    """Check the splits that a format reads, and that it warns only of what `phrase` names."""
     content = best.format.read(Tree(str(folder)), best.detection, kind)
     assert (not {"val", "test"}.isdisjoint(content.splits)) == has_splits
     others = [problem.message for problem in content.problems if phrase is None or phrase not in problem.message]
@@ -66,7 +66,7 @@ def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *
 
 
 def expected(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
-    """Return what each image is to be read as; a class that was written is read as one label."""
+    """Return the expected annotation of each image. A class that was written is read as one label."""
     if (written, kind) == ("classes", "labels"):
         return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}
     truth = of_truth(TRUTH, kind, writer.expect)

@@ -47,9 +47,9 @@ def detection_dataset(folder: Path, *, with_masks: bool) -> Any:
 
 @pytest.mark.parametrize("with_masks", [False, True])
 def test_coco_of_supervision_is_read(tmp_path: Path, with_masks: bool) -> None:
-    made = detection_dataset(tmp_path / "source", with_masks=with_masks)
+    dataset = detection_dataset(tmp_path / "source", with_masks=with_masks)
     folder = tmp_path / "coco"
-    made.as_coco(images_directory_path=str(folder / "images"), annotations_path=str(folder / "annotations.json"))
+    dataset.as_coco(images_directory_path=str(folder / "images"), annotations_path=str(folder / "annotations.json"))
     check_reading(folder, "coco", "boxes", has_splits=False)
     if with_masks:
         check_reading(folder, "coco", "instances", tolerance=CONTOUR, has_splits=False)
@@ -57,9 +57,9 @@ def test_coco_of_supervision_is_read(tmp_path: Path, with_masks: bool) -> None:
 
 @pytest.mark.parametrize(("with_masks", "tolerance"), [(False, ROUNDED), (True, CONTOUR)])
 def test_yolo_of_supervision_is_read(tmp_path: Path, with_masks: bool, tolerance: float) -> None:
-    made = detection_dataset(tmp_path / "source", with_masks=with_masks)
+    dataset = detection_dataset(tmp_path / "source", with_masks=with_masks)
     folder = tmp_path / "yolo"
-    made.as_yolo(
+    dataset.as_yolo(
         images_directory_path=str(folder / "images"),
         annotations_directory_path=str(folder / "labels"),
         data_yaml_path=str(folder / "data.yaml"),
@@ -68,9 +68,9 @@ def test_yolo_of_supervision_is_read(tmp_path: Path, with_masks: bool, tolerance
 
 
 def test_voc_of_supervision_is_read(tmp_path: Path) -> None:
-    made = detection_dataset(tmp_path / "source", with_masks=False)
+    dataset = detection_dataset(tmp_path / "source", with_masks=False)
     folder = tmp_path / "voc"
-    made.as_pascal_voc(
+    dataset.as_pascal_voc(
         images_directory_path=str(folder / "images"), annotations_directory_path=str(folder / "annotations")
     )
     check_reading(folder, "voc", tolerance=FROM_ONE, has_splits=False)
@@ -84,21 +84,21 @@ def test_class_folders_of_supervision_are_read(tmp_path: Path) -> None:
         path: supervision.Classifications(class_id=np.array([CLASSES.index(image.tags[0])]))
         for image, path in paths.items()
     }
-    made = supervision.ClassificationDataset(
+    dataset = supervision.ClassificationDataset(
         classes=list(CLASSES), images=list(paths.values()), annotations=annotations
     )
-    made.as_folder_structure(str(tmp_path / "folders"))
+    dataset.as_folder_structure(str(tmp_path / "folders"))
     check_reading(tmp_path / "folders", "imagefolder", has_splits=False)
 
 
-def boxes_of(made: Any) -> Boxes:
+def boxes_of(dataset: Any) -> Boxes:
     """Return the boxes of a dataset as supervision has read them."""
     return {
         Path(path).stem: sorted(
-            (made.classes[number], *(round(float(edge), 3) for edge in edges))
+            (dataset.classes[number], *(round(float(edge), 3) for edge in edges))
             for edges, number in zip(each.xyxy, each.class_id, strict=True)
         )
-        for path, each in made.annotations.items()
+        for path, each in dataset.annotations.items()
     }
 
 
@@ -110,9 +110,9 @@ def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
     found: Boxes = {}
     for split in ("train", "val"):
         annotations = str(folder / f"annotations/instances_{split}2017.json")
-        made = supervision.DetectionDataset.from_coco(str(folder / f"{split}2017"), annotations)
-        assert made.classes == list(CLASSES)
-        found |= boxes_of(made)
+        dataset = supervision.DetectionDataset.from_coco(str(folder / f"{split}2017"), annotations)
+        assert dataset.classes == list(CLASSES)
+        found |= boxes_of(dataset)
     assert_alike(found, true_boxes())
     check_reading(folder, "coco", "boxes")
 
@@ -124,10 +124,10 @@ def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
     folder = written("yolo", variant, tmp_path / "yolo")
     found: Boxes = {}
     for split in ("train", "val"):
-        made = supervision.DetectionDataset.from_yolo(
+        dataset = supervision.DetectionDataset.from_yolo(
             str(folder / f"images/{split}"), str(folder / f"labels/{split}"), str(folder / "data.yaml")
         )
-        found |= boxes_of(made)
+        found |= boxes_of(dataset)
     assert_alike(found, true_boxes(), ROUNDED)
     check_reading(folder, "yolo")
 
@@ -138,6 +138,6 @@ def test_supervision_reads_voc_as_footplate_does(tmp_path: Path, variant: str) -
 
     folder = written("voc", variant, tmp_path / "voc")
     root = folder / ("VOC2012" if variant == "devkit" else "")
-    made = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
-    assert_alike(boxes_of(made), true_boxes(), FROM_ONE)
+    dataset = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
+    assert_alike(boxes_of(dataset), true_boxes(), FROM_ONE)
     check_reading(folder, "voc")
